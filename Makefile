@@ -37,7 +37,7 @@ help: ## Print this help
 demo: $(VENV)/installed-cli ## Show on an SQLite file what goes wrong without locks
 	$(BIN)/sa-doclock demo
 
-test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreSQL, in a minute
+test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreSQL, in a minute and a half
 	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --pairwise --databases sqlite,postgresql \
 		$(QUICK) $(ARGS)
 

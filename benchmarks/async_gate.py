@@ -1,5 +1,6 @@
-"""Measure whether one hot document starves the others, with 1000 asyncio tasks and a pool of 20.
+"""Measure contention for documents, with 1000 asyncio tasks and a pool of 20.
 
+``contended``: 1000 tasks, each updates one of five documents; how many a second, over AsyncSession by hand.
 ``tasks``: 1000 tasks, each updates one of ten documents.  ``unrelated``: one task holds a hot
 document, 19 more want it, and another task asks for a document that nobody uses: how long until
 it has it.  ``second session``: 100 tasks, each of which holds a lock and asks for another
@@ -11,6 +12,7 @@ document in a second session.  All of it with a DocumentGate and without.
 from __future__ import annotations
 
 import asyncio
+import random
 import statistics
 import time
 from collections import Counter
@@ -25,10 +27,12 @@ from sqlalchemy.ext.asyncio import (
     create_async_engine,
 )
 from sqlalchemy.orm import selectinload
+from sqlalchemy.orm.interfaces import ORMOption
 
 from benchmarks.lab import script
 from benchmarks.lab.figures import Absent, Figure
 from benchmarks.lab.models import DeclaredDoc, Doc, clean, fill, totals_are_right
+from benchmarks.lab.pairing import interval
 from benchmarks.lab.places import Place
 from benchmarks.ways.doclock import document_gate, session_factory
 from benchmarks.ways.orm import change
@@ -39,8 +43,13 @@ TASKS, QUICK_TASKS = 1000, 100
 HOLDERS = 100  # with a second session
 HOT, UNRELATED = 1, 2
 HELD = 0.3  # seconds that the hot document is held
+ROUNDS = 7
+CONTENDED = 5  # documents
 POOL_TIMEOUT = 30.0
 SHORT_POOL_TIMEOUT = 3.0
+
+# By the name that the figures have: which way, against which.
+PAIRS = {"entity": "by_hand", "declared": "by_hand", "document": "by_hand_eager"}
 
 Operation = Callable[[int], Coroutine[Any, Any, None]]
 
@@ -62,6 +71,7 @@ async def measure_all(run: script.Script, place: Place) -> None:
     title = f"{run.findings.servers[place.name]}, asyncio, a pool of {POOL}"
     table = run.table(title, "", "tasks: seconds", "errors", "unrelated: ms", "second session")
     await measure_by_hand(run, place, table)
+    await measure_contended(run, place)
     for name in ("no_gate", "gate"):
         try:
             options = {"gate": document_gate()} if name == "gate" else {}
@@ -75,24 +85,54 @@ async def measure_all(run: script.Script, place: Place) -> None:
 
 async def measure_by_hand(run: script.Script, place: Place, table: Any) -> None:
     engine = new_engine(place)
+    seconds, errors = await many(by_hand(engine, selectinload(Doc.details)), tasks(run))
+    run.findings.note(f"{place.name}.by_hand.tasks.errors", Figure(errors.total()))
+    table.add_row("ORM by hand", f"{seconds:.2f}", told(errors), "", "")
+    await engine.dispose()
+
+
+def by_hand(engine: AsyncEngine, *options: ORMOption) -> Operation:
     sessions = async_sessionmaker(engine)
 
     async def update(number: int) -> None:
         async with sessions() as session:
             doc = await session.get(
-                Doc,
-                number,
-                with_for_update=True,
-                populate_existing=True,
-                options=[selectinload(Doc.details)],
+                Doc, number, with_for_update=True, populate_existing=True, options=options
             )
-            change(doc)
+            await session.run_sync(lambda _: change(doc))
             await session.commit()
 
-    seconds, errors = await many(update, tasks(run))
-    run.findings.note(f"{place.name}.by_hand.tasks.errors", Figure(errors.total()))
-    table.add_row("ORM by hand", f"{seconds:.2f}", told(errors), "", "")
+    return update
+
+
+async def measure_contended(run: script.Script, place: Place) -> None:
+    """Compare the updates a second of all tasks; each way in every round."""
+    engine = new_engine(place)
+    sessions = async_sessionmaker(engine, class_=AsyncLockingSession)
+    ways = {
+        "by_hand": by_hand(engine),
+        "by_hand_eager": by_hand(engine, selectinload(Doc.details)),
+        "entity": updating(sessions, Doc, whole=False),
+        "declared": updating(sessions, DeclaredDoc, whole=False),
+        "document": updating(sessions, DeclaredDoc),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in ways}
+    order, names = random.Random(0), list(ways)
+    for _ in range(1 if run.tiny or run.quick else ROUNDS):
+        order.shuffle(names)
+        for name in names:
+            seconds, errors = await many(ways[name], tasks(run), CONTENDED)
+            assert not errors, errors
+            rates[name].append(tasks(run) / seconds)
     await engine.dispose()
+    title = f"{run.findings.servers[place.name]}, asyncio, {CONTENDED} documents, a pool of {POOL}"
+    table = run.table(title, "way", "updates a second", "/ by hand")
+    for name, other in PAIRS.items():
+        pairs = zip(rates[name], rates[other], strict=True)
+        figure = interval([one / by_hand for one, by_hand in pairs])
+        run.findings.note(f"{place.name}.contended.{name}", figure)
+        table.add_row(name, f"{statistics.median(rates[name]):.0f}", str(figure))
+    run.show(table)
 
 
 async def measure_sessions(
@@ -135,21 +175,27 @@ def tasks(run: script.Script) -> int:
     return QUICK_TASKS if run.quick else TASKS
 
 
-def updating(sessions: async_sessionmaker[AsyncLockingSession]) -> Operation:
+def updating(
+    sessions: async_sessionmaker[AsyncLockingSession],
+    entity: type[Any] = DeclaredDoc,
+    *,
+    whole: bool = True,
+) -> Operation:
     async def update(number: int) -> None:
         async with sessions() as session:
-            doc = await session.get_document(DeclaredDoc, number, LockOptions.ForUpdate)
-            change(doc)
+            read = session.get_document if whole else session.get_entity
+            doc = await read(entity, number, LockOptions.ForUpdate)
+            await session.run_sync(lambda _: change(doc))
             await session.save_changes()
 
     return update
 
 
-async def many(update: Operation, number: int) -> tuple[float, Counter[str]]:
-    """So many tasks at once on ten documents: the seconds, and the errors by name."""
+async def many(update: Operation, number: int, documents: int = 10) -> tuple[float, Counter[str]]:
+    """So many tasks at once on these documents: the seconds, and the errors by name."""
     began = time.perf_counter()
     outcomes = await asyncio.gather(
-        *(update(task % 10 + 1) for task in range(number)), return_exceptions=True
+        *(update(task % documents + 1) for task in range(number)), return_exceptions=True
     )
     seconds = time.perf_counter() - began
     return seconds, Counter(type(one).__name__ for one in outcomes if one is not None)

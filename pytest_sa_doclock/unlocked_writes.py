@@ -91,7 +91,7 @@ class UnlockedWrites:
             options_of_all.clear()
 
     def _listen_if_loaded(self) -> None:
-        if not self._listens and "sa_doclock.core.session" in sys.modules:
+        if not self._listens and "sa_doclock.session" in sys.modules:
             self._listen()
 
     def _listen(self) -> None:

@@ -16,10 +16,7 @@ from .claims import (
     lease_each,
 )
 from .core.documents import document
-from .core.lock_info import LockConnection, LockWait
-from .core.locking import doclock_key
 from .core.pool import skip_redundant_rollback
-from .core.session import LockingScopedSession, LockingSession
 from .core.statements import with_lock
 from .errors import (
     CheckedOut,
@@ -45,10 +42,13 @@ from .events import ReleasedLock
 from .features.checkouts import checkout_table
 from .features.gate import DocumentGate
 from .features.guard import atomic_update
+from .features.named_locks import doclock_key
 from .options import LockOptions
 from .retry import run_transaction
+from .session import LockingScopedSession, LockingSession
 from .tools.monitoring import lock_waits
 from .transactional import transactional
+from .wait_info import LockConnection, LockWait
 
 if TYPE_CHECKING:
     from .asyncio import (

@@ -27,12 +27,21 @@ from sqlalchemy.exc import OperationalError, SAWarning, StatementError
 
 if TYPE_CHECKING:
     from .checkout_info import Checkout
-    from .core.lock_info import LockConnection
     from .options import LockOptions
+    from .wait_info import LockConnection
 
 
 PAGE: Final = "https://github.com/sa-doclock/sa-doclock/blob/main/docs/errors.md"
 """The page on all errors; the outcome of an error is its anchor there."""
+
+
+def with_background(text: str, kind: str, anchor: str) -> str:
+    """Return the text of an error or a warning with the address of its background, as SQLAlchemy's.
+
+    :param kind: "error" or "warning".
+    """
+    end = "\n" if "\n" in text else " "  # as SQLAlchemy, behind the lines of a statement
+    return f"{text}{end}(Background on this {kind} at: {PAGE}#{anchor})"
 
 
 class DocLockError(Exception):
@@ -63,9 +72,7 @@ class DocLockError(Exception):
         self.lock = lock
 
     def __str__(self) -> str:
-        text = super().__str__()
-        end = "\n" if "\n" in text else " "  # as SQLAlchemy, behind the lines of a statement
-        return f"{text}{end}(Background on this error at: {PAGE}#{outcome_of(self)})"
+        return with_background(super().__str__(), "error", outcome_of(self))
 
     @property
     def reason(self) -> str:

@@ -20,10 +20,10 @@ from .checkout_info import Checkout
 from .core.documents import mapper_of, root_of
 from .core.key_text import key_text
 from .core.lock_info import DocumentKey, LockedName, public_key
-from .core.session import LockingSession
 from .errors import CheckedOut, DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
 from .events import ReleasedLock, RequestedLock
 from .options import LockOptions
+from .session import LockingSession
 
 try:
     from opentelemetry import context, metrics, trace

@@ -92,6 +92,12 @@ def held_lock(lock: LockOptions) -> LockOptions:
 
 
 @functools.cache
+def without_no_key(lock: LockOptions) -> LockOptions:
+    """Return the lock as table hints, and texts at the end of a SELECT, have it."""
+    return lock & ~LockOptions.NoKey
+
+
+@functools.cache
 def is_row_lock(lock: LockOptions) -> bool:
     """Return whether the lock is on rows, and so may conflict with another holder."""
     return base_of(lock) in QUEUEING

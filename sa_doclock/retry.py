@@ -19,11 +19,12 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
 from .core.instrumentation import log_fields
-from .core.session import LockingSession, commits_of, context_of
+from .core.session import commits_of, context_of
 from .core.transaction import SessionPart
 from .dialects import is_rolled_back_later
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
 from .options import check_positive
+from .session import LockingSession
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.util import await_only
 
 from ..claims import Claim, ClaimReport, Claims, OnError, check_factory, claims_of
-from ..core.session import LockingSession
 from ..options import LockTimeout
+from ..session import LockingSession
 from .session import AsyncLockingSession
 
 T = TypeVar("T")

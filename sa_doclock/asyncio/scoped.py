@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 
 from ..core.lock_info import DocumentKey
-from ..core.session import LockingSession, checked_factory, documented_proxy
 from ..options import LockOptions
+from ..session import LockingSession, checked_factory, documented_proxy
 from .session import AsyncLockingSession
 
 P = ParamSpec("P")

@@ -12,10 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from ..core.lock_info import DocumentKey, LockWait
-from ..core.session import LockingSession, locks_held_by
+from ..core.lock_info import DocumentKey
+from ..core.session import locks_held_by
 from ..options import LockOptions
+from ..session import LockingSession
 from ..tools.monitoring import lock_waits
+from ..wait_info import LockWait
 from .sync_session import locking_class_of, locking_factory
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, sessionmaker
 
-from ..core.session import LockingSession, with_locks
+from ..session import LockingSession, with_locks
 
 
 def locking_class_of(cls: type[AsyncSession]) -> type[Session]:

@@ -8,8 +8,8 @@ from typing import Any
 
 from sqlalchemy import Select
 
-from ..core.session import LockingSession
 from ..options import LockTimeout
+from ..session import LockingSession
 from .each import Claims, OnError
 from .one_per import GroupedClaims
 from .sessions import check_factory

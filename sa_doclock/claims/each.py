@@ -10,9 +10,9 @@ from weakref import finalize
 from sqlalchemy import Select
 
 from ..core.lock_info import Identity
-from ..core.session import LockingSession
 from ..errors import CheckedOut, LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, LockTimeout, check_positive, check_wait
+from ..session import LockingSession
 from .candidates import Candidates, page_for
 from .locking import QUEUE, SKIP, lock_matching
 from .query import ClaimQuery

@@ -21,7 +21,7 @@ from ..checkout_info import Checkout
 from ..core.documents import root_of
 from ..core.key_text import key_text
 from ..core.lock_info import Identity, public_key
-from ..core.session import LockingSession, context_of
+from ..core.session import context_of
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
 from ..features.checkouts import (
     CheckoutChanges,
@@ -32,6 +32,7 @@ from ..features.checkouts import (
     checkouts_of,
 )
 from ..options import check_positive
+from ..session import LockingSession
 from .candidates import Candidates, page_for
 from .heartbeat import heartbeat
 from .locking import QUEUE, SKIP, lock_matching

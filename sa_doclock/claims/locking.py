@@ -11,12 +11,13 @@ from sqlalchemy import Select, inspect
 
 from ..core.documents import document_key, root_of
 from ..core.lock_info import Identity
-from ..core.locking import LockedRows, Send, acquire, objects_of, single_key, why_hidden
-from ..core.session import LockingSession, context_of
-from ..core.statements import lock_by_keys, parameters_by_keys
+from ..core.locking import LockedRows, acquire, objects_of, single_key, why_hidden
+from ..core.session import context_of
+from ..core.statements import Send, lock_by_keys, parameters_by_keys
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
 from ..errors import LockNotAvailable
 from ..options import LockOptions
+from ..session import LockingSession
 from .query import ClaimQuery
 
 QUEUE: Final = LockOptions.ForUpdate
@@ -40,7 +41,7 @@ def lock_matching(
     :raises LockFailed: with ``SkipLocked`` only for a deadlock and the like.
     """
     context, mapper = context_of(session), query.mapper
-    lock, seconds = context.options.wait.resolve(lock, seconds)  # the session's own, if it queues
+    lock, seconds = context.options.resolve(lock, seconds)  # the session's own, if it queues
     request = LockRequest(
         mapper.class_,
         single_key(identities),
@@ -100,7 +101,7 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def read(self, statement: Select[Any]) -> Sequence[Any]:
         parameters = self._query.parameters(self._keys)
-        return objects_of(self.context, statement, parameters, (), self.binds)
+        return objects_of(self.session, statement, parameters, (), self.binds)
 
     def lock_and_read(self, send: Send) -> Sequence[Any]:
         root = root_of(self.mapper)

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Select
 
 from ..core.documents import own_table, root_of
-from ..core.key_text import folded_key
 from ..core.lock_info import Identity
-from ..core.session import LockingSession
 from ..errors import CheckedOut, LockFailed, LockNotAvailable
+from ..features.named_locks import folded_key
+from ..session import LockingSession
 from .each import Claims
 from .locking import SKIP
 from .query import ClaimQuery

@@ -12,11 +12,11 @@ from sqlalchemy import Connection, Engine, Select, inspect
 
 from ..core.documents import own_table
 from ..core.lock_info import Identity
-from ..core.session import LockingSession, is_scoped_session
 from ..dialects import other_connection, strategy_for, translated_schema
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockNotSupported
 from ..options import LockOptions, is_row_lock
+from ..session import LockingSession, is_scoped_session
 from .query import ClaimQuery
 from .report import ClaimReport
 

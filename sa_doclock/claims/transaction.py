@@ -12,8 +12,8 @@ from sqlalchemy.orm import SessionTransaction
 
 from ..core.key_text import key_text
 from ..core.lock_info import Identity, public_key
-from ..core.session import LockingSession
 from ..errors import LockMisuse
+from ..session import LockingSession
 from .report import ReportBuilder
 
 T = TypeVar("T")

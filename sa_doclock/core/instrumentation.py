@@ -1,15 +1,12 @@
-"""Log records with fields, events, and the warning about a cluster; no work when nobody listens."""
+"""Log records with fields, and events; no work when nobody listens."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from threading import Lock
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from ..dialects.base import LockStrategy
 from ..errors import (
-    ClusterLockWarning,
     DocLockError,
     LockFailed,
     LockNotAvailable,
@@ -18,10 +15,8 @@ from ..errors import (
     outcome_of,
 )
 from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
-from ..options import LockOptions, is_row_lock, lock_label
-from .caller import warn_program
+from ..options import LockOptions, lock_label
 from .lock_info import DocumentKey, LockedName, document_label, public_key
-from .session_ref import session_ref
 
 _log = logging.getLogger("sa_doclock")
 
@@ -35,8 +30,8 @@ SHORT_LIMIT: Final = 1.0
 class LockInstrumentation:
     """Reports the locks of one session to its listeners and to the log."""
 
-    def __init__(self, session: EventfulSession) -> None:
-        self._session = session_ref(session)
+    def __init__(self, session: Callable[[], EventfulSession]) -> None:
+        self._session = session
 
     @property
     def dispatch(self) -> Any:
@@ -68,7 +63,9 @@ class LockInstrumentation:
             return
         for document in documents:
             fields = _fields(_label_of(document), lock, waited, None, "granted")
-            _log.log(level, "%s %s: granted after %.3f s", *_label(fields), waited, extra=fields)
+            _log.log(
+                level, "%(document)s %(lock)s: granted after %(waited).3f s", fields, extra=fields
+            )
             if listeners is not None:
                 listeners(self._session(), document, lock, waited)
 
@@ -96,12 +93,17 @@ class LockInstrumentation:
             _log.warning("%s", error.args[0], extra=fields)
         self.dispatch.unlocked_write(self._session(), error, line)
 
+    def reports_released(self) -> bool:
+        """Return whether anybody is told of locks that are no longer held."""
+        return "locks_released" in listened or _log.isEnabledFor(logging.DEBUG)
+
     def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Report locks that are no longer held."""
         if _log.isEnabledFor(logging.DEBUG):
             for document, lock, held in released:
                 fields = _fields(_label_of(document), lock, None, held, outcome)
-                _log.debug("%s %s: %s after %.3f s", *_label(fields), outcome, held, extra=fields)
+                text = "%(document)s %(lock)s: %(outcome)s after %(held).3f s"
+                _log.debug(text, fields, extra=fields)
         if "locks_released" in listened:
             self.dispatch.locks_released(self._session(), released, outcome)
 
@@ -136,42 +138,3 @@ def _fields(
 ) -> dict[str, Any]:
     label = None if lock is None else lock_label(lock)
     return {"document": document, "lock": label, "waited": waited, "held": held, "outcome": outcome}
-
-
-def _label(fields: Mapping[str, Any]) -> tuple[Any, Any]:
-    return fields["document"], fields["lock"]
-
-
-_ROWS: Final = (
-    "row locks are local to the node.  Who has locked the same document on another node is met at "
-    "COMMIT, as DeadlockDetected, and only where both have written the header row: change the "
-    "header in each transaction that changes the document, and use run_transaction()"
-)
-_NAMES: Final = (
-    "named locks are local to the node, and no COMMIT fails because another node has granted the "
-    "same key: lock a row, and change it, in place of the key"
-)
-_mutex = Lock()
-
-
-def warn_of_cluster(strategy: LockStrategy, lock: LockOptions, *, named: bool) -> None:
-    """Warn before the first lock of an engine whose server is a node of a cluster.
-
-    :param named: the lock is a key, and no row's.
-    """
-    cluster = None if strategy.cluster is None else strategy.cluster.name
-    if cluster is None or not is_row_lock(lock):
-        return
-    text = _NAMES if named else _ROWS
-    with _mutex:
-        if text in strategy.findings:
-            return
-        strategy.findings[text] = "warned"
-    try:
-        warn_program(
-            f"this server is a node of {cluster}: {text}; or send all writers to one node",
-            ClusterLockWarning,
-        )
-    except ClusterLockWarning:  # it is an error here, for each lock
-        del strategy.findings[text]
-        raise

@@ -6,7 +6,6 @@ records of a log, and a megabyte of it would be repeated in each.
 
 from __future__ import annotations
 
-import unicodedata
 from itertools import islice
 from reprlib import Repr
 from typing import Any, Final
@@ -53,15 +52,6 @@ _short_repr: Final = _ShortRepr().repr
 def key_text(key: Any) -> str:
     """Return a key as errors and logs name it: its ``repr()``, of 80 characters at most."""
     return _shortened(printable(_short_repr(key)))
-
-
-def folded_key(key: Any) -> str:
-    """Return one text for all keys that a database may take for equal, for the name of a lock.
-
-    A collation may ignore case, accents, the width of a letter, and spaces at the end.
-    """
-    letters = unicodedata.normalize("NFKD", repr(key).casefold())
-    return "".join(one for one in letters if not (unicodedata.combining(one) or one.isspace()))
 
 
 def short_text(text: str) -> str:

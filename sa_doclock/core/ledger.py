@@ -25,8 +25,7 @@ NamedKey = tuple[Engine, str]
 LedgerMark = tuple[int, int, int]
 """The numbers of documents, named locks and strengthened locks at a moment."""
 
-_NO_LOCKS: Final[LedgerMark] = (0, 0, 0)
-"""The mark before the first lock of a transaction."""
+_NO_LOCKS: Final[LedgerMark] = (0, 0, 0)  # the mark before the first lock of a transaction
 
 _STRENGTH = (
     LockOptions.SnapshotRead,
@@ -59,24 +58,21 @@ class Ledger:
     :param calls: the calls to which they are granted.
     """
 
+    releases = 0
+    """The number of times that locks were given up."""
+
     def __init__(self, ranks: Mapping[type[Any], int], calls: LockCalls) -> None:
         self._held: dict[DocumentKey, LockOptions] = {}
         self._since: dict[DocumentKey | NamedKey, float] = {}
-        self.adopted: set[DocumentKey] = set()
-        """Those that a with_for_update() of the program has locked: they may not be fresh."""
+        self.unread: set[DocumentKey] = set()
+        """Those of which the session may have what it has read before the lock."""
         self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
         self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
-        self._ranked: dict[DocumentKey, None] = {}  # those of classes that have a rank
+        self.classes: dict[type[Any], None] = {}
+        """The root classes of the documents that are held."""
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
-        self.releases = 0
-        """The number of times that locks were given up."""
         self._calls = calls
-
-    @property
-    def grants(self) -> bool:
-        """True while a call for a lock is under way."""
-        return self._calls.current is not None
 
     def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
         """Return whether locks are held that end with a transaction of this database."""
@@ -88,15 +84,15 @@ class Ledger:
     def check_order(self, root: Mapper[Any]) -> None:
         """:raises LockOrderViolation: a document that comes later in the order is held."""
         rank = self._ranks.get(root.class_)
-        if rank is None:
+        ranked = self._ranks.keys() & self.classes.keys()
+        if rank is None or not ranked:
             return
-        if self._ranked:
-            entity, _ = next(reversed(self._ranked))  # they are in order themselves
-            if self._ranks[entity] > rank:
-                raise LockOrderViolation(
-                    f"{entity.__name__} is held already, and lock_order has "
-                    f"{root.class_.__name__} before {entity.__name__}: lock it first"
-                )
+        last = max(ranked, key=self._ranks.__getitem__)
+        if self._ranks[last] > rank:
+            raise LockOrderViolation(
+                f"{last.__name__} is held already, and lock_order has "
+                f"{root.class_.__name__} before {last.__name__}: lock it first"
+            )
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.
@@ -104,18 +100,18 @@ class Ledger:
         :raises LockUpgradeRefused: it is held by a read lock, and ForUpdate was asked for.
         """
         held = self._held.get(key)
-        return held is not None and is_as_strong(held, lock) and key not in self.adopted
+        return held is not None and is_as_strong(held, lock) and key not in self.unread
 
     def is_fresh(self, key: DocumentKey) -> bool:
         """Return whether the document is held, and was read after the grant."""
-        return key in self._held and key not in self.adopted
+        return key in self._held and key not in self.unread
 
-    def adopt(self, key: DocumentKey, lock: LockOptions) -> None:
-        """Note a lock that a statement of the program has taken; nothing is refused."""
+    def record_unread(self, key: DocumentKey, lock: LockOptions) -> None:
+        """Note a lock under which not all was read again; nothing is refused."""
         held = self._held.get(key)
         if held is None:
             self.record(key, lock)
-            self.adopted.add(key)
+            self.unread.add(key)
         elif _STRENGTH.index(held) < _STRENGTH.index(held_lock(lock)):
             self._strengthen(key, held, lock)
 
@@ -125,12 +121,11 @@ class Ledger:
         if held is None:
             self._held[key] = held_lock(lock)
             self._since[key] = time.monotonic()
-            if key[0] in self._ranks:
-                self._ranked[key] = None
+            self.classes[key[0]] = None
             self._note_granted(key)
             return
-        if self.adopted:
-            self.adopted.discard(key)
+        if self.unread:
+            self.unread.discard(key)
         if held is not LockOptions.ForUpdate and not is_as_strong(held, lock):
             self._strengthen(key, held, lock)
 
@@ -174,11 +169,8 @@ class Ledger:
     def first(self) -> tuple[DocumentKey | NamedKey, LockOptions]:
         """Return the document or named lock that is held for longest, and how."""
         place = next(iter(self._since))
-        locks: list[tuple[DocumentKey | NamedKey, LockOptions]] = [
-            *self._held.items(),
-            *self._keys.items(),
-        ]
-        return next((key, lock) for key, lock in locks if key == place)
+        locks: dict[Any, LockOptions] = {**self._held, **self._keys}
+        return place, locks[place]
 
     @property
     def empty(self) -> bool:
@@ -202,39 +194,43 @@ class Ledger:
         while len(self._strengthened) > mark[2]:
             key, before = self._strengthened.pop()
             self._held[key] = before
-        released = self._released(mark)
+        released = self.released(mark)
         locks: tuple[dict[Any, Any], ...] = self._held, self._keys
         for some, length in zip(locks, mark[:2], strict=True):
             while len(some) > length:
                 key, _ = some.popitem()
                 self._since.pop(key, None)
-                self._ranked.pop(key, None)
         self.releases += 1
-        self.adopted.intersection_update(self._held)
+        self.unread.intersection_update(self._held)
+        self.classes = dict.fromkeys(entity for entity, _ in self._held)
         return released
 
-    def clear(self) -> list[ReleasedLock]:
-        """Forget everything, and return what was held."""
-        if self.empty:
-            return []
-        released = self._released(_NO_LOCKS)
+    def clear(self) -> None:
+        """Forget everything."""
         self._held.clear()
         self._strengthened.clear()
-        self.adopted.clear()
+        self.unread.clear()
         self._keys.clear()
         self._since.clear()
-        self._ranked.clear()
+        self.classes.clear()
         self.releases += 1
-        return released
 
-    def _released(self, mark: LedgerMark) -> list[ReleasedLock]:
+    def released(self, mark: LedgerMark = _NO_LOCKS) -> list[ReleasedLock]:
+        """Return what was locked since, as it is when it is released now."""
         documents, keys, _ = mark
         now, since = time.monotonic(), self._since
         held = islice(self._held.items(), documents, None)
         named = islice(self._keys.items(), keys, None)
         return [
-            *[ReleasedLock(document, lock, now - since[document]) for document, lock in held],
-            *[ReleasedLock((None, (key[1],)), lock, now - since[key]) for key, lock in named],
+            # An interruption may have come before the time was noted.
+            *[
+                ReleasedLock(document, lock, now - since.get(document, now))
+                for document, lock in held
+            ],
+            *[
+                ReleasedLock((None, (key[1],)), lock, now - since.get(key, now))
+                for key, lock in named
+            ],
         ]
 
 

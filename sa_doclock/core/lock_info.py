@@ -1,12 +1,10 @@
-"""Names of what is locked, and the connections that hold a lock or wait for it."""
+"""Names of what is locked: a document by its class and key, or a name."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from .key_text import key_text, printable, short_text
+from .key_text import key_text
 
 Identity = tuple[Any, ...]
 """A primary key: its values in mapper order."""
@@ -31,127 +29,3 @@ def document_label(entity: type[Any] | None, ident: Any) -> str:
     if entity is not None:
         return f"{entity.__name__} {'rows' if ident is None else key_text(ident)}"
     return "the transaction" if ident is None else f"named lock {key_text(ident)}"
-
-
-_NUMBERS = re.compile(r"-?\d+(?:, -?\d+)*")
-
-KEY_MARK = "sa_doclock key:"
-"""The beginning of a comment, in the statement that waits for a named lock, with its key."""
-
-IDLE = "idle in transaction"
-ACTIVE = "active"
-PREPARED = "prepared transaction"
-
-
-@dataclass(frozen=True)
-class LockConnection:
-    """A connection that holds a lock or waits for one, as the server described it.
-
-    None stands for what the server does not know, or does not show to this account.
-
-    :ivar connection_id: what the server calls it: ``pg_backend_pid()``, ``CONNECTION_ID()``,
-        ``@@SPID``.  0 is a prepared transaction, which no connection has any more.
-    :ivar user: the account that it has logged in with.
-    :ivar application: the name that the program gave itself: ``application_name`` on
-        PostgreSQL, ``program_name`` on MySQL and SQL Server.  MariaDB keeps none.
-    :ivar state: ``"active"`` or ``"idle in transaction"``, in the same words on every
-        database; anything else is in the server's own.
-    :ivar transaction_seconds: how long its transaction has been open.
-    :ivar statement: the one that it runs, or else has run last.  It may be cut by the server,
-        and has in it what the driver has put there, values of parameters included.
-    :ivar certain: False where the server does not tell who holds this very row: this one holds
-        locks on its table, or on some table of the server.
-    :ivar host: the address or name of the machine that it comes from; None also for a connection
-        of PostgreSQL over a socket of its own machine.
-    """
-
-    connection_id: int
-    user: str | None = None
-    application: str | None = None
-    state: str | None = None
-    transaction_seconds: float | None = None
-    statement: str | None = None
-    certain: bool = True
-    host: str | None = None
-
-    def __str__(self) -> str:
-        """Return it with all that is known of it but its statement."""
-        age = self.transaction_seconds
-        details = (
-            self.user and f"user {self.user}",
-            self.application and f"application {self.application!r}",
-            self.host and f"host {self.host}",
-            self.state,
-            None if age is None else f"its transaction open for {age:.1f} s",
-        )
-        known = ", ".join(filter(None, details))
-        return f"connection {self.connection_id}" + (f" ({printable(known)})" if known else "")
-
-
-_SHOWN = 200
-
-
-def short_statement(connection: LockConnection) -> str | None:
-    """Return its statement on one line, cut where it is long; None where there is none."""
-    if connection.statement is None:
-        return None
-    statement = printable(" ".join(connection.statement.split()))
-    if len(statement) <= _SHOWN:
-        return statement
-    return f"{statement[:_SHOWN]}... ({len(connection.statement)} characters)"
-
-
-@dataclass(frozen=True)
-class LockWait:
-    """One connection waits for another.
-
-    Who waits for several at once, as for the readers of a row, is in several of these.  In a queue a
-    connection is listed with the holder and with the last one in front of it, not with all of them;
-    where several hold the lock, only the first of the queue is listed with each of them.
-
-    :ivar waiter: who waits.
-    :ivar blocker: who must go first; it may wait itself.
-    :ivar root_blocker: who waits for nobody and keeps all of them waiting.  In a circle of waits,
-        which the server is about to end as a deadlock, there is none, and it is the ``blocker``.
-    :ivar table: the table, with its schema where the server adds it; None for what is no table.
-    :ivar key: the primary key of the row, as the server writes it; or the key of a named lock
-        that this process has asked for too, and else the name that the server has for it.
-    :ivar seconds: how long it has waited.
-    """
-
-    waiter: LockConnection
-    blocker: LockConnection
-    root_blocker: LockConnection
-    table: str | None
-    key: str | None
-    seconds: float | None
-
-    @property
-    def lock(self) -> str:
-        """The lock that is waited for, in words: ``orders 42``, ``table orders``."""
-        if self.table is None:
-            return "a lock" if self.key is None else f"named lock {key_text(self.key)}"
-        table = printable(self.table)
-        if self.key is None:
-            return f"table {table}"
-        numbers = _NUMBERS.fullmatch(self.key)
-        return f"{table} {short_text(self.key) if numbers else key_text(self.key)}"
-
-    def __str__(self) -> str:
-        """Return it as a line of a log: who waits for whom, with the statement of the root."""
-        waited = "waits" if self.seconds is None else f"has waited {self.seconds:.1f} s"
-        text = f"{self.lock}: {self.waiter} {waited} for {self.blocker}"
-        if self.root_blocker != self.blocker:
-            text += f"; the root is {self.root_blocker}"
-        statement = short_statement(self.root_blocker)
-        return text if statement is None else f"{text}: {statement}"
-
-
-class Wait(NamedTuple):
-    """A wait as a strategy reports it: connections by their ids."""
-
-    waiter: int
-    blocker: int
-    table: str | None = None
-    key: str | None = None
-    seconds: float | None = None

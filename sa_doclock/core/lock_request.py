@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from sqlalchemy import Engine, Result, Select
+from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
@@ -33,7 +33,7 @@ NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 class LockRequest(NamedTuple):
     """One lock, as a call asks for it.
 
-    :ivar entity: the mapped class; None for a named lock.
+    :ivar entity: the mapped class; None for a named lock, and for rows of tables.
     :ivar ident: the primary key, or the name, as the caller gave it; None for several rows.
     :ivar lock: the lock with its modifiers.
     :ivar seconds: how long to wait for another holder; None as the server is configured.
@@ -42,8 +42,8 @@ class LockRequest(NamedTuple):
     :ivar options: loader options of the caller.
     :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
     :ivar given: what else the caller has given, for the session's parts: ``{"version": 7}``.
-    :ivar adopted: it is a ``with_for_update()`` of the program, whose statement is sent as it is;
-        without an ``entity`` it is of tables, and of no document.
+    :ivar as_is: its statement is executed as it is, and once: flushed before as any other, with no
+        savepoint around it, and nothing that is sent along.
     """
 
     entity: type[Any] | None
@@ -55,12 +55,12 @@ class LockRequest(NamedTuple):
     options: Sequence[ORMOption] = ()
     bind_arguments: Mapping[str, Any] = NO_ARGUMENTS
     given: Mapping[str, Any] = NO_ARGUMENTS
-    adopted: bool = False
+    as_is: bool = False
 
     @property
     def named(self) -> bool:
         """True if it is a named lock."""
-        return self.entity is None and not self.adopted
+        return self.entity is None and self.ident is not None
 
     @property
     def by_key(self) -> bool:
@@ -127,15 +127,29 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
     return "changed by another transaction meanwhile; run the whole transaction again"
 
 
+class CalledTarget(Protocol):
+    """The target of a call, as the transaction sees it; it is a ``LockTarget``."""
+
+    request: LockRequest
+    handles_errors: bool
+    nests: bool
+    unsaved: UnsavedChanges | None
+
+    def before_flush(self) -> None:
+        """Make the session's objects fit for the flush of a listener, during the call."""
+
+
 @dataclass(eq=False)
 class LockCall:
-    """The state of one call: its request, its start, and the error that it has met.
+    """The state of one call: what it locks, its start, and the error that it has met.
 
+    :ivar request: the target's, as it was when the call began.
     :ivar started: by the clock of the session, which stands still while it connects.
     :ivar opens: there was no transaction before the call.
     :ivar outer: the call of which a listener has made this one.
     """
 
+    target: CalledTarget
     request: LockRequest
     started: float
     opens: bool
@@ -156,15 +170,18 @@ class LockCall:
     requested: RequestedLock | None = field(default=None, init=False)
     """The request for listeners, where there are any."""
 
-    unsaved: UnsavedChanges | None = field(default=None, init=False)
-    """The error of some of its rows, to be raised when the others are recorded and reported."""
-
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
         """Return the error of this call, which the server has refused by value."""
         request = self.request
         error = kind(reason(kind, request))
         add_document(error, request.entity, request.ident, request.lock, database)
         return error
+
+    def before_flush(self) -> None:
+        """Tell the targets of this call, and of those around it, that a listener flushes now."""
+        self.target.before_flush()
+        if self.outer is not None:
+            self.outer.before_flush()
 
     def is_over(self, now: float) -> bool:
         """Return whether the call has taken as long as it may wait."""
@@ -180,29 +197,4 @@ class LockCalls:
     """
 
     current: LockCall | None = None
-    """The innermost of them."""
-
-    executes_own = False
-    """True while a SELECT of ours is executed, whose listeners SQLAlchemy calls one after the other."""
-
-    def begin(self, call: LockCall) -> None:
-        """Begin a call, within the current one."""
-        self.current = call
-
-    def end(self, call: LockCall) -> None:
-        """End the call, so that the one goes on within which it was made."""
-        self.current = call.outer
-
-    def execute_own(
-        self,
-        session: Session,
-        statement: Select[Any],
-        parameters: Mapping[str, Any],
-        bind_arguments: dict[str, Any] | None,
-    ) -> Result[Any]:
-        """Execute a SELECT of ours, past the session's own execute(), which looks for locks."""
-        outer, self.executes_own = self.executes_own, True
-        try:
-            return Session.execute(session, statement, parameters, bind_arguments=bind_arguments)
-        finally:
-            self.executes_own = outer
+    """The innermost of them, from its begin to its grant or its failure."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
 from .documents import mapper_cache
 from .ledger import ranks_of
-from .wait_policy import WaitPolicy
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -16,13 +17,36 @@ class SessionOptions:
     """The options of :class:`LockingSession`, checked once and shared by all sessions that have them.
 
     :ivar ranks: the declared order of locking.
-    :ivar wait: the lock timeout.
-    :ivar adopts_for_update: ``with_for_update()`` is a lock of the session.
+    :ivar lock_timeout: of every lock that may have to wait and is given none of its own.
+    :raises TypeError: ``lock_timeout`` is not a number of seconds, a timedelta or None.
+    :raises ValueError: it is negative, NaN or infinite.
     """
 
     ranks: Mapping[type[Any], int]
-    wait: WaitPolicy
-    adopts_for_update: bool = True
+    lock_timeout: LockTimeout = None
+
+    def __post_init__(self) -> None:
+        check_wait(LockOptions.ForUpdate, self.lock_timeout)
+
+    def resolve(
+        self, lock: LockOptions, lock_timeout: LockTimeout
+    ) -> tuple[LockOptions, float | None]:
+        """Return the lock, and the seconds to wait for it, both checked."""
+        try:
+            return _resolve(self.lock_timeout, lock, lock_timeout)
+        except TypeError:  # which says better what is wrong with what has no hash
+            return _resolve.__wrapped__(self.lock_timeout, lock, lock_timeout)
+
+
+# Threads: a cache of a function that has one answer.
+@lru_cache(maxsize=16, typed=True)  # with types, since True is no time, and equals 1
+def _resolve(
+    default: LockTimeout, lock: LockOptions, lock_timeout: LockTimeout
+) -> tuple[LockOptions, float | None]:
+    lock = check_lock(lock)
+    if lock_timeout is None and may_queue(lock):
+        lock_timeout = default
+    return check_wait(lock, lock_timeout)
 
 
 @mapper_cache
@@ -31,4 +55,4 @@ def session_options(lock_order: tuple[type[Any], ...]) -> SessionOptions:
 
     For the errors see :class:`LockingSession`.
     """
-    return SessionOptions(ranks_of(lock_order), WaitPolicy())
+    return SessionOptions(ranks_of(lock_order))

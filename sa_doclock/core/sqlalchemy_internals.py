@@ -1,9 +1,9 @@
-"""The private names of SQLAlchemy that this library reads, all of them in this one file.
+"""The private names of SQLAlchemy that this library reads, all but those of the guard in this one file.
 
-SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader
-options, an INSERT for its values, or a type for what ``with_variant()`` has given it; nor a session
-or a connection pool for what the functions at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one of the
-names goes.
+SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader options, or a
+type for what ``with_variant()`` has given it; nor a session or a connection pool for what the
+functions at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one
+of the names goes.
 """
 
 from __future__ import annotations
@@ -12,32 +12,30 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
-from inspect import signature
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, islice
+from operator import attrgetter, is_
 from threading import Lock
 from typing import Any, NamedTuple, TypeVar
+from weakref import ReferenceType, ref
 
 from sqlalchemy import (
-    Column,
-    ColumnElement,
     CompoundSelect,
     Connection,
     CursorResult,
-    Insert,
     Pool,
     QueuePool,
     Result,
     Select,
     TextClause,
-    literal_column,
 )
-from sqlalchemy.engine import ChunkedIteratorResult, ExecutionContext, MergedResult
+from sqlalchemy.engine import ExecutionContext
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import StatementError
-from sqlalchemy.orm import InstanceState, Mapper, Session, SessionTransaction, loading
+from sqlalchemy.orm import InstanceState, Mapper, Session, SessionTransaction
 from sqlalchemy.orm.mapper import _all_registries
+from sqlalchemy.orm.session import SessionTransactionState
+from sqlalchemy.orm.state_changes import _StateChangeStates
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
 from sqlalchemy.sql.dml import ValuesBase
@@ -64,13 +62,14 @@ def without_options(statement: S, ours: Collection[Any]) -> S:
     """Return the same SELECT without those of our loader options that collide with another's."""
     theirs = [option for option in statement._with_options if option not in ours]
     chosen = {relationship for relationship, _ in loads_of(theirs)}
-    copy = statement.where()  # a generative copy: nothing is added
-    copy._with_options = tuple(
-        option
-        for option in statement._with_options
-        if option not in ours or chosen.isdisjoint(r for r, _ in loads_of([option]))
+    return with_options(
+        statement,
+        (
+            option
+            for option in statement._with_options
+            if option not in ours or chosen.isdisjoint(r for r, _ in loads_of([option]))
+        ),
     )
-    return copy
 
 
 def options_of(statement: Select[Any]) -> tuple[Any, ...]:
@@ -148,7 +147,7 @@ class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can ha
 
     # Threads: each change is made under this lock, to what is there then.
     changing = Lock()
-    collection: Any  # SQLAlchemy's, whose listeners these are
+    collection: ReferenceType[Any]  # SQLAlchemy's, whose listeners these are
 
     def append(self, listener: Any) -> None:
         self._change(lambda now: (*now, listener))
@@ -166,22 +165,25 @@ class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can ha
         self._change(lambda _now: ())
 
     def _change(self, change: Callable[[tuple[Any, ...]], Iterable[Any]]) -> None:
+        collection: Any = self.collection()  # which calls this
         with self.changing:
-            _put_listeners(self.collection, change(self.collection.listeners))
+            _put_listeners(collection, change(collection.listeners))
 
 
 def _put_listeners(collection: Any, listeners: Iterable[Any]) -> None:
     put = _Listeners(listeners)
-    put.collection = collection
+    put.collection = ref(collection)  # no cycle: that of a session is freed with it
     collection.listeners = put
 
 
 def allow_listening(owners: Iterable[Any], name: str) -> None:
-    """Allow event.listen() for an event from now on, also while other threads run it.
+    """Allow event.listen() for an event from now on, also while it is run: here or by other threads.
 
     A lock listens to its classes when they are locked first, and other threads use them by then.
+    One that a listener takes listens to the event of which SQLAlchemy is calling the listeners.
 
-    :param owners: what has the event itself, not by inheritance: attributes, mappers, a dialect.
+    :param owners: what has the event itself, not by inheritance: attributes, mappers, a dialect, a
+        session.
     """
     for owner in owners:
         dispatch = owner.dispatch
@@ -216,64 +218,67 @@ def for_update_of(statement: Select[Any]) -> ForUpdate | None:
     return ForUpdate(of, found.read, found.nowait, found.skip_locked, found.key_share)
 
 
-def lock_clauses(statement: Select[Any]) -> tuple[object, object]:
-    """Return the clauses in which a lock is: that of ``with_for_update()``, and all table hints."""
-    return statement._for_update_arg, statement._hints
+lock_clauses: Callable[[Select[Any]], tuple[object, ...]] = attrgetter(
+    *("_for_update_arg", "_hints"),
+    *("_raw_columns", "_distinct", "_group_by_clauses", "_having_criteria", "_with_options"),
+)
+"""Return the clauses in which a lock is, and those that say whether its rows can be locked."""
 
 
-def has_clauses(statement: Select[Any], clauses: tuple[object, object]) -> bool:
-    """Return whether the statement has the same clauses still, as :func:`lock_clauses` returned them."""
-    for_update, hints = clauses
-    return statement._for_update_arg is for_update and statement._hints is hints
+def has_clauses(statement: Select[Any], clauses: Iterable[object]) -> bool:
+    """Return whether the statement has the same clauses still, as :func:`lock_clauses` returned them.
+
+    SQLAlchemy changes none in place: a statement that is changed is a copy, with another clause.
+    """
+    return all(map(is_, lock_clauses(statement), clauses))
+
+
+def cache_key_of(statement: Any) -> Any | None:
+    """Return the key of SQLAlchemy's own cache of statements, equal for those with the same SQL.
+
+    None for a statement that it does not cache.  The statement keeps its key, for the cache too.
+    """
+    found = statement._generate_cache_key()
+    return None if found is None else found.key
 
 
 def for_update_tables(statement: Select[Any]) -> list[Any]:
     """Return the tables of its ``with_for_update(of=)``; none: all that the statement reads."""
-    found = statement._for_update_arg
-    return [getattr(one, "table", one) for one in (found.of or ())] if found is not None else []
+    found = for_update_clause(statement)
+    return [] if found is None else [getattr(one, "table", one) for one in found.of or ()]
 
 
 def buffer_rows(result: Result[Any]) -> list[Any]:
     """Return the rows of a result that nobody has read yet, which stay in it.
 
     The public ``freeze()`` loses what the result knows of itself, such as that it needs
-    ``unique()``.  A row is a tuple, or the only object of it.
+    ``unique()``, or its ``rowcount``.  A row is a tuple, or the only object of it.  Others that are
+    put into the list of objects in their place, before the result is read, are its rows then.
     """
     if isinstance(result, CursorResult):
-        return _buffer_cursor(result)
+        of_cursor = list(result.all())
+        result._rewind(of_cursor)
+        return of_cursor
     iterator: Any = result
     rows = list(iterator.iterator)
-    left = list(rows)
+    left = iter(rows)
 
     def chunks(size: int | None) -> Iterator[list[Any]]:
-        while left:
-            chunk = left[:size]
-            del left[: len(chunk)]
+        while chunk := list(islice(left, size)):
             yield chunk
 
     iterator.chunks = chunks
-    iterator.iterator = chain.from_iterable(chunks(None))
+    iterator.iterator = left
     return rows
 
 
-def rows_of_cursor(result: CursorResult[Any]) -> list[Any]:
-    """Return the rows of a Core result that nobody has read yet, which stay in it.
-
-    The public ``freeze()`` loses what the result knows of the cursor, such as ``rowcount``.
-    """
-    rows = list(result.all())
-    result._rewind(rows)
-    return rows
-
-
-def _buffer_cursor(result: CursorResult[Any]) -> list[Any]:
-    """Return the rows of a result of Core, which stay in it as the driver has given them."""
-    cursor: Any = result.cursor
-    of_driver = list(result.cursor_strategy.fetchall(result, cursor))
-    result.cursor_strategy = FullyBufferedCursorFetchStrategy(None, initial_buffer=of_driver)
-    rows = list(result.fetchall())
-    result.cursor_strategy = FullyBufferedCursorFetchStrategy(None, initial_buffer=of_driver)
-    return rows
+def objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
+    """Return the objects at these places of buffered rows; None is in the place of some by an outer join."""
+    found: list[Any] = []
+    for row in rows:
+        objects = row if isinstance(row, tuple) else (row,)
+        found.extend(map(objects.__getitem__, places))
+    return found
 
 
 def keep_rows(context: ExecutionContext, cursor: DBAPICursor) -> list[Any] | None:
@@ -309,9 +314,9 @@ def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
     """Return the statement with this hint, in force also where the table has several of them."""
     # One for the same dialect would be replaced where it stands, in front of one for all.
     hinted = statement.with_hint(table, hint, dialect)
-    hints = dict(hinted._hints)
-    del hints[table, dialect]
-    hinted._hints = immutabledict({**hints, (table, dialect): hint})
+    others = {key: other for key, other in hinted._hints.items() if key != (table, dialect)}
+    if others:
+        hinted._hints = immutabledict({**others, (table, dialect): hint})
     return hinted
 
 
@@ -352,27 +357,6 @@ def with_hint_comment(statement: S, comment: TextClause) -> S:
     return hinted
 
 
-class RowsRead:
-    """All rows of a Result, and the Results that return them again.
-
-    These demand what the first one has demanded: ``unique()``, where collections are joined to the
-    rows.  Until it is called, SQLAlchemy lets nobody see the rows, not even ``freeze()``.
-    """
-
-    def __init__(self, result: Result[Any]) -> None:
-        self._demanded = result._unique_filter_state
-        result._unique_filter_state = None
-        self._frozen = result.freeze()
-        self.rows = [*self._frozen()]
-
-    def result(self, rows: Sequence[Any] | None = None) -> Result[Any]:
-        """Return a Result with all rows, or with these in their place."""
-        frozen = self._frozen if rows is None else self._frozen.with_new_rows(rows)
-        result = frozen()
-        result._unique_filter_state = self._demanded
-        return result
-
-
 def without_lock(statement: S) -> S:
     """Return the same SELECT without its lock, to be run again when its rows are locked."""
     copy = statement.where()  # a generative copy: nothing is added
@@ -402,28 +386,6 @@ def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
     return narrow
 
 
-# SQLAlchemy numbers the executions whose rows become objects, in all sessions of a process.  The
-# public InstanceState.runid is the number of the last one that has loaded all of an object; from a
-# Result there is a way to it since SQLAlchemy 2.1 alone.  Where the name is gone, no object has
-# the number that stands for it.
-_next_run: Callable[[], int] = getattr(loading, "_new_runid", lambda: -1)
-
-_RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
-
-run_before: Callable[[], int] = int if _RESULT_HAS_RUN else _next_run
-"""Return a number less than that of the execution that follows; 0 where its Result will tell it."""
-
-run_of: Callable[[Any], int] = (
-    attrgetter("context.runid") if _RESULT_HAS_RUN else lambda _result: _next_run()
-)
-"""Return the number of the execution that has just returned this Result, or a greater one."""
-
-
-def merged_results(result: MergedResult[Any]) -> Sequence[Any]:
-    """Return the Results that ``Result.merge()`` has put together."""
-    return getattr(result, "_results", ())
-
-
 def all_mappers() -> Iterator[Mapper[Any]]:
     """Yield the mappers of all classes of the process; a Table does not know who maps it."""
     for registry in _all_registries():
@@ -451,6 +413,11 @@ def deleted_states(session: Session) -> AbstractSet[InstanceState[Any]]:
 def modified_states(session: Session) -> AbstractSet[InstanceState[Any]]:
     """Return the states of the persistent objects that may have changes."""
     return session.identity_map._modified
+
+
+def states_to_flush(session: Session) -> tuple[AbstractSet[InstanceState[Any]], ...]:
+    """Return the new, the modified and the deleted states: all that a flush looks at."""
+    return session._new.keys(), session.identity_map._modified, session._deleted.keys()
 
 
 def overwrites_objects(options: Mapping[str, Any]) -> bool:
@@ -483,119 +450,13 @@ def autoflush(session: Session, options: Mapping[str, Any]) -> None:
             raise
 
 
-class Values(NamedTuple):
-    """The values of an INSERT or UPDATE, before its parameters are known."""
-
-    rows: tuple[Mapping[Any, Any], ...]  # by column, attribute or name; empty: all parameters
-    from_select: bool
-    overwrites: bool  # ON CONFLICT DO UPDATE, OR REPLACE
-    conditional: bool  # these, ON CONFLICT DO NOTHING, IGNORE: a row may have been there before
-
-
-class Conflict(NamedTuple):
-    """The update that an INSERT makes of a row that is there already."""
-
-    columns: frozenset[str] | None  # equal in both rows, by key; None: those of any unique key
-    sets: Mapping[str, Any]  # the values of the update, by key of the column
-
-
-def conflict_of(statement: ValuesBase) -> Conflict | None:
-    """Return what ``on_conflict_do_update()`` or ``on_duplicate_key_update()`` has set.
-
-    None for all else, and for conflicts that are not given by columns.
-    """
-    clause: Any = getattr(statement, "_post_values_clause", None)
-    kind = type(clause).__name__
-    if kind == "OnDuplicateClause":  # MySQL's; a dict, or pairs
-        return Conflict(None, _by_key(clause.update))
-    if kind != "OnConflictDoUpdate":  # PostgreSQL's and SQLite's
-        return None
-    constraint = getattr(clause, "constraint_target", None)
-    if constraint is not None:
-        table: Any = statement.table
-        found = [
-            one.columns.keys()
-            for one in (*table.constraints, *table.indexes)
-            if one.name == constraint
-        ]
-        return Conflict(frozenset(*found), _by_key(clause.update_values_to_set)) if found else None
-    return _inferred(clause)
-
-
-def _inferred(clause: Any) -> Conflict | None:
-    sets = _by_key(clause.update_values_to_set)
-    elements = clause.inferred_target_elements
-    if elements is None:
-        return Conflict(None, sets)
-    if not all(isinstance(one, (str, Column)) for one in elements):
-        return None  # an index of expressions
-    return Conflict(frozenset(map(_key_of, elements)), sets)
-
-
-def _by_key(values: Any) -> Mapping[str, Any]:
-    return {_key_of(column): value for column, value in dict(values).items()}
-
-
-def _key_of(column: Any) -> str:
-    key: str = column if isinstance(column, str) else column.key
-    return key
-
-
 def written_out(statement: Any) -> Any:
     """Return the statement that a ``lambda_stmt()`` stands for, with the values of this call."""
     return getattr(statement, "_resolved", statement)
 
 
-def values_of(statement: ValuesBase) -> Values:
-    """Return what ``values()``, ``ordered_values()`` and ``from_select()`` have set."""
-    conflict = getattr(statement, "_post_values_clause", None)
-    does_nothing = "DoNothing" in type(conflict).__name__
-    prefixes = [str(prefix).upper() for prefix, _ in statement._prefixes]
-    replaces = any("REPLACE" in prefix for prefix in prefixes)
-    return Values(
-        tuple(_rows_of(statement)),
-        from_select=getattr(statement, "select", None) is not None,
-        overwrites=replaces or (conflict is not None and not does_nothing),
-        conditional=conflict is not None or bool(prefixes),
-    )
-
-
-def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
-    """Return the names that ``from_select()`` was given, and the SELECT, whose literals have labels."""
-    return statement._select_names or (), _label_literals(statement.select)
-
-
-def _label_literals(statement: Any) -> Any:
-    # Within a subquery, nothing else names them.
-    if isinstance(statement, CompoundSelect):
-        named = statement._generate()
-        named.selects = [_label_literals(one) for one in statement.selects]
-        return named
-    columns = getattr(statement, "_raw_columns", ())
-    labelled = [_labelled(one) for one in columns]
-    if all(one is other for one, other in zip(columns, labelled, strict=True)):
-        return statement
-    return statement.with_only_columns(*labelled)
-
-
-def _labelled(column: Any) -> Any:
-    if isinstance(column, TextClause):
-        return literal_column(column.text).label(None)
-    return column.label(None) if getattr(column, "is_literal", False) else column
-
-
-def returned_columns(statement: ValuesBase) -> tuple[Any, ...]:
-    """Return the columns that each row of the result has; None stands for an entity."""
-    return tuple(chain.from_iterable(map(_columns_of_returned, statement._returning)))
-
-
-def _columns_of_returned(element: Any) -> Iterable[Any]:
-    if "parententity" in element._annotations and not isinstance(element, ColumnElement):
-        return (None,)
-    return getattr(element, "columns", (getattr(element, "element", element),))
-
-
-def _rows_of(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
+def rows_of_values(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
+    """Yield the rows that ``values()`` and ``ordered_values()`` have set: by column, attribute or name."""
     ordered = getattr(statement, "_ordered_values", None)  # SQLAlchemy 2.0
     if statement._multi_values:
         names = statement.table.columns.keys()
@@ -624,6 +485,60 @@ def closes_connection(transaction: SessionTransaction, connection: Connection) -
     connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
     *_, closes = connections.get(connection, (False,))
     return bool(closes)
+
+
+def savepoints_of(session: Session) -> dict[SessionTransaction, bool]:
+    """Return the savepoints of the session, the innermost first, each with whether it is rolled back.
+
+    An event tells of the end of a savepoint later, and after an interruption not at all; and of
+    one whose creation was interrupted ``get_nested_transaction()`` does not tell.
+    """
+    found: dict[SessionTransaction, bool] = {}
+    transaction = session._transaction
+    while transaction is not None:
+        rolled_back = transaction._state is SessionTransactionState.DEACTIVE
+        if rolled_back:
+            found = dict.fromkeys(found, True)  # with all that is inside
+        if transaction.nested:
+            found[transaction] = rolled_back
+        transaction = transaction.parent
+    return found
+
+
+def savepoint_on(
+    session: Session, connection: Connection, name: str | None = None
+) -> SessionTransaction | None:
+    """Return the innermost savepoint of the session that is set on this connection.
+
+    SQLAlchemy sets one when the session first uses the connection in it.
+
+    :param name: return the one of this name.
+    """
+    transaction = session._transaction
+    while transaction is not None:
+        if transaction.nested and connection in transaction._connections:
+            _, savepoint, *_ = transaction._connections[connection]
+            if name is None or getattr(savepoint, "_savepoint", None) == name:
+                return transaction
+        transaction = transaction.parent
+    return None
+
+
+# Not a function of ours, which every commit would call.
+innermost: Callable[[Session], SessionTransaction] = attrgetter("_transaction")
+"""Return the innermost savepoint of the session, or its transaction; there must be one."""
+
+
+def commits_savepoint(session: Session) -> bool:
+    """Return whether it is a savepoint of the session whose commit has begun; for "before_commit".
+
+    Leaving ``with session.begin():`` commits the savepoints too that are still open inside.  The event
+    of the whole comes first, while they are open, and before theirs.
+    """
+    transaction = session._transaction
+    while transaction is not None and transaction._next_state is _StateChangeStates.ANY:
+        transaction = transaction.parent  # this one is open, inside the one that commits
+    return transaction is not None and transaction.nested
 
 
 def ends_on_return(pool: Pool) -> bool:

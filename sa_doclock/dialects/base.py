@@ -12,10 +12,11 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
 
-from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
+from ..core.lock_info import Identity
 from ..core.pool import CallFunction, ExecuteStatement, on_return, withdraw
 from ..errors import LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of, milliseconds
+from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .clock import ServerClock
 from .cluster import Cluster
 from .compatible_servers import FoundServer

@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
+from threading import Lock
+from typing import Final
+
 from sqlalchemy import Connection
+
+from ..caller import warn_program
+from ..errors import ClusterLockWarning, with_background
+
+_ROWS: Final = (
+    "row locks are local to the node.  Who has locked the same document on another node is met at "
+    "COMMIT, as DeadlockDetected, and only where both have written the header row: change the "
+    "header in each transaction that changes the document, and use run_transaction()"
+)
+_NAMES: Final = (
+    "named locks are local to the node, and no COMMIT fails because another node has granted the "
+    "same key: lock a row, and change it, in place of the key"
+)
+_mutex = Lock()
 
 
 class Cluster:
@@ -14,6 +31,30 @@ class Cluster:
 
     def __init__(self, name: str | None) -> None:
         self.name = name
+
+    def warn_of_lock(self, warned: dict[str, object], *, named: bool) -> None:
+        """Warn before the first lock of an engine, if other nodes do not know it.
+
+        :param warned: the texts that the engine was warned with, each once.
+        :param named: the lock is a key, and no row's.
+        """
+        text = _NAMES if named else _ROWS
+        with _mutex:
+            if self.name is None or text in warned:
+                return
+            warned[text] = True
+        try:
+            warn_program(
+                with_background(
+                    f"this server is a node of {self.name}: {text}; or send all writers to one node",
+                    "warning",
+                    "local_to_a_node",
+                ),
+                ClusterLockWarning,
+            )
+        except ClusterLockWarning:  # it is an error here, for each lock
+            del warned[text]
+            raise
 
     def before_rollback(self, connection: Connection) -> None:
         """Take the error that a ROLLBACK would meet."""

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
-from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection
+from ..core.lock_info import Identity
 from ..core.pool import ExecuteStatement, is_registered, on_return
 from ..errors import (
     DeadlockDetected,
@@ -20,6 +20,7 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of
+from ..wait_info import ACTIVE, IDLE, LockConnection
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,

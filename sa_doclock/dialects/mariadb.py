@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
-from ..core.lock_info import Wait
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
+from ..wait_info import Wait
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
 from .innodb import (

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
-from ..core.lock_info import ACTIVE, IDLE, Identity, LockConnection, Wait
+from ..core.lock_info import Identity
 from ..core.pool import ExecuteStatement, on_return
 from ..errors import (
     DeadlockDetected,
@@ -25,6 +25,7 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
+from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .base import (
     AUTOCOMMIT,
     READ_COMMITTED,

@@ -11,10 +11,10 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
-from ..core.lock_info import Wait
 from ..core.sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
+from ..wait_info import Wait
 from .base import NativeCode
 from .connection import ask_driver, other_connection
 from .innodb import (

@@ -73,11 +73,3 @@ class Pipelining(ABC):
     @abstractmethod
     def pipeline(self, connection: Connection) -> Pipeline:
         """Return what sends several statements of this connection in one round trip."""
-
-    @abstractmethod
-    def lock_limit(self, seconds: float, *, few_rows: bool) -> tuple[str, ...]:
-        """Return the statements that ``LockWaits.limited()`` sends in one round trip with the lock.
-
-        They go past SQLAlchemy, so that explain_lock() cannot see them.  The first ones are sent
-        before the lock, the last one is sent after it.
-        """

@@ -174,11 +174,15 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
             yield strategy.statements.by_keys_hint.format(index=index), strategy.name
 
 
-def suffixed() -> list[type[LockStrategy]]:
+# Threads: caches of what does not change.
+@cache
+def suffixed() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are text at the end of a SELECT."""
-    return [strategy for strategy in strategy_classes().values() if strategy.statements.suffixes]
+    return tuple(one for one in strategy_classes().values() if one.statements.suffixes)
 
 
-def table_hints() -> Iterator[type[LockStrategy]]:
+# Threads: as above.
+@cache
+def table_hints() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are table hints."""
-    return (strategy for strategy in strategy_classes().values() if strategy.statements.hints)
+    return tuple(one for one in strategy_classes().values() if one.statements.hints)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, DateTime, Engine, Table, false, update
@@ -38,7 +38,7 @@ from .base import (
     TransactionLifecycle,
     TransactionStatus,
 )
-from .connection import ask_driver, connection_setting, is_rolled_back_later
+from .connection import ask_driver, is_rolled_back_later
 from .savepoint_mark import SavepointMarks
 
 _SHARED_CONNECTION = (
@@ -56,6 +56,8 @@ _WRITABLE = "sa_doclock.writable"  # the same: whether the file is known to be
 # does nothing more, except with auto_vacuum = INCREMENTAL, where it frees one page at most:
 # https://www.sqlite.org/pragma.html#pragma_incremental_vacuum
 _TAKE_WRITE_LOCK = "PRAGMA incremental_vacuum(1)"
+_READ_LIMIT = "PRAGMA busy_timeout"
+_SET_LIMIT = "PRAGMA busy_timeout = {}"
 _SQLITE_ERROR = 1  # the primary result code of a statement that cannot be compiled
 _SQLITE_READONLY = 8
 _READ_ONLY = "a file that is opened read-only cannot be locked; read with SnapshotRead"
@@ -160,16 +162,49 @@ class SQLiteWaits(LockWaits):
         *,
         few_rows: bool = False,
     ) -> AbstractContextManager[None]:
-        if LockOptions.NoWait in lock:
-            seconds = 0
-        if seconds is None:
-            return nullcontext()
-        return connection_setting(
-            connection, "PRAGMA busy_timeout", "PRAGMA busy_timeout =", milliseconds(seconds)
-        )
+        if base_of(lock) is LockOptions.ForUpdate:
+            return nullcontext()  # begin() or join() has waited: who may write waits for nobody
+        return _limited(connection, lock, seconds)
+
+    def sent_around(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> tuple[str, ...]:
+        limit = _limit_of(lock, seconds)
+        if limit is None:
+            return ()
+        return _READ_LIMIT, _SET_LIMIT.format(limit), _SET_LIMIT.format(_limit(connection))
 
     def longest(self, connection: Connection) -> float | None:
-        return int(connection.exec_driver_sql("PRAGMA busy_timeout").scalar_one()) / 1000
+        return _limit(connection) / 1000
+
+
+def _limit_of(lock: LockOptions, seconds: float | None) -> int | None:
+    """Return the milliseconds that a lock may wait for the file; None: as the connection is made."""
+    if LockOptions.NoWait in lock:
+        return 0
+    return None if seconds is None else milliseconds(seconds)
+
+
+def _limit(connection: Connection) -> int:
+    # Past SQLAlchemy, by which it would cost as much as the lock itself, read, set and put back.
+    ((limit,),) = ask_driver(connection, _READ_LIMIT)
+    return int(limit)
+
+
+@contextmanager
+def _limited(connection: Connection, lock: LockOptions, seconds: float | None) -> Iterator[None]:
+    """Have the connection wait for the file in this block as long as the lock may."""
+    limit = _limit_of(lock, seconds)
+    if limit is None:
+        yield
+        return
+    old = _limit(connection)
+    try:
+        ask_driver(connection, _SET_LIMIT.format(limit))
+        yield
+    finally:
+        if not connection.invalidated:
+            ask_driver(connection, _SET_LIMIT.format(old))
 
 
 class SQLiteNamedLocks(NamedLocks):
@@ -220,12 +255,11 @@ class SQLiteLocks(LockStrategy):
         self._send_begin(connection, lock, seconds)
 
     def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        for_update = base_of(lock) is LockOptions.ForUpdate
-        limited = seconds is not None or LockOptions.NoWait in lock
-        with self.waits.limited(connection, lock, seconds) if limited else nullcontext():
-            if not for_update:
-                connection.exec_driver_sql("BEGIN")
-                return
+        if base_of(lock) is not LockOptions.ForUpdate:
+            connection.exec_driver_sql("BEGIN")  # waits for nobody: the first SELECT may
+            return
+        limited = seconds is not None or LockOptions.NoWait in lock  # mostly not: without a call
+        with _limited(connection, lock, seconds) if limited else nullcontext():
             try:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
                 if _WRITABLE not in connection.info:
@@ -251,7 +285,7 @@ class SQLiteLocks(LockStrategy):
             connection.exec_driver_sql("ROLLBACK")  # the hook's may be BEGIN IMMEDIATE
             self._send_begin(connection, lock, seconds)
         elif for_update:
-            with self.waits.limited(connection, lock, seconds):
+            with _limited(connection, lock, seconds):
                 try:
                     connection.exec_driver_sql(_TAKE_WRITE_LOCK).close()
                 except OperationalError as error:
@@ -283,7 +317,7 @@ class SQLiteLocks(LockStrategy):
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
             # lock, and fails with 517 if what was read before it is not the newest.
-            with self.waits.limited(connection, lock, seconds):
+            with _limited(connection, lock, seconds):
                 try:
                     _take_write_lock(connection, header)
                 except OperationalError as error:

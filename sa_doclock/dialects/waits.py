@@ -34,6 +34,15 @@ class LockWaits:
         """
         return nullcontext()
 
+    def sent_around(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> tuple[str, ...]:
+        """Return what limits the wait and goes past SQLAlchemy, so that explain_lock() cannot see it.
+
+        The last statement is sent after the lock, the others are sent before it.
+        """
+        return ()
+
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
         """Return the statement with the limit in its text, where SQLAlchemy can write it there.
 

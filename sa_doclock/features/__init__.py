@@ -1,6 +1,7 @@
 """The features of a session: each joins the locks and the transaction by the hooks of a SessionPart.
 
-The core imports ``install`` alone, which imports a feature for a session that asks for it.
+A LockingSession imports ``install``, which imports a feature for a session that asks for it.  The core
+imports none.
 """
 
-from .install import install_parts, options_of_all
+from .install import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed, options_of_all

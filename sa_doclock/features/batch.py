@@ -16,7 +16,6 @@ from weakref import WeakSet, ref
 from sqlalchemy import Connection
 from sqlalchemy.util import await_only
 
-from ..core.process_waits import observed_wait
 from ..core.transaction import (
     Limit,
     LockCall,
@@ -31,6 +30,7 @@ from ..dialects import strategies
 from ..errors import LockNotAvailable
 from ..options import LockOptions, is_row_lock, may_queue
 from .gate import SessionQueue
+from .process_waits import observed_wait
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ class BatchPriority(SessionPart):
         """See :class:`SessionPart`: try without waiting, and pause, until the time is over."""
 
         def take_in_batch(call: LockCall, request: LockRequest, target: Any) -> Any:
-            if request.adopted or not may_queue(request.lock):
+            if request.as_is or not may_queue(request.lock):
                 return take(call, request, target)
             assert request.seconds is not None  # BATCH_WAIT where the program has said nothing
 
@@ -79,10 +79,10 @@ class BatchPriority(SessionPart):
 
         def limit_undone(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
-        ) -> AbstractContextManager[LockRequest]:
+        ) -> AbstractContextManager[LockRequest | None]:
             block = limit(connection, plan, request)
             rows = request.mapper is not None and is_row_lock(connection.row_lock(plan))
-            if rows and LockOptions.NoWait in request.lock and not request.adopted:
+            if rows and LockOptions.NoWait in request.lock and not request.as_is:
                 return self._undone_by_savepoint(connection.connection, block)
             return block
 
@@ -90,8 +90,8 @@ class BatchPriority(SessionPart):
 
     @contextmanager
     def _undone_by_savepoint(
-        self, connection: Connection, block: AbstractContextManager[LockRequest]
-    ) -> Iterator[LockRequest]:
+        self, connection: Connection, block: AbstractContextManager[LockRequest | None]
+    ) -> Iterator[LockRequest | None]:
         """Run the block; a lock that is not available changes nothing.
 
         On PostgreSQL the error aborts the transaction, and on all a lock on several rows may have
@@ -104,8 +104,8 @@ class BatchPriority(SessionPart):
         savepoint = connection.begin_nested()
         call.undone_by_savepoint = True
         try:
-            with block as request:
-                yield request
+            with block as limited:
+                yield limited
         except LockNotAvailable:
             if not state.failure.rolled_back_by_server:
                 savepoint.rollback()

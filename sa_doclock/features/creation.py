@@ -21,12 +21,13 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapper, Session
 
 from ..core.documents import identity_of, key_attributes, mapper_of, own_table, root_of
-from ..core.key_text import folded_key, key_text
+from ..core.key_text import key_text
 from ..core.lock_info import public_key
 from ..core.transaction import add_document, database_name
 from ..dialects import strategy_for
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, base_of, milliseconds
+from .named_locks import folded_key
 
 T = TypeVar("T")
 

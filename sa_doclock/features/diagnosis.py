@@ -11,13 +11,14 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table
 
 from ..core.documents import mapper_of, own_table, root_of
-from ..core.lock_info import Identity, LockConnection, short_statement
+from ..core.lock_info import Identity
 from ..core.statements import MAX_PARAMETERS
 from ..core.transaction import LockCall, LockContext, SessionPart
 from ..dialects import schema_translation, side_connection, strategy_for
 from ..dialects.monitoring import LockMonitoring, describe_connections
 from ..errors import LockFailed, LockNotAvailable
 from ..options import LockOptions, base_of
+from ..wait_info import LockConnection, short_statement
 from .shared_query import SharedQueries
 
 _log = logging.getLogger("sa_doclock")

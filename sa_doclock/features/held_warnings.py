@@ -17,7 +17,7 @@ from threading import Condition, Thread
 from typing import Any, Final
 from weakref import ref
 
-from ..core.caller import line_of_program
+from ..caller import line_of_program
 from ..core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ..core.transaction import SessionPart
 from ..events import ReleasedLock

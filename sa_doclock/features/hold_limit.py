@@ -26,7 +26,7 @@ from ..core.transaction import (
     others_text,
 )
 from ..errors import LockLost
-from ..options import LockOptions, is_row_lock
+from ..options import is_row_lock
 
 
 class HoldLimit(SessionPart):
@@ -79,12 +79,8 @@ class HoldLimit(SessionPart):
 
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
-        ) -> AbstractContextManager[LockRequest]:
-            # The wait for a named lock is limited by NamedLocks.take(), and an adopted one's not at all.
-            if request.named or request.adopted:
-                self.limit_server(connection, request.lock)
-                return limit(connection, plan, request)
-            seconds = self.limit_to_send(connection, request.lock)
+        ) -> AbstractContextManager[LockRequest | None]:
+            seconds = self.limit_to_send(connection, request)
             if seconds is None:
                 return limit(connection, plan, request)
             return self._limiting_both(connection, request, seconds)
@@ -94,7 +90,7 @@ class HoldLimit(SessionPart):
     @contextmanager
     def _limiting_both(
         self, connection: TransactionConnection, request: LockRequest, seconds: float
-    ) -> Iterator[LockRequest]:
+    ) -> Iterator[None]:
         few_rows = is_of_few_rows(request)
         strategy = connection.strategy
         assert strategy.hold_limit is not None
@@ -102,22 +98,17 @@ class HoldLimit(SessionPart):
             *(strategy.waits, connection.connection, request.lock, request.seconds, seconds),
             few_rows=few_rows,
         ):
-            yield request
+            yield
         self.note_server_limited(connection)
 
-    def limit_server(self, connection: TransactionConnection, lock: LockOptions) -> None:
-        """Limit the transaction at the server, before a lock with which that cannot travel."""
-        seconds, server = self.limit_to_send(connection, lock), connection.strategy.hold_limit
-        if seconds is not None and server is not None:
-            server.limit(connection.connection, seconds)
-            self.note_server_limited(connection)
-
-    def limit_to_send(self, one: TransactionConnection, lock: LockOptions) -> float | None:
-        """Return the seconds that the server is to be told with this lock; None: nothing.
+    def limit_to_send(self, one: TransactionConnection, request: LockRequest) -> float | None:
+        """Return the seconds that the server is to be told with this lock.
 
         From now on the clock is looked at before each statement of this connection.
+
+        :returns: None where the server has the limit, or is told nothing.
         """
-        if not is_row_lock(lock):
+        if not is_row_lock(request.lock):
             return None
         self._watch(one.connection)
         state = self._state()
@@ -127,6 +118,11 @@ class HoldLimit(SessionPart):
         if server is None or one in self._limited_servers or lent:
             return None
         server.keep_idle_clock(one.connection)
+        # The call for a named lock is none of a row's SELECTs.
+        if request.named or request.as_is:
+            server.limit(one.connection, self.seconds)
+            self.note_server_limited(one)
+            return None
         return self.seconds
 
     def note_server_limited(self, one: TransactionConnection) -> None:

@@ -74,21 +74,17 @@ class SessionPipeline(SessionPart):
     @contextmanager
     def _locking(
         self, connection: TransactionConnection, _plan: LockPlan, request: LockRequest
-    ) -> Iterator[LockRequest]:
-        hold_seconds = None
-        if self._hold_limit is not None:
-            # The call for a named lock is none of a row's SELECTs, and an adopted lock travels alone.
-            if request.named or request.adopted:
-                self._hold_limit.limit_server(connection, request.lock)
-            else:
-                hold_seconds = self._hold_limit.limit_to_send(connection, request.lock)
-        if request.adopted:
-            yield request
+    ) -> Iterator[LockRequest | None]:
+        hold_seconds, limit = None, self._hold_limit
+        if limit is not None:
+            hold_seconds = limit.limit_to_send(connection, request)
+        if request.as_is:
+            yield None
             return
         with self._block(connection.connection, request, hold_seconds):
             yield request._replace(seconds=None)
-        if hold_seconds is not None and self._hold_limit is not None:
-            self._hold_limit.note_server_limited(connection)
+        if hold_seconds is not None and limit is not None:
+            limit.note_server_limited(connection)
 
     def _block(
         self, connection: Connection, request: LockRequest, hold_limit: float | None
@@ -100,7 +96,7 @@ class SessionPipeline(SessionPart):
         lock = self._pipelines[connection].locking(
             request.seconds, reads, few_rows=is_of_few_rows(request), hold_limit=hold_limit
         )
-        return lock if ahead is None else _Within(ahead, lock)
+        return lock if ahead is None else ahead.begun_within(lock)
 
     def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:
         """Yield the reads that follow the lock: of the other parts, and of the block."""
@@ -221,11 +217,13 @@ class ReadingAhead(AbstractContextManager[None]):
         self._pipeline.ahead = None
         self.leave(kind, error, traceback)
 
-    def enter(self, lock: AbstractContextManager[None]) -> None:
-        """Begin the block of a lock."""
+    @contextmanager
+    def begun_within(self, lock: AbstractContextManager[None]) -> Iterator[None]:
+        """Begin the block of a lock, and leave its end to this one."""
         self.leave()  # that of another try
         lock.__enter__()
         self._lock = lock
+        yield
 
     def leave(
         self,
@@ -237,17 +235,3 @@ class ReadingAhead(AbstractContextManager[None]):
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.__exit__(kind, error, traceback)
-
-
-class _Within(AbstractContextManager[None]):
-    """Begins the block of a lock, and leaves its end to the block around it."""
-
-    def __init__(self, ahead: ReadingAhead, lock: AbstractContextManager[None]) -> None:
-        self._ahead = ahead
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        self._ahead.enter(self._lock)
-
-    def __exit__(self, *_: object) -> None:
-        """Go on."""

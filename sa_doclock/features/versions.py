@@ -6,30 +6,35 @@ header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 from weakref import WeakSet
 
-from sqlalchemy import TypeDecorator, event, inspect
+from sqlalchemy import TypeDecorator, event, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state
 
 from ..core.documents import (
     HeaderResolver,
-    any_versioned,
+    Part,
+    declared_roots,
+    declares,
     document_root,
     has_null,
     header_identity,
     is_row_of_root,
     is_second_class,
-    is_versioned,
+    kind_attribute,
+    kinds_of,
     mapper_cache,
+    part_as_mapped,
+    parts_with_detail,
 )
 from ..core.key_text import key_text
 from ..core.lock_info import Identity
-from ..core.sqlalchemy_internals import deleted_states, modified_states, new_states
+from ..core.sqlalchemy_internals import deleted_states, new_states, states_to_flush
 from ..core.transaction import LockRequest, SessionPart
 from ..errors import LockMisuse, StaleDocument
 
@@ -51,7 +56,7 @@ class DocumentVersions(SessionPart):
 
     def follow(self, session: Session) -> None:
         """Listen to the flushes of a session that was made just now."""
-        if any_versioned():
+        if _any_versioned():
             _followed.add(session)
             event.listen(session, "before_flush", _raise_after_all_others)
 
@@ -63,7 +68,7 @@ class DocumentVersions(SessionPart):
         if session in _followed:
             event.remove(session, "before_flush", _raise_after_all_others)
             event.listen(session, "before_flush", _raise_after_all_others)
-        elif any_versioned():  # the class was declared after the session was made
+        elif _any_versioned():  # the class was declared after the session was made
             self.follow(session)  # from the next flush on
             _raise_versions(session)
 
@@ -73,8 +78,14 @@ _followed: Final[WeakSet[Session]] = WeakSet()
 """The sessions that raise versions after all listeners of the program, who may write parts, too."""
 
 
+@mapper_cache
+def _any_versioned() -> bool:
+    """Return whether a document is declared whose parts raise its version."""
+    return any(declares(root, "version") for root in declared_roots())
+
+
 def _raise_after_all_others(session: Session, *_: object) -> None:
-    if modified_states(session) or new_states(session) or deleted_states(session):
+    if any(states_to_flush(session)):
         _raise_versions(session)
 
 
@@ -176,14 +187,63 @@ def _inserted_or_written_by_second_classes(
 def _documents_of(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
     """Yield the headers of the rows that this flush writes."""
     resolvers: dict[Mapper[Any], HeaderResolver] = {}
+
+    def resolver(root: Mapper[Any]) -> HeaderResolver:
+        if root not in resolvers:
+            resolvers[root] = HeaderResolver(session, root, ask=True)
+        return resolvers[root]
+
     for state in _written(session):
         root = document_root(state.mapper)
-        if root is not None and is_versioned(root):
-            if root not in resolvers:
-                resolvers[root] = HeaderResolver(session, root, ask=True)
-            for identity in resolvers[root].headers(state):
-                if identity and not has_null(identity):
-                    yield root, identity
+        if root is not None and declares(root, "version"):
+            yield from _known(root, resolver(root).headers(state))
+        for root, part in _parts_of_new_kind(state):
+            owner = _owner_of_new_kind(session, state, part)
+            yield from _known(root, resolver(root).headers_of_row(part.owner, owner))
+
+
+def _known(
+    root: Mapper[Any], headers: Iterable[Identity]
+) -> Iterator[tuple[Mapper[Any], Identity]]:
+    return ((root, identity) for identity in headers if identity and not has_null(identity))
+
+
+def _parts_of_new_kind(state: InstanceState[Any]) -> Iterator[tuple[Mapper[Any], Part]]:
+    """Yield the parts that a row may be when it is written as one of another class, and their roots.
+
+    Those whose foreign key is in the row itself; a class with a table of its own has no row there.
+    """
+    for mapper in _new_kinds(state):
+        root = document_root(mapper)
+        if root is not None and declares(root, "version"):
+            yield from (
+                (root, part) for part in parts_with_detail(root, mapper) if part.foreign_key
+            )
+
+
+def _new_kinds(state: InstanceState[Any]) -> Iterator[Mapper[Any]]:
+    """Yield the classes of the same table as which the row of an object is about to be written."""
+    mapper = state.mapper
+    name = kind_attribute(mapper)
+    value = (
+        state.dict.get(name) if state.key is not None and name in state.committed_state else None
+    )
+    for kind in () if value is None else kinds_of(mapper, value):
+        if kind.local_table is mapper.base_mapper.local_table and not mapper.isa(kind):
+            yield kind
+
+
+def _owner_of_new_kind(session: Session, state: InstanceState[Any], part: Part) -> Identity:
+    """Return the foreign key of a row, which the class that it leaves may not map."""
+    names = part_as_mapped(part, state.mapper).foreign_key
+    if names is not None:
+        return tuple(getattr(state.obj(), name) for name in names)
+    table, key = state.mapper.local_table, state.identity or ()
+    columns = [part.detail.column_attrs[name].columns[0] for name in part.foreign_key or ()]
+    row = zip(state.mapper.primary_key, key, strict=True)
+    statement = select(*(table.c[column.key] for column in columns))
+    found = session.execute(statement.where(*(column == value for column, value in row))).first()
+    return () if found is None else tuple(found)
 
 
 def _written(session: Session) -> Iterator[InstanceState[Any]]:

@@ -27,7 +27,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 
 from ..claims import claim_each
 from ..core.documents import document
-from ..core.session import LockingSession
 from ..dialects import strategy_for
 from ..dialects.base import LockStrategy
 from ..errors import (
@@ -42,6 +41,7 @@ from ..errors import (
 )
 from ..options import LockOptions, base_of
 from ..retry import run_transaction
+from ..session import LockingSession
 from ..tools.cli.workload import Plan, fresh_tables, run
 from .waiting import wait_until_blocked
 

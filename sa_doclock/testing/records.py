@@ -15,10 +15,11 @@ from sqlalchemy.orm import Session
 from ..core.documents import document_key, identity_of, mapper_of
 from ..core.ledger import strength_of
 from ..core.lock_info import DocumentKey, LockedName, document_label, public_key
-from ..core.session import LockingSession, check_block_lock
+from ..core.session import check_block_lock
 from ..errors import LockFailed, outcome_of
 from ..events import ReleasedLock
 from ..options import LockOptions, is_row_lock, lock_label
+from ..session import LockingSession
 
 _EVENTS: Final = ("lock_acquired", "lock_failed", "locks_released")
 _GRANTED: Final = "granted"

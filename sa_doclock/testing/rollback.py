@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from ..core.session import LockingSession
 from ..core.transaction import level_of
 from ..dialects import ROLLED_BACK_LATER, strategy_for
 from ..errors import WrongIsolation
 from ..options import LockOptions
+from ..session import LockingSession
 
 _OWN: Final = frozenset({"bind", "binds", "join_transaction_mode", "twophase"})
 

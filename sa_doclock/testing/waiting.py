@@ -11,11 +11,12 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
-from ..core.session import LockingSession, context_of
+from ..core.session import context_of
 from ..dialects import product_of, side_connection, strategy_for
 from ..errors import LockNotSupported
 from ..features.gate import SessionQueue
 from ..options import LockOptions
+from ..session import LockingSession
 from .file_locks import holds_file, runs_for_file_lock
 from .loops import LoopThread
 from .schedule import FIRST_LOOK, NEXT_LOOK

@@ -29,11 +29,12 @@ from tests.support.servers.cache import cached
 from tests.support.servers.downloads import Download, downloading
 
 _HERE = Path(__file__).parent
-_ORM = tuple(
-    f"test/orm/test_{name}.py"
+_SESSIONS = tuple(
+    f"test/{name}.py"
     for name in (
-        *("session", "transaction", "events", "scoping", "versioning", "lockmode"),
-        *("expire", "bind"),
+        *("orm/test_session", "orm/test_transaction", "orm/test_events", "orm/test_scoping"),
+        *("orm/test_versioning", "orm/test_lockmode", "orm/test_expire", "orm/test_bind"),
+        *("ext/asyncio/test_session", "ext/asyncio/test_scoping"),
     )
 )
 
@@ -90,7 +91,7 @@ _SQLALCHEMY = (
     "sqlalchemy",
     "lib",
     ("test/orm", "test/ext/asyncio"),
-    (*_ORM, "test/orm/dml", "test/ext/asyncio"),
+    (*_SESSIONS, "test/orm/dml"),
 )
 # Files: a database in memory has one connection for all sessions, on which no lock is possible.
 _FILES = ("--db", "sqlite_file", "--db", "aiosqlite_file")

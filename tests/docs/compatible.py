@@ -21,8 +21,8 @@ def sections() -> Iterator[str]:
     yield "No facts are known of these, so each is treated as the product that it is compatible with:"
     yield ""
     for product in without:
-        told = "told by its version" if product.mark else "its version does not tell it"
-        yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; {told}."
+        reported = "known by its version" if product.mark else "its version does not tell it"
+        yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; {reported}."
     yield ""
 
 

@@ -120,8 +120,8 @@ def split(text: str) -> tuple[str, str]:
     match = _CURE.search(text)
     if match is not None:
         return text[: match.start()], text[match.end() :].partition(". The ")[0]
-    told = (cure for start, cure in CURES.items() if text.startswith(start))
-    return text, next(told, _DEFAULT)
+    reported = (cure for start, cure in CURES.items() if text.startswith(start))
+    return text, next(reported, _DEFAULT)
 
 
 @cache

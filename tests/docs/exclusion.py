@@ -88,16 +88,18 @@ def draw() -> str:
     """Return the picture."""
     document = runpy.run_path(str(FOLDER / "timeline.py"))["document"]
     shapes: list[str] = []
-    told: list[str] = []
+    reported: list[str] = []
     top = 0
     for names, matrix in _groups():
         title = ", ".join(names)
         shapes += _grid(top, title, matrix)
-        told += [f"{title}, {held} is held: {_words(answers)}." for held, answers in matrix.items()]
+        reported += [
+            f"{title}, {held} is held: {_words(answers)}." for held, answers in matrix.items()
+        ]
         top += 178
     svg: str = document(
         "One session holds a lock; another one asks for the same document",
-        " ".join(told),
+        " ".join(reported),
         top,
         shapes,
     )

@@ -438,8 +438,8 @@ def _by_result(results: Mapping[str, str]) -> Iterator[str]:
     """Yield each result with its databases, those that have the same one together."""
     for result in dict.fromkeys(results.values()):
         names = [NAMES[db] for db, found in results.items() if found == result]
-        told = "" if len(names) == len(NAMES) else f"{', '.join(names)}: "
-        yield f"{told}{result}"
+        reported = "" if len(names) == len(NAMES) else f"{', '.join(names)}: "
+        yield f"{reported}{result}"
 
 
 def main() -> None:

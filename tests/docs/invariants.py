@@ -62,6 +62,11 @@ INVARIANTS: Final = {
             "locking/freshness/test_fresh_details.py::test_lines_are_as_another_left_them",
         ),
         Invariant(
+            "So is what a listener of the program has read since the lock was asked for.",
+            "locking/freshness/test_listeners_before_the_lock.py"
+            "::test_what_a_listener_reads_before_the_lock_is_read_again",
+        ),
+        Invariant(
             "So is what the program's own `with_for_update()` returns.",
             "for_update/test_fresh.py::test_no_update_is_lost",
         ),
@@ -150,7 +155,7 @@ INVARIANTS: Final = {
             "on_commit/test_never.py::test_the_end_of_the_transaction_drops_it",
         ),
         Invariant(
-            "Nobody at a gate is told that its change is saved before it is.",
+            "Nobody at a gate learns that its change is saved before it is.",
             "gate/test_combined_faults.py::test_a_process_is_killed",
         ),
     ],

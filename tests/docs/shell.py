@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from tests.docs.pages import ROOT
@@ -121,6 +122,7 @@ def _read(name: str) -> str:
     return Path(ROOT, name).read_text(encoding="utf-8")
 
 
+@cache  # the pages name some commands again and again
 def _run(*arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],

@@ -1,4 +1,4 @@
-"""The generated parts of the pages: what each database is told, what each mistake does, and errors.
+"""The generated parts of the pages: what each database is sent, what each mistake does, and errors.
 
 Taken from what real sessions send, through the strategies, to a scripted driver (tests/sql).
 ``python -m tests.docs.tables`` writes them into the pages; tests/docs/test_readme.py compares.
@@ -66,7 +66,7 @@ _SETS_LEVEL = re.compile(r"SET (SESSION )?TRANSACTION ISOLATION|COMMIT|\(")
 Act = Callable[[LockingSession], object]
 
 
-class Told(NamedTuple):
+class Sent(NamedTuple):
     """The level and the statements sent for a lock; none where it is refused."""
 
     level: str | None
@@ -79,14 +79,14 @@ def name_of(lock: LockOptions) -> str:
 
 
 @cache
-def _statements_of(database: str, lock: LockOptions, act: Act) -> Told:
+def _statements_of(database: str, lock: LockOptions, act: Act) -> Sent:
     with serving(database) as (engine, script), LockingSession(engine) as session:
         levels = strategy_for(engine).isolation.levels_for(lock)
         try:
             act(session)
         except LockNotSupported:
-            return Told(None, [])
-        return Told(next(iter(levels), None), [_as_on_a_page(sql) for sql in script.sent])
+            return Sent(None, [])
+        return Sent(next(iter(levels), None), [_as_on_a_page(sql) for sql in script.sent])
 
 
 @cache
@@ -111,8 +111,8 @@ def first_screen() -> Iterator[str]:
 
 
 def _run_on(database: str, product: str) -> str:
-    told = versions.in_words(product)
-    return f"{told}: [evidence](docs/mssql.md#evidence)" if database == "mssql" else told
+    reported = versions.in_words(product)
+    return f"{reported}: [evidence](docs/mssql.md#evidence)" if database == "mssql" else reported
 
 
 def lock_options() -> Iterator[str]:
@@ -137,17 +137,17 @@ def _rows(title: str, lock: LockOptions, seconds: float | None = None) -> Iterat
 
 def _cell(database: str, lock: LockOptions, seconds: float | None = None) -> str:
     """Say what makes the lock: the isolation level, what is sent first, what is in the SELECT."""
-    told = _statements_of(database, lock, _takes(lock, seconds))
-    if not told.statements:
+    reported = _statements_of(database, lock, _takes(lock, seconds))
+    if not reported.statements:
         return "LockNotSupported"
-    words = [_SHORT.get(told.level, told.level)] if told.level else []
-    for statement in told.statements:
+    words = [_SHORT.get(reported.level, reported.level)] if reported.level else []
+    for statement in reported.statements:
         if "FROM orders" in statement:
             words += _added_to_plain(database, statement)
             break
         if not _ASKS.match(statement) and not _SETS_LEVEL.match(statement):
             words.append(_brief(statement))
-        if statement.startswith("BEGIN"):
+        if statement == "BEGIN IMMEDIATE":
             break  # SQLite's lock is there
     return ", ".join(words) or "plain read"
 
@@ -168,14 +168,14 @@ def _brief(statement: str) -> str:
 
 
 def sent_to(database: str) -> Iterator[str]:
-    """Yield what one database is told for each lock, statement by statement."""
+    """Yield what one database is sent for each lock, statement by statement."""
     yield "```sql"
     once = [sql for sql in _LOCKED[0][1](database) if sql.startswith(_ONCE)]
     if once:
         yield from _section("once for each table and engine", once)
-    for number, (title, told) in enumerate(_LOCKED):
+    for number, (title, reported) in enumerate(_LOCKED):
         yield from [""] * bool(number or once)
-        yield from _section(title, [sql for sql in told(database) if not sql.startswith(_ONCE)])
+        yield from _section(title, [sql for sql in reported(database) if not sql.startswith(_ONCE)])
     yield "```"
 
 

@@ -107,6 +107,6 @@ def test_its_links_lead_somewhere() -> None:
     "unseen",
     ["real lock manager", "Escalation", "Dirty reads", "pending states of ALTER DATABASE"],
 )
-def test_what_nobody_has_seen_is_told(unseen: str) -> None:
+def test_what_nobody_has_seen_is_reported(unseen: str) -> None:
     _, _, found = text_of(PAGE).partition("### Not tested\n")
     assert unseen in found

@@ -60,17 +60,17 @@ def test_the_picture_of_exclusion_is_what_the_database_does(database: Database) 
 
 
 def test_the_round_trips_are_those_of_the_page() -> None:
-    told = re.search(
+    reported = re.search(
         r"^\| get_document, save_changes \| (\d) \| (\d) \|$",
         text_of("docs/postgresql.md"),
         re.MULTILINE,
     )
-    assert told is not None
+    assert reported is not None
     drawn_trips = [
         {step.text.partition(":")[0] for step in panel.steps if step.session == 0}
         for panel in timelines()["round-trips"].panels
     ]
-    assert [len(trips) for trips in drawn_trips] == [int(told[1]), int(told[2])]
+    assert [len(trips) for trips in drawn_trips] == [int(reported[1]), int(reported[2])]
 
 
 def test_each_picture_is_on_a_page_with_a_text_alternative() -> None:

@@ -201,10 +201,10 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
 
 
 def test_the_page_on_errors_says_what_to_do_about_each() -> None:
-    told = set(re.findall(r"`(\w+)`", text_of("docs/errors.md")))
+    reported = set(re.findall(r"`(\w+)`", text_of("docs/errors.md")))
     exceptions = {n for n in sa_doclock.__all__ if isinstance(getattr(sa_doclock, n), type)}
     exceptions = {n for n in exceptions if issubclass(getattr(sa_doclock, n), Exception)}
-    assert exceptions <= told
+    assert exceptions <= reported
 
 
 def test_the_address_in_the_text_of_each_error_leads_to_its_row() -> None:
@@ -220,6 +220,7 @@ def test_the_address_in_the_text_of_each_error_leads_to_its_row() -> None:
         address, _, code = str(kind("text")).rpartition(" ")[2].rstrip(")").rpartition("#")
         assert address.endswith("/blob/main/docs/errors.md")
         assert re.search(rf'<a id="{code}"></a>`{kind.__name__}`', page), code
+    assert '<a id="local_to_a_node"></a>`ClusterLockWarning`' in page
 
 
 def test_each_error_text_says_what_to_do() -> None:

@@ -141,7 +141,7 @@ def test_the_end_of_the_request_releases_what_it_locked(app: FastAPI, alice: Ali
 def test_a_dependency_that_saves_does_it_before_the_response(
     program: Program, alice: Alice, scope: Literal["function", "request"], status: int
 ) -> None:
-    """With FastAPI's default scope the client is told that all went well, and nothing is saved."""
+    """With FastAPI's default scope the client is informed that all went well, and nothing is saved."""
     factory = sessionmaker(program.engine(), class_=LockingSession)
     app = new_app()
 

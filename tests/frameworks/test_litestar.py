@@ -136,7 +136,7 @@ def test_the_end_of_the_request_releases_what_it_locked(program: Program, alice:
 def test_a_handler_that_saves_itself_answers_an_error_of_the_commit(
     program: Program, alice: Alice, autocommit: bool, status: int
 ) -> None:
-    """Advanced Alchemy's autocommit logs the error, and the client is told that all went well."""
+    """Advanced Alchemy's autocommit logs the error, and the client is informed that all went well."""
 
     @post("/orders/{ident:int}", sync_to_thread=True)
     def without_lock(db_session: NamedDependency[LockingSession], ident: FromPath[int]) -> str:
@@ -162,7 +162,7 @@ def test_with_for_update_of_a_repository_is_a_lock(program: Program, alice: Alic
     assert alice.does(stored) == (35, [10, 20, 5])
 
 
-def test_errors_of_a_repository_are_wrapped_unless_it_is_told_not_to(
+def test_errors_of_a_repository_are_wrapped_unless_it_is_set_not_to(
     program: Program, alice: Alice
 ) -> None:
     alice.does(add_ten)

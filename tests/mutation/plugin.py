@@ -1,7 +1,8 @@
 """A pytest plugin that runs the tests on the original once, then on each mutant those that reach it.
 
 pytest imports it before the package, whose modules it loads with all mutants of the sample inside. A mutant
-has a process of its own, forked when all tests were collected; it ends at the first failure. The tests of the selection of
+has a process of its own, forked from one in which all tests were collected and none has run: what is found out once for
+a process, or for a mapped class, is found out by the mutant. It ends at the first failure. The tests of the selection of
 ``--pairwise`` go first, the others follow only where these have all passed: so one run finds both scores.
 """
 
@@ -14,17 +15,23 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pytest
 
 from tests.mutation.points import SWITCHES, Switches, mutated, places
 
 ROOT: Final = Path(__file__).parents[2]
-FOLDERS: Final = ("sa_doclock/core", "sa_doclock/features/guard")
+FOLDERS: Final = (
+    "sa_doclock/core",
+    "sa_doclock/features/guard",
+    "sa_doclock/features/adoption",
+)
 SWITCHED: Final = Switches()
 
 #: Seconds after which a mutant counts as caught: it hangs.
@@ -40,7 +47,7 @@ class Sample:
         all_places = [(path, place) for path in paths for place in range(places(path.read_text()))]
         self.of = len(all_places)
         self.drawn = random.Random(seed).sample(all_places, min(many, self.of))
-        self.told: dict[int, str] = {}
+        self.reported: dict[int, str] = {}
 
     def wanted(self, path: Path) -> dict[int, int]:
         """Return the numbers of the mutants of a file, by their places in it."""
@@ -54,9 +61,9 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType | None:
         path = Path(self.path)
-        tree, told = mutated(path.read_text(), self.sample.wanted(path))
+        tree, reported = mutated(path.read_text(), self.sample.wanted(path))
         name = path.relative_to(ROOT).as_posix()
-        self.sample.told |= {number: f"{name}:{text}" for number, text in told.items()}
+        self.sample.reported |= {number: f"{name}:{text}" for number, text in reported.items()}
         return compile(tree, self.path, "exec", dont_inherit=True)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -104,19 +111,20 @@ class Mutants:
         from tests.support.pairwise import select  # noqa: PLC0415
 
         pairwise = set(select(session.items, is_own_logic))
+        is_caught = self._fork_server(session.items)
         reached = self._run_original(session.items)
         caught = [0, 0]
         for number in range(len(self._sample.drawn)):
             items = reached.get(number, [])
             first = [item for item in items if item in pairwise]
             rest = [item for item in items if item not in pairwise]
-            by_pairs = self._is_caught(number, first)
-            by_all = by_pairs or self._is_caught(number, rest)
+            by_pairs = is_caught(number, first)
+            by_all = by_pairs or is_caught(number, rest)
             caught[0] += by_pairs
             caught[1] += by_all
             how = "pairwise" if by_pairs else "all combinations" if by_all else "NOT CAUGHT"
-            told = self._sample.told.get(number, "a module that no test imports")
-            _say(f"{number + 1}. {how} ({len(first)} and {len(rest)} tests): {told}")
+            reported = self._sample.reported.get(number, "a module that no test imports")
+            _say(f"{number + 1}. {how} ({len(first)} and {len(rest)} tests): {reported}")
         _say(
             f"{len(self._sample.drawn)} of {self._sample.of} mutants; a test reaches {len(reached)} of them. "
             f"Caught by all combinations ({len(session.items)} tests): {caught[1]}; "
@@ -124,10 +132,40 @@ class Mutants:
         )
         return True
 
+    def _fork_server(
+        self, items: list[pytest.Item]
+    ) -> Callable[[int, Sequence[pytest.Item]], bool]:
+        """Fork a process that runs no test itself; return what has it run tests on a mutant."""
+        ours, its = Pipe()
+        places = {item: place for place, item in enumerate(items)}
+        if os.fork() == 0:
+            ours.close()
+            self._serve(its, items)
+        its.close()
+
+        def is_caught(number: int, some: Sequence[pytest.Item]) -> bool:
+            ours.send((number, [places[item] for item in some]))
+            caught: bool = ours.recv()
+            return caught
+
+        return is_caught
+
+    def _serve(self, requests: Connection, items: list[pytest.Item]) -> NoReturn:
+        """Answer which mutants are caught, until the process that asks has ended."""
+        try:
+            while True:
+                number, places = requests.recv()
+                requests.send(self._is_caught(number, [items[place] for place in places]))
+        finally:
+            os._exit(0)
+
     def _run_original(self, items: list[pytest.Item]) -> dict[int, list[pytest.Item]]:
+        from sa_doclock.core.documents.mapping import clear_mapper_caches  # noqa: PLC0415
+
         reached: dict[int, list[tuple[float, pytest.Item]]] = {}
         failed = 0
         for item, following in _with_next(items):
+            clear_mapper_caches()  # or the first test alone would reach what they keep
             SWITCHED.clear()
             self._failed = False
             start = time.perf_counter()

@@ -53,7 +53,7 @@ def mutated(source: str, wanted: Mapping[int, int]) -> tuple[ast.Module, dict[in
     :param wanted: the number of the switch, by the number of the place.
     """
     changer = _changed(source, wanted.keys(), wanted)
-    return changer.tree, changer.told
+    return changer.tree, changer.reported
 
 
 def _changed(
@@ -71,7 +71,7 @@ class _Changer(ast.NodeTransformer):
 
     def __init__(self, wanted: Collection[int], switches: Mapping[int, int]) -> None:
         self.count = 0
-        self.told: dict[int, str] = {}
+        self.reported: dict[int, str] = {}
         self._wanted = wanted
         self._switches = switches
         self._inside = False
@@ -156,7 +156,7 @@ class _Changer(ast.NodeTransformer):
             return node
         number = self._switches[place]
         other = change(copy.deepcopy(node))
-        self.told[number] = f"{node.lineno}: {_short(node)}  ->  {_short(other)}"
+        self.reported[number] = f"{node.lineno}: {_short(node)}  ->  {_short(other)}"
         text = f"{SWITCHES}.add({number}) or {SWITCHES}.active == {number}"
         switch = ast.parse(text, mode="eval").body
         return ast.copy_location(ast.IfExp(test=switch, body=other, orelse=node), node)

@@ -45,7 +45,9 @@ def test_without_a_switch_all_is_as_it_was() -> None:
 
 def test_each_switch_changes_something() -> None:
     original = results(-1)[:-1]
-    told = mutated(SOURCE, {place: place for place in range(places(SOURCE))})[1]
-    same = [told[number] for number in range(places(SOURCE)) if results(number)[:-1] == original]
+    reported = mutated(SOURCE, {place: place for place in range(places(SOURCE))})[1]
+    same = [
+        reported[number] for number in range(places(SOURCE)) if results(number)[:-1] == original
+    ]
     assert same == []
-    assert len(told) == places(SOURCE) == 11
+    assert len(reported) == places(SOURCE) == 11

@@ -60,8 +60,8 @@ def blocking(engine: sa.Engine, lock: LockOptions = FOR_UPDATE) -> Part:
         "with NoWait it is refused": refused,
         "with SkipLocked the row is left out": skipped,
     }
-    told = [f"- {'yes' if holds else '**NO**'}: {fact}" for fact, holds in facts.items()]
-    return Part("Blocking", [*told, "", *lines], holds=all(facts.values()))
+    reported = [f"- {'yes' if holds else '**NO**'}: {fact}" for fact, holds in facts.items()]
+    return Part("Blocking", [*reported, "", *lines], holds=all(facts.values()))
 
 
 def _lock_and_read(engine: sa.Engine) -> int:

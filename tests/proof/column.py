@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from tests.proof.page import Part
 
 _ROOT = Path(__file__).parents[2]
-_TOLD = 200  # characters of a failure
+_SHOWN = 200  # characters of a failure
 _LISTED = 100
 _RAN = (0, 1)  # pytest's exit status, where it has run its tests
 
@@ -72,4 +72,4 @@ def _reason(case: ET.Element) -> str:
     if found is None:
         found = case.find("error")
     message = "" if found is None else found.get("message", "")
-    return " ".join(message.split())[:_TOLD]
+    return " ".join(message.split())[:_SHOWN]

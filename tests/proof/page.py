@@ -26,8 +26,8 @@ def made(title: str, make: Make) -> Part:
     try:
         return make()
     except Exception as error:  # noqa: BLE001  # the other parts are worth having
-        told = " ".join(str(error).split())
-        return Part(title, [f"Could not be run: {type(error).__name__}: {told}"], holds=False)
+        reported = " ".join(str(error).split())
+        return Part(title, [f"Could not be run: {type(error).__name__}: {reported}"], holds=False)
 
 
 def page(title: str, parts: Sequence[Part], secrets: Sequence[str] = ()) -> str:

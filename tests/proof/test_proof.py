@@ -48,23 +48,23 @@ def test_without_a_url_it_says_how_to_give_one(
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("postgresql+psycopg://ann:secret@127.0.0.1:1/x", "no connection: "),
         ("no URL, with a secret", "the URL is no URL of SQLAlchemy"),
     ],
 )
-def test_where_nobody_answers_no_password_is_told(
+def test_where_nobody_answers_no_password_is_shown(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     url: str,
-    told: str,
+    reported: str,
 ) -> None:
     results = tmp_path / "proof.md"
     assert run(url, "postgresql", monkeypatch, "--results", str(results)) == NO_DATABASE
     error = capsys.readouterr().err
-    assert told in error
+    assert reported in error
     assert "secret" not in error
     assert not results.exists()
 

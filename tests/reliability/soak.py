@@ -1,4 +1,4 @@
-"""The length of a test: seconds in ``make test``, as long as it is told in ``make soak``."""
+"""The length of a test: seconds in ``make test``, as long as ``make soak`` says."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def in_short() -> Iterator[str]:
 
 
 def at_length() -> Iterator[str]:
-    """Yield the table with one row for each fault on each database, and what clients were told."""
+    """Yield the table with one row for each fault on each database, and what clients were answered."""
     yield from long_table(load().rows()).splitlines()
 
 

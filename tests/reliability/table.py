@@ -35,14 +35,14 @@ def _rendered(rows: Sequence[Row], *, by_database: bool) -> str:
         table.add_column("what reached a client, and notes", no_wrap=True)
     for row in rows:
         counts = [f"{getattr(row, name):,}" for name in _COUNTED]
-        told = "; ".join(filter(None, (told_errors(row.errors), row.note)))
-        table.add_row(row.fault, row.database, *counts, *([told] if by_database else []))
+        reported = "; ".join(filter(None, (listed_errors(row.errors), row.note)))
+        table.add_row(row.fault, row.database, *counts, *([reported] if by_database else []))
     console = Console(width=_WIDE, color_system=None)
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().splitlines() if line.strip())
 
 
-def told_errors(errors: Counter[str]) -> str:
+def listed_errors(errors: Counter[str]) -> str:
     """Name the classes, the commonest first."""
     return ", ".join(f"{count:,} {name}" for name, count in errors.most_common())

@@ -21,7 +21,7 @@ def scripted() -> Iterator[tuple[Engine, Script]]:
 
 @pytest.fixture
 def script(scripted: tuple[Engine, Script]) -> Script:
-    """Tell the server what to say; read what it was told."""
+    """Tell the server what to say; read what was sent to it."""
     return scripted[1]
 
 

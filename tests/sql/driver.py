@@ -1,4 +1,4 @@
-"""A DBAPI that sends nothing: it writes down what it is told, and answers from a script.
+"""A DBAPI that sends nothing: it writes down what it is given, and answers from a script.
 
 Shaped like PyMySQL, psycopg, pyodbc and pymssql, as far as SQLAlchemy's dialects ask.  What a
 driver does by method or attribute (commit, isolation level) is written down in parentheses.
@@ -17,7 +17,7 @@ _IDLE, _IN_TRANSACTION = 0, 2  # PQTRANS_IDLE, PQTRANS_INTRANS of libpq
 
 
 class Cursor:
-    """Its rows are there as soon as it is told to execute."""
+    """Its rows are there as soon as it is asked to execute."""
 
     arraysize = 1
     rowcount = 1

@@ -34,7 +34,7 @@ FOR_UPDATE, SHARED, SNAPSHOT = (
 
 
 def sent_by(act: Act, engine: Engine, script: Script) -> list[str]:
-    """Let a session act, and close it; return what its database was told, and what it raised."""
+    """Let a session act, and close it; return what was sent to its database, and what it raised."""
     with LockingSession(engine) as session:
         try:
             act(session)

@@ -44,7 +44,7 @@ class Script:
         return [sql for sql in self.statements if _IN_FRONT.sub("", sql).startswith("SELECT")]
 
     def note(self, sql: str, parameters: Any) -> None:
-        """Write the statement down, one clause a line; or refuse it, as told."""
+        """Write the statement down, one clause a line; or refuse it, as the script says."""
         plain = _OWN_LABEL.sub(r"\1.\2", sql)
         lines = [" ".join(line.split()) for line in plain.splitlines()]
         text = "\n".join(line for line in lines if line)
@@ -69,10 +69,10 @@ class Script:
         empty = MISSING in _values(parameters) or NOTHING.search(sql)
         return columns, [] if empty else [row]
 
-    def fail_at(self, told: str) -> None:
+    def fail_at(self, received: str) -> None:
         """Raise the first failure that waits for this, and forget it."""
         for number, (mark, error) in enumerate(self.failures):
-            if mark in told:
+            if mark in received:
                 del self.failures[number]
                 raise error
 

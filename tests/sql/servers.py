@@ -157,7 +157,7 @@ def take_first_lock(engine: Engine) -> None:
 def serving(
     name: str, connect: Callable[[Script], Engine] | None = None
 ) -> Iterator[tuple[Engine, Script]]:
-    """Yield an engine that has connected before, and what it is told from now on."""
+    """Yield an engine that has connected before, and what is sent to it from now on."""
     script = Script()
     with ExitStack() as stack:
         if name == "sqlite":

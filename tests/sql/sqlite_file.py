@@ -1,4 +1,4 @@
-"""SQLite itself, on a file; what it is told is written down as for the scripted servers."""
+"""SQLite itself, on a file; what is sent to it is written down as for the scripted servers."""
 
 from __future__ import annotations
 

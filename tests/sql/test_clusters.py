@@ -22,6 +22,7 @@ from sa_doclock import (
     LockOptions,
 )
 from sa_doclock.dialects import strategy_for
+from sa_doclock.errors import PAGE
 from tests.sql.models import Order
 from tests.sql.script import Script
 from tests.sql.servers import SERVERS, OperationalError, serving
@@ -107,6 +108,7 @@ def test_the_first_lock_of_rows_warns_and_says_what_to_do(
         session.rollback()
         lock(session)
         assert len(caught) == 1
+        assert str(caught[0].message).endswith(f" at: {PAGE}#local_to_a_node)")
         assert caught[0].filename == __file__
 
 

@@ -183,7 +183,7 @@ def test_the_check_of_the_database_names_a_warehouse() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(EVERYTHING - {"SnapshotRead"}))
-def test_aurora_dsql_is_told_by_its_host(name: str) -> None:
+def test_aurora_dsql_is_recognised_by_its_host(name: str) -> None:
     with session_on("PostgreSQL 16", DSQL) as (session, script):
         with pytest.raises(LockNotSupported, match="Aurora DSQL"):
             ACTS[name](session)
@@ -194,8 +194,8 @@ def test_aurora_dsql_is_told_by_its_host(name: str) -> None:
 def test_tidb_in_optimistic_mode_gives_no_lock(name: str) -> None:
     def connect(script: Script) -> Engine:
         engine = mysql(TIDB)(script)
-        told = [("version", TIDB), ("tidb_txn_mode", "optimistic")]
-        script.handshake = {**script.handshake, "innodb_rollback_on_timeout": told}
+        received = [("version", TIDB), ("tidb_txn_mode", "optimistic")]
+        script.handshake = {**script.handshake, "innodb_rollback_on_timeout": received}
         return engine
 
     with serving("mysql", connect) as (engine, script), LockingSession(engine) as session:

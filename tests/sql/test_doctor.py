@@ -232,7 +232,7 @@ def test_an_account_of_sql_server_that_may_not_see_waits() -> None:
         assert found.cure.startswith("GRANT VIEW SERVER STATE TO ")
 
 
-def test_a_check_that_fails_is_told_and_stops_no_other() -> None:
+def test_a_check_that_fails_is_reported_and_stops_no_other() -> None:
     with serving("mssql") as (engine, script):
         script.failures.append(("snapshot_isolation_state", odbc18(300)))
         script.handshake = {"'Updateability'": "READ_ONLY", **script.handshake}

@@ -17,15 +17,21 @@ METHODS = ("(", "SELECT CURRENT_TRANSACTION_ID()")
 
 
 @pytest.mark.parametrize("database_name", [one for one in DATABASES if one != "mysql-5.7"])
-@pytest.mark.parametrize("seconds", [None, 0.3])
-@pytest.mark.parametrize("lock", [FOR_UPDATE, SHARED], ids=str)
+@pytest.mark.parametrize(
+    ("lock", "seconds"),
+    [
+        *((lock, seconds) for lock in (FOR_UPDATE, SHARED) for seconds in (None, 0.3)),
+        (FOR_UPDATE | LockOptions.NoWait, None),
+    ],
+    ids=str,
+)
 def test_the_statements_are_all_that_the_driver_gets(
     monkeypatch: pytest.MonkeyPatch, database_name: str, seconds: float | None, lock: LockOptions
 ) -> None:
     # The script itself, and not a copy of the engine, which would ask a psycopg that is there.
     monkeypatch.setattr("sa_doclock.tools.explain.explanation.side_engine", nullcontext)
     with serving(database_name) as (engine, script):
-        told = explain_lock(engine, Order, lock, lock_timeout=seconds)
+        received = explain_lock(engine, Order, lock, lock_timeout=seconds)
         asked = list(script.sent)
         for _ in range(2):
             script.sent.clear()
@@ -37,7 +43,7 @@ def test_the_statements_are_all_that_the_driver_gets(
     expected = [one for one in sent if not one.startswith("(")]
     if database_name == "postgresql" and seconds is not None:  # the values stand in the text
         expected[0] = expected[0].replace("%s", "'300ms'", 1).replace("%s", "'330ms'")
-    assert [one for one in told.statements if not one.startswith("SET TRANSACTION")] == [
+    assert [one for one in received.statements if not one.startswith("SET TRANSACTION")] == [
         one for one in expected if not one.startswith("SET TRANSACTION")
     ]
 

@@ -109,7 +109,7 @@ def test_a_long_key_is_hashed_not_cut_off(
     assert len(name) == 255
 
 
-def test_pymssql_is_told_the_same() -> None:
+def test_pymssql_gets_the_same_answer() -> None:
     with serving("mssql", pymssql) as (engine, script), LockingSession(engine) as session:
         session.lock_key("user:42", lock_timeout=5)
         (sent,) = script.statements

@@ -75,7 +75,7 @@ def test_the_text_is_the_golden_one() -> None:
 
 @pytest.mark.parametrize("driver", [pyodbc, pymssql])
 @pytest.mark.parametrize("sure", [False, True])
-def test_the_holder_is_told(driver: Callable[[Script], Engine], sure: bool) -> None:
+def test_the_holder_is_reported(driver: Callable[[Script], Engine], sure: bool) -> None:
     with serving("mssql", driver) as (engine, script):
         script.values["resource_type = 'OBJECT' THEN 1 ELSE 0 END)"] = int(sure)
         script.values |= {"login_name": "app", "program_name": "billing", "status": "sleeping"}
@@ -88,13 +88,13 @@ def test_the_holder_is_told(driver: Callable[[Script], Engine], sure: bool) -> N
     assert holder.host == "till-7"
 
 
-def test_a_wait_is_told(scripted: Scripted) -> None:
+def test_a_wait_is_reported(scripted: Scripted) -> None:
     (wait,) = lock_waits(scripted[0])
     assert (wait.waiter.connection_id, wait.blocker.connection_id, wait.seconds) == (1, 1, 1.0)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-def test_an_account_that_may_not_know_is_told_what_it_lacks(
+def test_an_account_that_may_not_know_learns_what_it_lacks(
     scripted: Scripted, form: Callable[[int], Error]
 ) -> None:
     engine, script = scripted

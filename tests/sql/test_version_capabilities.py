@@ -36,8 +36,8 @@ Has = Callable[[LockStrategy, Connection, Script], bool]
 def postgresql(version: str) -> Connect:
     def connected(script: Script) -> Engine:
         engine = servers.postgresql(script)
-        told = f"PostgreSQL {version} on x86_64-pc-linux-gnu"
-        script.handshake = {**script.handshake, "pg_catalog.version()": told}
+        received = f"PostgreSQL {version} on x86_64-pc-linux-gnu"
+        script.handshake = {**script.handshake, "pg_catalog.version()": received}
         return engine
 
     return connected

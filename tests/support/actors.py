@@ -110,7 +110,7 @@ class Actor(Generic[S]):
         """Wait until the actor has left; raise the first failure that nobody has looked at."""
         self._thread.join(PATIENCE)
         if self._thread.is_alive():
-            msg = f"{self} still hangs in a step, {PATIENCE:g} s after it was told to leave"
+            msg = f"{self} still hangs in a step, {PATIENCE:g} s after it was asked to leave"
             raise TimeoutError(msg)
         for step in self._steps:
             if not step.looked_at and (failure := step.exception()):

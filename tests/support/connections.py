@@ -1,6 +1,6 @@
 """The thread that uses each connection of the server, as SQLAlchemy's connection pool reports it.
 
-The id that the server gives to a connection is asked when the connection is made, before any
+The id that the server gives to a connection is known when the connection is made, before any
 transaction, so a test knows who is about to wait although the lock is the first statement.
 """
 
@@ -10,6 +10,7 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from sqlalchemy import Engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -71,6 +72,8 @@ class ConnectionLog:
     def _id_from_server(self, dbapi_connection: DBAPIConnection) -> int:
         if self._ask_id is None:
             return id(dbapi_connection)
+        if not self._pooled and (known := _known_to_driver(dbapi_connection)):
+            return known
         cursor = dbapi_connection.cursor()
         if self._pooled:
             number = next(_numbers)
@@ -98,3 +101,13 @@ class ConnectionLog:
     def _let_go(self, dbapi_connection: DBAPIConnection | None, *_: object) -> None:
         with self._lock:
             self._users.pop(id(dbapi_connection), None)
+
+
+def _known_to_driver(dbapi_connection: Any) -> int | None:
+    """Return the id that the server has sent at the start, which psycopg and PyMySQL keep.
+
+    To ask for it takes three round trips, at each of the thousands of connections of a test run.
+    """
+    if info := getattr(dbapi_connection, "info", None):
+        return getattr(info, "backend_pid", None)
+    return getattr(dbapi_connection, "server_thread_id", (None,))[0]

@@ -67,6 +67,7 @@ class Database:
         self._created: list[sa.MetaData] = []
         self._observer: sa.Engine | None = None
         self._poller: sa.Engine | None = None
+        self._administrators: sa.Engine | None = None
 
     @property
     def pooled(self) -> bool:
@@ -115,8 +116,12 @@ class Database:
     def create(self, metadata: sa.MetaData) -> None:
         """Create these tables, empty; they are dropped when the test ends."""
         with self._administrator() as connection:
-            metadata.drop_all(connection)  # a run that was killed has left its tables behind
-            metadata.create_all(connection)
+            try:
+                metadata.create_all(connection, checkfirst=False)  # to look takes as long
+            except sa.exc.DBAPIError:  # a run that was killed has left its tables behind
+                connection.rollback()
+                metadata.drop_all(connection)
+                metadata.create_all(connection)
             connection.commit()
         self._created.append(metadata)
 
@@ -128,8 +133,7 @@ class Database:
         try:
             with self._administrator() as connection:
                 for metadata in reversed(self._created):
-                    metadata.drop_all(connection)
-                connection.commit()
+                    _drop(metadata, connection)
         except sa.exc.DBAPIError as exc:
             msg = "the tables cannot be dropped; does a session of this test still hold a lock?"
             raise RuntimeError(msg) from exc
@@ -143,11 +147,21 @@ class Database:
 
     @contextlib.contextmanager
     def _administrator(self) -> Iterator[sa.Connection]:
-        engine = sa.create_engine(self.direct_url, poolclass=NullPool)
-        with engine.connect() as connection:
+        if self._administrators is None:
+            self._administrators = sa.create_engine(self.direct_url, poolclass=NullPool)
+        with self._administrators.connect() as connection:
             connection.exec_driver_sql(_LOCK_TIMEOUT[self.name].format(self.lock_timeout))
             connection.commit()
             yield connection
+
+
+def _drop(metadata: sa.MetaData, connection: sa.Connection) -> None:
+    try:
+        metadata.drop_all(connection, checkfirst=False)
+    except sa.exc.DBAPIError:  # the test has dropped some
+        connection.rollback()
+        metadata.drop_all(connection)
+    connection.commit()
 
 
 def new_sqlite_file(column: str, folder: Path) -> Database:

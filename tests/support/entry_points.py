@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_classes
+from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_classes, suffixed, table_hints
+
+
+def _clear_caches() -> None:
+    for one in (strategy_classes, suffixed, table_hints):
+        one.cache_clear()
 
 
 @contextmanager
@@ -25,6 +30,6 @@ def installed(points: Mapping[str, str], folder: Path) -> Iterator[Path]:
     package.joinpath("entry_points.txt").write_text("\n".join(lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
-        strategy_classes.cache_clear()
+        _clear_caches()
         yield site
-    strategy_classes.cache_clear()
+    _clear_caches()

@@ -1,4 +1,4 @@
-"""The files of sa_doclock, told from others by their folder: a clone may have any name, in any place."""
+"""The files of sa_doclock, distinguished from others by their folder: a clone may have any name, in any place."""
 
 from __future__ import annotations
 

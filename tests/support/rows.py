@@ -37,8 +37,8 @@ def rows(
             if failed:
                 text = f"{len(failed)} of {len(given)} rows have failed:"
                 for number, exc in failed.items():
-                    told = given[number] if callable(ids) else (number,)
-                    name = ", ".join(_text(described, value) for value in told)
+                    reported = given[number] if callable(ids) else (number,)
+                    name = ", ".join(_text(described, value) for value in reported)
                     text += f"\n{name}: {type(exc).__name__}: {exc}"
                 raise AssertionError(text) from next(iter(failed.values()))
 

@@ -37,7 +37,7 @@ def test_a_clone_named_as_the_package(tmp_path: Path) -> None:
     # A virtual environment in the clone has it below the clone's name, too.
     (clone / "sqlalchemy").symlink_to(Path(sqlalchemy.__file__).parent)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--databases=sqlite", *TESTS],
+        [sys.executable, "-m", "pytest", "--databases=sqlite", "--pairwise", *TESTS],
         cwd=clone,
         env={
             name: value for name, value in os.environ.items() if name != "SA_DOCLOCK_TEST_REQUIRE"

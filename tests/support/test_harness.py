@@ -108,14 +108,14 @@ def test_a_commit_waits_for_a_reader(alice: Actor[Session], bob: Actor[Session])
     queued.result()
 
 
-def test_a_step_that_does_not_wait_is_told(alice: Actor[Session], bob: Actor[Session]) -> None:
+def test_a_step_that_does_not_wait_is_reported(alice: Actor[Session], bob: Actor[Session]) -> None:
     alice.does(lambda session: session.get_one(Row, 1))
     with pytest.raises(AssertionError, match="bob did not wait for alice"):
         wait_until_blocked(waiter=bob, holder=alice, step=bob.starts(lock))
 
 
 @pytest.mark.not_databases("sqlite")
-def test_waiting_for_somebody_else_is_told(
+def test_waiting_for_somebody_else_is_reported(
     alice: Actor[Session], bob: Actor[Session], carol: Actor[Session]
 ) -> None:
     alice.does(lock)
@@ -163,7 +163,9 @@ def test_the_id_is_known_before_the_first_statement(
     assert alice.connection_ids() == frozenset()
 
 
-def test_tables_that_are_still_locked_are_told(database: Database, alice: Actor[Session]) -> None:
+def test_tables_that_are_still_locked_are_reported(
+    database: Database, alice: Actor[Session]
+) -> None:
     alice.does(lock)
     database.lock_timeout = 1
     with pytest.raises(RuntimeError, match="still hold a lock"):

@@ -1,4 +1,4 @@
-"""tests/README.md has a line for each folder, no combination is left to nobody, and slow tests are told."""
+"""tests/README.md has a line for each folder, no combination is left to nobody, slow tests are listed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, text_of
+from tests.integration.questions.conftest import pytest_collection_modifyitems as leave_out
 from tests.support.slow import UnmarkedSlowTests
 
 TESTS = ROOT / "tests"
@@ -25,9 +26,9 @@ def test_the_readme_lists_the_folders() -> None:
 
 
 def test_two_pages_say_the_same_of_the_time_of_make_test() -> None:
-    (told,) = re.findall(r"^make test .*; (\w+ minutes)$", text_of("README.md"), re.MULTILINE)
+    (time,) = re.findall(r"^make test .*; (\w+ minutes)$", text_of("README.md"), re.MULTILINE)
     row = r"^\| `make test` \| .* \| (.+) \|$"
-    assert re.findall(row, text_of("CONTRIBUTING.md"), re.MULTILINE) == [told]
+    assert re.findall(row, text_of("CONTRIBUTING.md"), re.MULTILINE) == [time]
 
 
 def test_every_combination_runs_in_make_test_all_and_in_the_public_workflow() -> None:
@@ -37,6 +38,19 @@ def test_every_combination_runs_in_make_test_all_and_in_the_public_workflow() ->
         "test-quick",
     }
     assert "--pairwise" not in text_of(".github/workflows/ci.yml")
+
+
+def test_a_folder_leaves_out_its_own_tests_alone() -> None:
+    """pytest calls the hook of a folder with the tests of all."""
+    params = {"database": "pgbouncer-session", "driver": "psycopg"}
+    own, others = (
+        SimpleNamespace(nodeid=f"tests/{path}", callspec=SimpleNamespace(params=params))
+        for path in ("integration/questions/test_a.py", "integration/poolers/test_a.py")
+    )
+    items: list[Any] = [own, others]
+    config: Any = SimpleNamespace(hook=SimpleNamespace(pytest_deselected=dict))
+    leave_out(config, items)
+    assert items == [others]
 
 
 def test_a_slow_test_without_its_mark_is_listed() -> None:

@@ -1,4 +1,4 @@
-"""Whoever waits is told for what: by make, by downloads, and by a test run that prints no result."""
+"""Whoever waits is informed for what: by make, by downloads, and by a test run that prints no result."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_long_command_tells_its_last_line(terminal: Terminal, tmp_path: Path) 
     assert terminal.lines[0] == "Installing"
 
 
-def test_a_download_is_announced_and_its_size_told(
+def test_a_download_is_announced_and_its_size_reported(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
@@ -100,12 +100,12 @@ def test_a_download_is_announced_and_its_size_told(
     one = Download("a server", "Debian sid", 20_400_000, "GPL-2.0")
     other = Download("its libraries", "Debian sid", 1_550_000, "LGPL-2.1")
     with downloading(one, other, folder=tmp_path):
-        told = terminal.wait_for(" s: ")
+        reported = terminal.wait_for(" s: ")
     assert terminal.lines[:2] == [
         "Downloading a server, from Debian sid: 20 MB, GPL-2.0",
         "Downloading its libraries, from Debian sid: 1.6 MB, LGPL-2.1",
     ]
-    assert told.endswith(" s: a server and its libraries: 12 MB of 22 MB")
+    assert reported.endswith(" s: a server and its libraries: 12 MB of 22 MB")
 
 
 def result(nodeid: str, when: str = "call") -> Any:

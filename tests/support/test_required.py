@@ -44,8 +44,8 @@ def ended(output: str, how: str) -> int:
 def test_each_that_is_named_and_missing_is_an_error() -> None:
     output = run_without_them(", ".join(ABSENT))
     for name in ABSENT:
-        told = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: nothing is installed"
-        assert told in output
+        reported = f"SA_DOCLOCK_TEST_REQUIRE names {name}, but there is none: nothing is installed"
+        assert reported in output
     assert ended(output, "skipped") == 0
     assert ended(output, "passed") == 0
     assert ended(output, "errors?") + ended(output, "failed") > len(ABSENT)
@@ -115,8 +115,8 @@ def test_what_is_proprietary_and_not_wanted_is_missing() -> None:
     assert ended(output, "errors?") == ended(output, "failed") == 0
     assert ended(output, "skipped") > 0
     why = "SA_DOCLOCK_TEST_PROPRIETARY=no, and Microsoft's"
-    told = [line for line in output.splitlines() if line.startswith("SKIPPED ") and why in line]
-    loud = [line.partition(": ")[0] for line in told if "[" not in line]
+    reported = [line for line in output.splitlines() if line.startswith("SKIPPED ") and why in line]
+    loud = [line.partition(": ")[0] for line in reported if "[" not in line]
     assert sorted(loud) == ["SKIPPED DRIVER odbc18 OF SQL SERVER", "SKIPPED PARSER OF SQL SERVER"]
 
 

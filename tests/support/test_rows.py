@@ -18,8 +18,10 @@ def test_all_rows_run_and_those_that_failed_are_named() -> None:
         seen.append(number)
         assert number == other, "not the same"
 
-    told = r"2 of 4 rows have failed:\n2, 3: AssertionError: not the same.*\na int \(.*, 0: Assert"
-    with pytest.raises(AssertionError, match=re.compile(told, re.DOTALL)) as caught:
+    reported = (
+        r"2 of 4 rows have failed:\n2, 3: AssertionError: not the same.*\na int \(.*, 0: Assert"
+    )
+    with pytest.raises(AssertionError, match=re.compile(reported, re.DOTALL)) as caught:
         check()  # type: ignore[call-arg]
     assert seen == [1, 2, 10**5000, 4]
     assert "not the same" in str(caught.value.__cause__)

@@ -83,18 +83,18 @@ def test_each_release_of_sql_server_has_a_profile(release: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["lc-messages-dir  (No default value)", "", "lc-messages-dir  /no"]
+    "reported", ["lc-messages-dir  (No default value)", "", "lc-messages-dir  /no"]
 )
-def test_the_scripts_of_mariadb_are_found_beside_the_program(told: str, tmp_path: Path) -> None:
+def test_the_scripts_of_mariadb_are_found_beside_the_program(reported: str, tmp_path: Path) -> None:
     share = tmp_path / "share" / "mysql"
     share.mkdir(parents=True)
     with pytest.raises(UnavailableError, match=r"the SQL scripts of .*mariadbd are not found"):
-        scripts_of(tmp_path / "sbin" / "mariadbd", told)
+        scripts_of(tmp_path / "sbin" / "mariadbd", reported)
     (share / "mariadb_system_tables.sql").touch()
-    assert scripts_of(tmp_path / "sbin" / "mariadbd", told) == share
+    assert scripts_of(tmp_path / "sbin" / "mariadbd", reported) == share
 
 
 def test_the_scripts_of_mariadb_are_where_it_says(tmp_path: Path) -> None:
     (tmp_path / "mysql_system_tables.sql").touch()
-    told = f"a\nlc-messages-dir    {tmp_path}\nlog-basename  (No default value)"
-    assert scripts_of(Path("/usr/sbin/mariadbd"), told) == tmp_path
+    reported = f"a\nlc-messages-dir    {tmp_path}\nlog-basename  (No default value)"
+    assert scripts_of(Path("/usr/sbin/mariadbd"), reported) == tmp_path

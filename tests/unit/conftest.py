@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,3 +55,13 @@ def session(engine: Engine) -> Iterator[LockingSession]:
     """Open a session on the file."""
     with LockingSession(engine) as session:
         yield session
+
+
+@pytest.fixture(scope="module")
+def frozen_heap() -> None:
+    """Collect garbage once, so that each test of the file looks for it among its own objects alone.
+
+    Else it would go each time through all that the tests before have made and kept.
+    """
+    gc.collect()
+    gc.freeze()

@@ -1,20 +1,34 @@
-"""Locks documents on SQLite with the core alone; run by test_core_alone.py in a copy of the package."""
+"""Locks documents on SQLite with few features or none; run by test_core_alone.py in a copy of the package.
+
+Its argument is the class of the sessions: ``core.session.CoreSession``.
+"""
 
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from sa_doclock.core import session as copied
+import sa_doclock.core.session as copied
 from sa_doclock.core.documents import document
-from sa_doclock.core.session import LockingSession
+from sa_doclock.core.session_options import session_options
 from sa_doclock.core.statements import with_lock
 from sa_doclock.errors import LockMisuse, LockNotAvailable, UnlockedWrite
 from sa_doclock.options import LockOptions
 
+MODULE, _, NAME = sys.argv[1].rpartition(".")
+LockingSession: Any = getattr(import_module(f"sa_doclock.{MODULE}"), NAME)
+FEATURES = NAME == "LockingSession"
+WAIT: dict[str, Any] = (
+    {"lock_timeout": 0.05}
+    if FEATURES
+    else {"options": replace(session_options(()), lock_timeout=0.05)}
+)
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 
 
@@ -48,7 +62,7 @@ def refused(kind: type[Exception], call: object) -> bool:
 
 def lock_and_read(engine: sa.Engine) -> None:
     """The lock, what is read again under it, the end of the wait, and the guard."""
-    with LockingSession(engine) as one, LockingSession(engine, lock_timeout=0.05) as other:
+    with LockingSession(engine) as one, LockingSession(engine, **WAIT) as other:
         order = one.get_one(Order, 1)
         assert [line.value for line in order.lines] == [5]
         one.commit()
@@ -61,12 +75,13 @@ def lock_and_read(engine: sa.Engine) -> None:
         assert refused(LockNotAvailable, lambda: other.get_entity(Order, 1, ForUpdate))
         other.rollback()
         one.commit()
-        other.get_one(Order, 1).total = 12
-        assert refused(UnlockedWrite, other.flush)
+        if FEATURES:
+            other.get_one(Order, 1).total = 12
+            assert refused(UnlockedWrite, other.flush)
 
 
 def lock_by_statement(engine: sa.Engine) -> None:
-    """A shared lock, a set, and the adoption of SQLAlchemy's own ``with_for_update()``."""
+    """A shared lock, a set, and SQLAlchemy's own ``with_for_update()``, which only a feature adopts."""
     with LockingSession(engine) as one:
         one.get_entity(Order, 1, SharedRead)
         assert one.held_locks == {(Order, (1,)): SharedRead}
@@ -75,9 +90,10 @@ def lock_by_statement(engine: sa.Engine) -> None:
         assert one.held_locks == {(Order, (1,)): ForUpdate}
         one.rollback()
         one.scalars(sa.select(Order).with_for_update()).one().total = 13
-        assert one.held_locks == {(Order, (1,)): ForUpdate}
+        assert one.held_locks == ({(Order, (1,)): ForUpdate} if FEATURES else {})
         one.commit()
-        assert refused(LockMisuse, lambda: one.get_entity(Order, 1, ForUpdate, checkout=1))
+        if FEATURES:
+            assert refused(LockMisuse, lambda: one.get_entity(Order, 1, ForUpdate, checkout=1))
 
 
 def main() -> None:
@@ -91,6 +107,7 @@ def main() -> None:
     lock_and_read(engine)
     lock_by_statement(engine)
     engine.dispose()
+    assert ("sa_doclock.features" in sys.modules) == FEATURES
     missing = {"sa_doclock.features.gate", "sa_doclock.features.checkouts", "sa_doclock.tools"}
     assert not missing & set(sys.modules)
     print("done")

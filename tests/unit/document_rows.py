@@ -48,4 +48,4 @@ def headers_of(session: Session, root: type[Any], thing: object, *, ask: bool = 
 def loaded(session: Session, root: type[Any], thing: object) -> Found:
     """Return what loaded_headers() says."""
     state: Any = inspect(thing)
-    return set(loaded_headers(session, mapper_of(root), state.mapper, state.dict))
+    return set(loaded_headers(session, mapper_of(root), state))

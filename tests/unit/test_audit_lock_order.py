@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from sa_doclock.testing.audit.lock_order import LockOrder
 from sa_doclock.testing.audit.places import Place
 from sa_doclock.testing.audit.rows import Row
 from sa_doclock.testing.audit.transactions import RowLock, Transaction
+from tests.support.rows import rows
 
 
 def run(rule: LockOrder, *rows: str) -> None:
@@ -24,14 +23,14 @@ def run(rule: LockOrder, *rows: str) -> None:
 
 def found(*transactions: str) -> list[tuple[bool, str]]:
     rule, merged = LockOrder(), LockOrder()
-    for rows in transactions:
-        run(rule, *rows.split())
+    for statements in transactions:
+        run(rule, *statements.split())
     merged.merge(json.loads(json.dumps(rule.export())))
     assert list(merged.findings()) == list(rule.findings())
     return [(one.certain, one.message.partition(": ")[2]) for one in rule.findings()]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("transactions", "certain"),
     [
         (("A1 A2", "A2 A1"), [True]),

@@ -216,7 +216,7 @@ def test_a_tally_is_bounded_and_says_so() -> None:
     assert (dict(merged), merged.left_out) == ({(1,): 2, (2,): 1}, 2)
 
 
-def test_what_had_no_room_is_told() -> None:
+def test_what_had_no_room_is_reported() -> None:
     audit = Audit()
     exported = audit.export()
     exported["counts"] = [5, 2, 7]

@@ -49,10 +49,8 @@ def test_what_is_no_mapped_class(unused: LockingSession, call: Call, entity: Any
         call(unused, entity)
 
 
-@pytest.mark.parametrize(
-    "entity", ["Order", None, Order.__table__, dict, [Order]], ids=lambda entity: str(type(entity))
-)
 @pytest.mark.parametrize("lock", [LockOptions.None_, FOR_UPDATE])
+@rows("entity", ["Order", None, Order.__table__, dict, [Order]])
 def test_a_set_of_what_is_no_mapped_class(
     unused: LockingSession, entity: Any, lock: LockOptions
 ) -> None:
@@ -86,12 +84,8 @@ def test_a_block_without_a_lock(unused: LockingSession, lock: LockOptions) -> No
         pytest.fail("the block was entered")
 
 
-@pytest.mark.parametrize(
-    "options",
-    [selectinload(Order.lines), ["lines"], "lines", [Order.lines], 1],
-    ids=["no list", "names", "a name", "attributes", "a number"],
-)
 @pytest.mark.parametrize("lock", [LockOptions.None_, FOR_UPDATE])
+@rows("options", [selectinload(Order.lines), ["lines"], "lines", [Order.lines], 1])
 def test_options_that_are_no_loader_options(
     unused: LockingSession, options: Any, lock: LockOptions
 ) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import sqlite
 
 from sa_doclock import LockOptions, with_lock
 from sa_doclock.core.statements import add_suffixes, drop_lock
-from sa_doclock.dialects import strategy_classes
+from sa_doclock.dialects import strategy_classes, suffixed
 from sa_doclock.dialects.sqlite import SQLiteLocks, SQLiteStatements
 from tests.support.models import Order
 
@@ -34,8 +34,11 @@ class SuffixLocks(SQLiteLocks):
 
 
 @pytest.fixture
-def suffixed(monkeypatch: pytest.MonkeyPatch) -> None:
+def suffix(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setitem(strategy_classes(), "sqlite", SuffixLocks)
+    suffixed.cache_clear()
+    yield
+    suffixed.cache_clear()
 
 
 def modules_imported(path: Path) -> Iterator[str]:
@@ -58,7 +61,7 @@ def test_an_example_uses_public_names_alone() -> None:
     assert ours <= PUBLIC
 
 
-@pytest.mark.usefixtures("suffixed")
+@pytest.mark.usefixtures("suffix")
 def test_a_suffix_is_the_end_of_the_select_that_locks() -> None:
     assert last_line(FOR_UPDATE).endswith("WITH LOCK")
     assert last_line(FOR_UPDATE | LockOptions.NoKey).endswith("WITH LOCK")
@@ -66,7 +69,7 @@ def test_a_suffix_is_the_end_of_the_select_that_locks() -> None:
     assert "WITH LOCK" not in last_line(LockOptions.SharedRead)
 
 
-@pytest.mark.usefixtures("suffixed")
+@pytest.mark.usefixtures("suffix")
 def test_another_lock_replaces_the_suffix() -> None:
     locked = with_lock(select(Order), FOR_UPDATE)
     again = add_suffixes(locked, FOR_UPDATE | NO_WAIT)

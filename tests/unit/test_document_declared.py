@@ -20,9 +20,11 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import document
-from sa_doclock.core.documents.declare import document_root, is_declared, keeps_key
+from sa_doclock.core.documents.declare import declares, document_root, is_declared
 from sa_doclock.core.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
+
+pytestmark = pytest.mark.usefixtures("frozen_heap")
 
 
 @pytest.fixture
@@ -235,4 +237,4 @@ def test_a_class_that_is_not_mapped_declares_those_below_it(kind: str, when: str
     assert is_declared(mapper_of(other))
     assert paths(letter) == ["lines"]
     assert document_root(mapper_of(Line)) is mapper_of(letter)
-    assert keeps_key(mapper_of(letter))
+    assert declares(mapper_of(letter), "no_key")

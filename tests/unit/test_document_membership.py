@@ -27,6 +27,7 @@ from tests.integration.documents.models import (
     Tax,
 )
 from tests.integration.documents.relationships import Album, Badge, Code, Cover, Label, Sticker, Tag
+from tests.support.rows import rows
 from tests.unit.document_rows import Found, headers_of, in_memory, loaded, recorded
 
 
@@ -51,7 +52,7 @@ ONE_LEVEL: list[tuple[type[Any], type[Any], Any, Found]] = [
 ]
 
 
-@pytest.mark.parametrize(("root", "entity", "ident", "headers"), ONE_LEVEL)
+@rows("root, entity, ident, headers", ONE_LEVEL)
 def test_the_foreign_key_says_it(
     session: Session,
     sent: list[str],

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from sa_doclock.core.documents.owners import UNKNOWN
@@ -52,6 +54,12 @@ def test_a_row_below_one_that_moves(session: Session) -> None:
     line, tax = session.get_one(Line, 3), session.get_one(Tax, 4)
     line.order_id = 1
     assert headers_of(session, Order, tax) == {(1,), (2,)}
+
+
+def test_where_a_row_moves_by_an_sql_expression_is_unknown(session: Session) -> None:
+    line: Any = session.get_one(Line, 3)
+    line.order_id = select(Order.id).limit(1).scalar_subquery()
+    assert headers_of(session, Order, line) == {UNKNOWN, (2,)}
 
 
 def test_a_row_of_a_composite_key_that_moves_by_half_of_it(session: Session) -> None:

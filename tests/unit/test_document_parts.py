@@ -7,7 +7,7 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, ForeignKey, Integer, String, Table
+from sqlalchemy import Column, ForeignKey, Integer, String, Table, select
 from sqlalchemy.orm import configure_mappers, relationship
 
 from sa_doclock import document
@@ -19,8 +19,12 @@ from sa_doclock.core.documents.declare import (
     parts_with_detail,
 )
 from sa_doclock.core.documents.mapping import mapper_of
+from sa_doclock.core.documents.parts import takes
 from sa_doclock.features.guard.targets import targets_of_class
+from tests.support.rows import rows
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
+
+pytestmark = pytest.mark.usefixtures("frozen_heap")
 
 
 @pytest.fixture
@@ -258,3 +262,20 @@ def test_without_a_declaration_it_is_one_to_many_one_level_deep(world: World) ->
     world.map("Customer")
     configure_mappers()
     assert paths(order) == ["lines"]
+
+
+@rows("value, constant, may_be", [
+    (1, 1, True), (2, 1, False), (None, 1, False), ("1", 1, True), (select(1), "order", True),
+    ("ORDER ", "order", True), ("offer", "order", False), (None, "order", False),
+])  # fmt: skip
+def test_rows_with_another_constant_are_no_parts(value: Any, constant: Any, may_be: bool) -> None:
+    assert takes([("kind", constant)], {"kind": value}) is may_be
+    assert takes([("kind", constant)], {})
+
+
+def test_a_many_to_many_leads_back_by_the_same_table_alone(world: World) -> None:
+    links = Table("links", world.registry.metadata, refers("order"), refers("line"))
+    others = relationship("Order", secondary=links)
+    order = world.map("Order", declare=document, lines=relationship("Line", cascade=COMPOSITION))
+    world.map("Line", refers("order"), others=others)
+    assert found(order)["lines"].backrefs == ()

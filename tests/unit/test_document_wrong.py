@@ -24,6 +24,8 @@ from sa_doclock.core.documents.declare import document_root
 from sa_doclock.core.documents.mapping import mapper_of
 from tests.unit.document_mappings import COMPOSITION, World, paths, refers
 
+pytestmark = pytest.mark.usefixtures("frozen_heap")
+
 
 @pytest.fixture
 def world() -> Iterator[World]:
@@ -152,7 +154,7 @@ def test_what_is_no_class(thing: Any) -> None:
         document(parts=("lines",))(thing)
 
 
-def test_a_class_that_is_mapped_already_is_told_by_the_decorator(world: World) -> None:
+def test_a_class_that_is_mapped_already_is_reported_by_the_decorator(world: World) -> None:
     order = world.order()
     configure_mappers()
     with raises_text("'line' is unknown"):
@@ -232,7 +234,7 @@ def test_the_first_use_of_the_class_says_what_is_wrong(
 
 
 @pytest.mark.parametrize("method", ["get_document", "get_entity"])
-def test_a_wrong_one_is_told_again_when_it_is_used(world: World, method: str) -> None:
+def test_a_wrong_one_is_reported_again_when_it_is_used(world: World, method: str) -> None:
     order = world.order("line")
     with raises_text("'line' is unknown"):
         configure_mappers()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, exc
+from sqlalchemy.orm import make_transient_to_detached
 
 import sa_doclock
 from sa_doclock import (
@@ -108,7 +109,7 @@ def test_what_the_database_said_is_caught_as_before(
         raise _failed(kind)
 
 
-@pytest.mark.parametrize("kind", OURS)
+@rows("kind", OURS)
 def test_what_the_program_did_is_no_error_of_the_database(kind: type[DocLockError]) -> None:
     assert not issubclass(kind, exc.SQLAlchemyError)
 
@@ -131,7 +132,7 @@ def test_the_reason_has_no_sql_and_no_parameters(kind: type[LockFailed]) -> None
         assert one.reason == "Order 42: held (given up after 3 attempts)"
 
 
-@pytest.mark.parametrize("kind", OURS)
+@rows("kind", OURS)
 def test_the_reason_of_a_misuse_is_its_text(kind: type[DocLockError]) -> None:
     error = kind("do this")
     assert error.reason == error.args[0] == "do this"
@@ -220,3 +221,12 @@ def test_a_failure_names_the_document_as_the_caller_did(
 def test_a_failure_says_how_long_it_has_waited(session: LockingSession) -> None:
     with pytest.raises(LockNotAvailable, match=r"not granted within 0\.001 s"):
         session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=0.001)
+
+
+def test_a_misuse_is_one_too_in_a_session_that_has_no_database() -> None:
+    order, session = Order(id=1), LockingSession()
+    make_transient_to_detached(order)
+    session.add(order)
+    order.total = 2
+    with pytest.raises(UnsavedChanges, match=r"^Order 1 FOR UPDATE on its database:"):
+        session.get_entity(Order, 1, LockOptions.ForUpdate)

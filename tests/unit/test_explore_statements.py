@@ -21,12 +21,13 @@ from sa_doclock.testing.exploration.accesses import (
 from sa_doclock.testing.exploration.footprint import Reading, accesses_of, level_set_by, rows_of
 from sa_doclock.testing.exploration.sql_text import modes_of_tables
 from tests.support.models import Base, Line, Order, refill
+from tests.support.rows import rows
 
 READ, SHARE, LOCK, WRITE = Mode.READ, Mode.SHARE, Mode.LOCK, Mode.WRITE
 ORDERS, LINES = "lk_order", "lk_line"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("statement", "tables"),
     [
         ("SELECT a FROM shop.t", [("t", READ)]),

@@ -90,7 +90,7 @@ def test_with_polymorphic_reads_the_tables_themselves() -> None:
 
 
 @pytest.mark.parametrize("entity", [Shape, Circle, Joined, Selected])
-def test_a_class_without_a_header_row_is_told(entity: type[Any]) -> None:
+def test_a_class_without_a_header_row_is_reported(entity: type[Any]) -> None:
     with pytest.raises(
         LockNotSupported, match=rf"{entity.__name__} is read from a (Join|Subquery)"
     ):
@@ -101,7 +101,7 @@ def test_a_class_without_a_header_row_is_told(entity: type[Any]) -> None:
         lockable_root(mapper_of(entity))
 
 
-def test_it_is_told_before_the_mappers_are_configured_too() -> None:
+def test_it_is_reported_before_the_mappers_are_configured_too() -> None:
     class Base(DeclarativeBase):
         pass
 

@@ -12,7 +12,8 @@ from sqlalchemy import inspect
 
 import sa_doclock
 from sa_doclock.core.key_text import key_text, printable, short_text
-from sa_doclock.core.lock_info import LockConnection, LockWait, document_label
+from sa_doclock.core.lock_info import document_label
+from sa_doclock.wait_info import LockConnection, LockWait
 from tests.support.models import Order
 from tests.support.rows import rows
 
@@ -51,6 +52,7 @@ SHORT = {
     "tuple": ((2024, "a\n"), r"(2024, 'a\n')"),
     "dict in its order": ({"year": 2024, "number": 1}, "{'year': 2024, 'number': 1}"),
     "None": (None, "None"),
+    "largest int": (2**256 - 1, str(2**256 - 1)),
     "long int": (10**5000, "<an integer of 16610 bits>"),
     "circle": (circle(), "[1, [1, [...]]]"),
     "circle of dicts": (circle_of_dicts(), "{'again': {'again': {...}}}"),
@@ -67,12 +69,12 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize(("key", "text"), SHORT.values(), ids=SHORT)
+@rows(("key", "text"), SHORT.values(), ids=SHORT)
 def test_a_short_key_is_written_as_repr_writes_it(key: Any, text: str) -> None:
     assert key_text(key) == text
 
 
-@pytest.mark.parametrize("key", LONG.values(), ids=LONG)
+@rows("key", LONG.values(), ids=LONG)
 def test_any_other_is_on_one_line_and_short(key: Any) -> None:
     text = key_text(key)
     assert text.isprintable()

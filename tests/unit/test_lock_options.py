@@ -62,7 +62,7 @@ def test_there_are_128_sets_of_which_12_are_legal() -> None:
     assert len(LEGAL) == 12
 
 
-@pytest.mark.parametrize("lock", LEGAL, ids=str)
+@rows("lock", LEGAL, ids=str)
 def test_a_legal_set_comes_back(lock: LockOptions) -> None:
     assert check_lock(lock) is lock
 
@@ -97,7 +97,7 @@ def test_every_call_refuses_a_contradictory_set_and_sends_nothing(
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("lock", [4, "ForUpdate", None, True, Session])
+@rows("lock", [4, "ForUpdate", None, True, Session])
 def test_every_call_refuses_what_is_no_lock_option(
     session: LockingSession, sent: list[str], call: Callable[..., Any], lock: Any
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -11,10 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import create_engine, select
 
 from sa_doclock import LockingSession, LockOptions
+from sa_doclock.core.statements import Send
+from sa_doclock.dialects import strategy_classes
 from sa_doclock.options import LONGEST_WAIT, check_wait, is_row_lock, milliseconds
 from tests.support.models import Order
+from tests.support.rows import rows
 from tests.unit.test_lock_options import LEGAL
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
@@ -23,7 +29,7 @@ NEVER_WAIT = [lock for lock in LEGAL if not is_row_lock(lock)]
 POSTGRESQL_MOST = 2**31 - 1
 
 
-@pytest.mark.parametrize("lock", LEGAL, ids=str)
+@rows("lock", LEGAL, ids=str)
 def test_none_leaves_it_to_the_server(lock: LockOptions) -> None:
     assert check_wait(lock, None) == (lock, None)
 
@@ -126,3 +132,18 @@ def test_whatever_is_given_is_a_wait_or_a_clear_refusal(value: Any) -> None:
         assert "lock_timeout" in str(error)  # noqa: PT017
     else:
         assert (seconds is None) is (value is None or NO_WAIT in lock)
+
+
+@rows("url", ["mariadb+pymysql://", "mysql+pymysql://", "postgresql+psycopg://"])
+def test_the_text_with_its_limit_is_made_once_and_freed_with_the_statement(url: str) -> None:
+    given, sent = [select(Order)], list[Any]()
+    engine = create_engine(url)
+    strategy = strategy_classes()[engine.url.get_backend_name()](engine.dialect)
+    send = Send(strategy, FOR_UPDATE, 1.0, whole=False)
+    for _ in range(2):
+        send(lambda _: given[0], sent.append)
+    assert sent[0] is sent[1]
+    kept = weakref.ref(given.pop())
+    sent.clear()
+    gc.collect()
+    assert kept() is None

@@ -18,7 +18,7 @@ from sqlalchemy.orm import SessionTransaction
 
 import sa_doclock
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
-from sa_doclock.core.transaction import dialect_events
+from sa_doclock.core.session import context_of
 from sa_doclock.dialects.registry import strategies
 from tests.support.models import Line, Order
 
@@ -30,8 +30,11 @@ BOUNDED_BY_NATURE = {
     "base_of",
     "held_lock",
     "is_row_lock",
+    "without_no_key",
     "_check_members",
     "strategy_classes",
+    "suffixed",
+    "table_hints",
 }
 
 
@@ -121,14 +124,26 @@ def test_nothing_is_kept_in_a_session_that_goes_on(session: LockingSession, way:
 
 @pytest.mark.slow
 def test_a_connection_is_forgotten_when_it_is_closed(engine: Engine) -> None:
-    gc.collect()
-    before = len(dialect_events._states)
     with LockingSession(engine) as session:
         session.get_entity(Order, 1, FOR_UPDATE)
         connection = weakref.ref(session.connection())
     gc.collect()
     assert connection() is None
-    assert len(dialect_events._states) == before
+
+
+def test_what_a_session_keeps_for_its_locks_is_freed_with_it(engine: Engine) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        session = LockingSession(engine)
+        session.get_one_entity(Order, 1, FOR_UPDATE).total += 1
+        session.commit()
+        freed = weakref.ref(context_of(session))
+        session.close()
+        del session
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_connection_that_was_lent_is_left_without_a_listener(engine: Engine) -> None:

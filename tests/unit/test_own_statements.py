@@ -39,8 +39,7 @@ QUESTIONS = (
         for name in (
             "innodb.py:InnoDBWaits",
             "mssql.py:SQLServerWaits",
-            "postgresql/limits.py:PostgreSQLWaits",
-            "sqlite.py:SQLiteWaits",
+            "postgresql/lock_limit.py:PostgreSQLWaits",
         )
     ),
     "tools/doctor/every_database.py:isolation_level",
@@ -90,7 +89,7 @@ LOCKS = (
     "dialects/mssql.py:SQLServerNamedLocks.take",
     "dialects/mssql.py:SQLServerWaits.limited",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.begin",
-    "dialects/postgresql/limits.py:PostgreSQLHoldLimit.limit",
+    "dialects/postgresql/hold_limit.py:PostgreSQLHoldLimit.limit",
     "dialects/postgresql/named_locks.py:lock_key",
     "dialects/postgresql/lock_limit.py:limited_block",
     "dialects/postgresql/lock_limit.py:limited_locks.before_cursor_execute",
@@ -98,7 +97,8 @@ LOCKS = (
     "dialects/sqlite.py:SQLiteLocks._go_on",
     "dialects/sqlite.py:SQLiteLocks._send_begin",
     "dialects/sqlite.py:SQLiteLifecycle.before_savepoint",
-    "dialects/sqlite.py:SQLiteWaits.limited",
+    "dialects/sqlite.py:_limited",
+    "dialects/sqlite.py:_limit",
     "dialects/sqlite.py:_take_write_lock",
     "dialects/sqlite.py:_write_user_version",
 )
@@ -126,10 +126,10 @@ ENDS = (
     "core/pool/on_return.py",
     "core/pool/on_return.py:_execute",
     "core/pool/reset.py:_roll_back_unless_ended",
-    "core/transaction/failure.py:TransactionFailure._refuse_commit",
+    "core/transaction/failure.py:RefusedConnections._refuse_commit",
     "core/transaction/state.py:TransactionState.before_own_commit",
     "features/hold_limit.py:_roll_back",
-    "core/session/locking_session.py:_commit_in_blocks",
+    "session/locking_session.py:_commit_in_blocks",
 )
 #: Rows of the documents, which are read in the transaction that locks or writes them.
 DOCUMENTS = (
@@ -137,22 +137,19 @@ DOCUMENTS = (
     "claims/leases.py:Leases._count_missing",
     "claims/one_per.py:Groups.first",
     "claims/sessions.py:ClaimSessions.read",
-    "core/documents/owners.py:HeaderResolver._select",
-    "core/documents/stored_keys.py:select_equal_keys",
-    "core/locking/hidden_rows.py:refuse_hidden",
+    "core/documents/questions.py:ask",
+    "features/adoption/changed_parts.py:_read_now",
+    "core/locking/hidden_rows.py:find_again",
     "claims/locking.py:_refuse_hidden",
-    "features/guard/dml.py:DmlGuard._ask_number",
-    "features/guard/insert_select.py:InsertedFromSelect._execute",
-    "features/guard/statement_check.py:StatementCheck._check_keys",
-    "features/guard/statement_check.py:StatementCheck._check_where",
+    "features/versions.py:_owner_of_new_kind",
     "features/guard/statement_check.py:StatementCheck._lock_free",
-    "core/lock_request.py:LockCalls.execute_own",
+    "core/locking/rows.py:LockedRows.lock_keys.keys_of",
     "core/locking/rows.py:objects_of",
     "core/loading/load_parts.py:_details",
     "core/loading/load_parts.py:_load_by_relationship",
     "core/loading/load_parts.py:_load_collections",
     "core/loading/load_parts.py:_load_own_columns",
-    "core/session/block_methods.py:BlockMethods._take_selected",
+    "session/block_methods.py:BlockMethods._take_selected",
 )
 #: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.
 CHECKOUTS = (
@@ -164,7 +161,6 @@ CHECKOUTS = (
 )
 #: A statement of the program's, handed on.
 PROGRAMS = (
-    "dialects/postgresql/many_rows.py:_execute_many",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline._raise",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline.execute",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline.executemany",
@@ -173,10 +169,13 @@ PROGRAMS = (
     "dialects/postgresql/pipeline.py:InterceptedCursor.execute",
     "dialects/postgresql/pipeline.py:InterceptedCursor.executemany",
     "dialects/postgresql/pipelined_lock.py:PipelinedLock.__exit__",
-    "core/session/execute.py:ExecutingSession._execute_plain",
+    "core/session/execute.py:ExecutingSession._execute_by_part",
+    "core/session/execute.py:ExecutingSession._execute_locked",
+    "core/session/execute.py:ExecutingSession._execute_ours",
     "core/session/execute.py:ExecutingSession.execute",
     "core/session/execute.py:ExecutingSession.scalar",
     "core/session/execute.py:ExecutingSession.scalars",
+    "core/session/execute.py:_after_listeners",
 )
 LISTED = (
     *(*QUESTIONS, *ASKING, *BESIDE_THE_POOL, *LOCKS),
@@ -216,6 +215,8 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _sends(node: ast.AST) -> bool:
+    if isinstance(node, ast.Attribute) and ast.unparse(node) == "super().execute":
+        return True  # handed on, to be called later
     if not isinstance(node, ast.Call):
         return False
     name = ast.unparse(node.func)

@@ -118,7 +118,7 @@ def test_the_header_of_a_loaded_detail_is_known_without_a_select(
 
     def headers(root: type[Any], detail: object) -> list[tuple[Any, ...]]:
         state = inspect(detail)
-        return list(loaded_headers(session, mapper_of(root), state.mapper, state.dict))
+        return list(loaded_headers(session, mapper_of(root), state))
 
     assert headers(Order, line) == [(2,)]
     assert headers(Voucher, entry) == [(2024, 2)]

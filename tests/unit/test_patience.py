@@ -13,10 +13,11 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.core.session import context_of
-from sa_doclock.core.wait_policy import WaitPolicy
+from sa_doclock.core.session_options import SessionOptions
 from sa_doclock.features.batch import retry_without_queueing
 from sa_doclock.options import BATCH_WAIT, base_of, is_row_lock, may_queue
 from tests.support.models import Order
+from tests.support.rows import rows
 from tests.unit.test_lock_options import LEGAL
 from tests.unit.test_lock_timeout import NO_NUMBERS, NO_WAITS
 
@@ -49,22 +50,20 @@ TABLE: dict[str, tuple[Any, Any, Any, tuple[LockOptions, float | None]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("session", "priority", "call", "wanted"), TABLE.values(), ids=TABLE.keys()
-)
+@rows(("session", "priority", "call", "wanted"), TABLE.values(), ids=TABLE)
 def test_who_counts_more(session: Any, priority: Any, call: Any, wanted: Any) -> None:
     made = LockingSession(lock_timeout=session, priority=priority)
-    assert context_of(made).options.wait.resolve(FOR_UPDATE, call) == wanted
+    assert context_of(made).options.resolve(FOR_UPDATE, call) == wanted
 
 
-@pytest.mark.parametrize("lock", [lock for lock in LEGAL if not may_queue(lock)], ids=str)
+@rows("lock", [lock for lock in LEGAL if not may_queue(lock)], ids=str)
 def test_what_never_queues_has_no_limit(lock: LockOptions) -> None:
     for seconds in (None, 0, 1.5):
-        assert WaitPolicy(seconds).resolve(lock, None) == (lock, None)
+        assert SessionOptions({}, seconds).resolve(lock, None) == (lock, None)
 
 
 def test_true_is_no_time_though_it_equals_one() -> None:
-    wait: Any = WaitPolicy()
+    wait: Any = SessionOptions({})
     assert wait.resolve(FOR_UPDATE, 1) == (FOR_UPDATE, 1.0)
     with pytest.raises(TypeError, match="True"):
         wait.resolve(FOR_UPDATE, True)
@@ -72,7 +71,7 @@ def test_true_is_no_time_though_it_equals_one() -> None:
 
 @given(st.sampled_from(LEGAL), st.one_of(st.none(), st.floats(0, 1e6)))
 def test_the_base_of_a_lock_stays(lock: LockOptions, seconds: float | None) -> None:
-    chosen, left = WaitPolicy(seconds).resolve(lock, None)
+    chosen, left = SessionOptions({}, seconds).resolve(lock, None)
     assert base_of(chosen) is base_of(lock)
     assert (left is None) or left > 0
 

@@ -105,7 +105,7 @@ def test_a_base_that_does_not_is_allowed_in_both_orders() -> None:
         assert cls().tenant() == "t"
 
 
-def test_the_right_order_is_told_of_the_classes_own_bases() -> None:
+def test_the_right_order_is_reported_of_the_classes_own_bases() -> None:
     class Ours(LockingSession):
         pass
 

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from sa_doclock.core.transaction import SessionPart
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from sqlalchemy import create_engine, literal, select
+from sqlalchemy.orm import Session
+
+from sa_doclock import LockingSession
+from sa_doclock.core.session import context_of
+from sa_doclock.core.transaction import Executor, SessionPart
 from sa_doclock.core.transaction.part import SessionParts
+from sa_doclock.features import install
+from sa_doclock.features.guard.write_guard import WriteGuard
 
 
 class Named(SessionPart):
@@ -28,3 +39,54 @@ def test_each_of_several_parts_of_one_kind_is_called() -> None:
     assert called == ["first", "second", "third", "after"]
     parts.remove(first)
     assert len(parts.before_commit) == 2
+
+
+class Interrupted(Named):
+    def ended(self, *, committed: bool) -> None:
+        super().before_commit()
+        if self._name == "first":
+            raise KeyboardInterrupt
+
+
+def test_each_part_is_told_of_the_end_whatever_another_meets() -> None:
+    called: list[str] = []
+    session = LockingSession(create_engine("sqlite://"))
+    parts = context_of(session).parts
+    parts.add(Interrupted("first", called), Interrupted("second", called))
+    session.begin()
+    with pytest.raises(KeyboardInterrupt):
+        session.rollback()
+    assert called == ["first", "second"]
+
+
+class Executing(SessionPart):
+    """Executes another statement in place of each that may lock, or leaves it to others."""
+
+    def __init__(self, answer: int | None) -> None:
+        self._answer = answer
+
+    def executor(self, session: Session, statement: Any) -> Executor | None:
+        if self._answer is None:
+            return None
+        return lambda run, _options, _binds: run(select(literal(self._answer)))
+
+
+def test_the_first_part_that_executes_a_statement_does() -> None:
+    session = LockingSession(create_engine("sqlite://"), adopt_for_update=False)
+    parts, statement = context_of(session).parts, select(literal(1)).with_for_update()
+    assert parts.executor == ()
+    assert session.scalar(statement) == 1
+    parts.add(Executing(None), Executing(2), Executing(3))
+    assert session.scalar(statement) == 2
+
+
+def test_a_session_whose_parts_were_interrupted_makes_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = LockingSession(create_engine("sqlite://"))
+    with monkeypatch.context() as patch:
+        patch.setattr(install, "WriteGuard", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            session.begin()
+    session.rollback()
+    assert context_of(session).parts.find(WriteGuard) is not None

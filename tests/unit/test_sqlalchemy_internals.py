@@ -29,11 +29,11 @@ from sa_doclock.core.sqlalchemy_internals import (
     is_grouped,
     only_columns,
     order_of,
-    select_of_insert,
     with_last_hint,
     without_lock,
 )
 from sa_doclock.core.statements import refuse_unlockable_shape
+from sa_doclock.features.guard.dml_internals import select_of_insert
 from tests.sql.servers import serving
 from tests.support.models import Line, Order
 

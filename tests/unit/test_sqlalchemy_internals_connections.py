@@ -11,12 +11,16 @@ from sqlalchemy.orm import Session
 
 from sa_doclock.core.sqlalchemy_internals import (
     closes_connection,
+    commits_savepoint,
     deleted_states,
     ends_on_return,
     guard_finalizers,
+    innermost,
     largest_size,
     modified_states,
     new_states,
+    savepoint_on,
+    savepoints_of,
 )
 from tests.support.models import Line
 
@@ -39,6 +43,53 @@ def test_nor_a_connection_of_another(engine: Engine) -> None:
     with Session(engine) as session, session.begin() as transaction, engine.connect() as other:
         session.connection()
         assert not closes_connection(transaction, other)
+
+
+def test_savepoints_and_whether_they_are_rolled_back(engine: Engine) -> None:
+    with Session(engine) as session:
+        assert savepoints_of(session) == {}
+        outer, inner = session.begin_nested(), session.begin_nested()
+        assert list(savepoints_of(session).items()) == [(inner, False), (outer, False)]
+        session.add(Line(id=1))
+        with pytest.raises(sa.exc.DBAPIError):
+            session.flush()  # there is no table
+        assert savepoints_of(session) == {inner: True, outer: False}
+        inner.rollback()
+        assert savepoints_of(session) == {outer: False}
+
+
+def test_the_savepoints_that_are_set_on_a_connection(engine: Engine) -> None:
+    with Session(engine) as session:
+        connection = session.connection()
+        outer = session.begin_nested()
+        assert savepoint_on(session, connection) is None  # it is set at its first use
+        session.connection()
+        session.begin_nested()
+        assert savepoint_on(session, connection) is outer
+        assert savepoint_on(session, connection, "sa_savepoint_1") is outer
+        assert savepoint_on(session, connection, "sa_savepoint_2") is None
+
+
+def test_whether_a_savepoint_is_committed_or_the_whole_with_it() -> None:
+    with Session() as session:
+        commits: list[bool] = []
+        sa.event.listen(
+            session, "before_commit", lambda one: commits.append(commits_savepoint(one))
+        )
+        committed: list[Any] = []
+        sa.event.listen(session, "after_commit", lambda one: committed.append(innermost(one)))
+        with session.begin() as whole:
+            outer, inner = session.begin_nested(), session.begin_nested()
+        assert commits == [False, True, True]  # of the whole first
+        assert committed == [inner, outer, whole]
+        del commits[:]
+        with session.begin():
+            session.begin_nested()
+            session.begin_nested().commit()
+            session.commit()
+        assert commits == [True, True, False]
+        session.commit()
+        assert commits == [True, True, False, False]
 
 
 class Interrupted(BaseException):

@@ -8,7 +8,7 @@ from sqlalchemy.dialects import mysql
 from sa_doclock.core.sqlalchemy_internals import variants_of
 
 
-def test_the_variants_of_a_type_are_told() -> None:
+def test_the_variants_of_a_type_are_reported() -> None:
     unsigned, small = mysql.BIGINT(unsigned=True), Integer()
     type_ = BigInteger().with_variant(unsigned, "mysql", "mariadb").with_variant(small, "sqlite")
     assert variants_of(type_) == (unsigned, unsigned, small)

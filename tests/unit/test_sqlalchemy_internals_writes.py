@@ -14,7 +14,7 @@ from sqlalchemy import BindParameter
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from sa_doclock import LockingSession
-from sa_doclock.core.sqlalchemy_internals import Values, values_of
+from sa_doclock.features.guard.dml_internals import Values, values_of
 from tests.support.models import Line, Order
 from tests.support.rows import rows
 
@@ -38,7 +38,7 @@ def plain(values: Values) -> list[dict[str, Any]]:
 ONE = {"id": 9, "order_id": 1}
 TWO = {"id": 10, "order_id": 2}
 FULL = {"id": 9, "order_id": 1, "name": "x", "value": 0}
-TOLD: dict[str, tuple[Any, list[dict[str, Any]]]] = {
+CASES: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "no values": (sa.insert(Line), []),
     "names": (sa.insert(Line).values(id=9, order_id=1), [ONE]),
     "dict": (sa.insert(Line).values(ONE), [ONE]),
@@ -68,8 +68,8 @@ TOLD: dict[str, tuple[Any, list[dict[str, Any]]]] = {
 }
 
 
-@rows(("statement", "rows"), TOLD.values(), ids=TOLD)
-def test_what_is_set_is_told_row_by_row(statement: Any, rows: list[dict[str, Any]]) -> None:
+@rows(("statement", "rows"), CASES.values(), ids=CASES)
+def test_what_is_set_is_reported_row_by_row(statement: Any, rows: list[dict[str, Any]]) -> None:
     values = values_of(statement)
     assert plain(values) == rows
     assert not values.from_select
@@ -83,14 +83,14 @@ def test_an_expression_stays_one() -> None:
     assert not isinstance(value, BindParameter)
 
 
-def test_null_is_told(session: LockingSession) -> None:
+def test_null_is_reported(session: LockingSession) -> None:
     (row,) = values_of(sa.update(Line).values(order_id=None)).rows
     (value,) = row.values()
     assert getattr(value, "value", value) is None or isinstance(value, type(sa.null()))
     assert session.execute(sa.select(sa.null())).scalar() is None
 
 
-def test_from_select_is_told() -> None:
+def test_from_select_is_reported() -> None:
     lines = sa.select(Line.id + 10, Line.order_id)
     assert values_of(sa.insert(Line).from_select(["id", "order_id"], lines)).from_select
     assert values_of(sa.insert(LINES).from_select(["id", "order_id"], lines)).from_select
@@ -122,5 +122,5 @@ CONFLICTS: dict[str, tuple[Any, bool]] = {
 
 
 @pytest.mark.parametrize(("statement", "overwrites"), CONFLICTS.values(), ids=CONFLICTS)
-def test_what_may_overwrite_is_told(statement: Any, overwrites: bool) -> None:
+def test_what_may_overwrite_is_reported(statement: Any, overwrites: bool) -> None:
     assert values_of(statement).overwrites is overwrites

@@ -137,6 +137,19 @@ def test_what_was_computed_from_old_mappers_is_not_cached() -> None:
     assert (answer(), answer()) == (1, 1)
 
 
+def test_mappers_that_are_configured_each_time_are_an_error_and_no_loop_without_end() -> None:
+    looked = count()
+
+    @mapper_cache
+    def answer() -> int:
+        assert next(looked) < 1000
+        clear_mapper_caches()
+        return 0
+
+    with pytest.raises(RuntimeError, match="configured"):
+        answer()
+
+
 @pytest.fixture
 def switches() -> Iterator[None]:
     """Have threads change as often as they can."""

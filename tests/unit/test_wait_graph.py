@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from sa_doclock.core.lock_info import Wait
 from sa_doclock.tools.monitoring.wait_graph import WaitGraph
+from sa_doclock.wait_info import Wait
 from tests.support.rows import rows
 from tests.support.work import calls_of
 

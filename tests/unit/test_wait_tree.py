@@ -181,7 +181,7 @@ def test_the_work_is_the_same_for_each_wait(holders: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("waits", "told"),
+    ("waits", "reported"),
     [
         (
             storm(200),
@@ -222,8 +222,8 @@ def test_the_work_is_the_same_for_each_wait(holders: int) -> None:
         ),
     ],
 )
-def test_the_summary(waits: Sequence[LockWait], told: str) -> None:
-    assert summary_of(forest_of(waits)) == told
+def test_the_summary(waits: Sequence[LockWait], reported: str) -> None:
+    assert summary_of(forest_of(waits)) == reported
 
 
 @pytest.mark.parametrize(
@@ -239,16 +239,16 @@ def test_the_summary(waits: Sequence[LockWait], told: str) -> None:
         (None, "SELECT pg_advisory_xact_lock(1) /* sa_doclock key: a.py:1 */", None),
     ],
 )
-def test_the_line_is_told_where_the_program_has_told_it(
+def test_the_line_is_reported_where_the_program_has_given_it(
     application: str | None, statement: str | None, line: str | None
 ) -> None:
     holder = LockConnection(1, application=application, statement=statement)
     assert line_of(holder) == line
-    told = summary_of(forest_of([wait(BOB, holder, holder)]))
-    assert told.endswith(f"held by 1, line {line}" if line else "held by 1")
+    reported = summary_of(forest_of([wait(BOB, holder, holder)]))
+    assert reported.endswith(f"held by 1, line {line}" if line else "held by 1")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("table", "key", "lock"),
     [
         ("orders", "42", "orders 42"),
@@ -264,10 +264,12 @@ def test_the_line_is_told_where_the_program_has_told_it(
     ],
 )
 def test_a_wait_in_words(table: str | None, key: str | None, lock: str) -> None:
-    told = str(LockWait(BOB, ANN, ANN, table, key, 3.25))
-    assert told == f"{lock}: {BOB} has waited 3.2 s for {ANN}: UPDATE orders SET x"
+    reported = str(LockWait(BOB, ANN, ANN, table, key, 3.25))
+    assert reported == f"{lock}: {BOB} has waited 3.2 s for {ANN}: UPDATE orders SET x"
 
 
-def test_the_root_is_told_where_it_is_another() -> None:
-    told = str(LockWait(CAT, BOB, ANN, "orders", None, None))
-    assert told == f"table orders: {CAT} waits for {BOB}; the root is {ANN}: UPDATE orders SET x"
+def test_the_root_is_reported_where_it_is_another() -> None:
+    reported = str(LockWait(CAT, BOB, ANN, "orders", None, None))
+    assert (
+        reported == f"table orders: {CAT} waits for {BOB}; the root is {ANN}: UPDATE orders SET x"
+    )

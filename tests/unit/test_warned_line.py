@@ -14,7 +14,7 @@ from sqlalchemy.exc import SAWarning
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession
-from sa_doclock.core.caller import warn_program
+from sa_doclock.caller import warn_program
 from tests.support.models import Customer
 
 
@@ -53,9 +53,9 @@ def test_a_filter_by_module_is_obeyed(warn: Any, module: str, heard: int) -> Non
 def test_once_for_each_line_is_once(warn: Any) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        told = in_module("shop.orders", warn)
-        told()
-        told()
+        reported = in_module("shop.orders", warn)
+        reported()
+        reported()
     assert len(caught) == 1
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Select, select
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions
 from tests.support.models import Order
+from tests.support.rows import rows
 
 Locked = Select[Any]
 
@@ -38,7 +39,7 @@ WRAPPED: dict[str, Callable[[LockingSession, Locked], Any]] = {
 
 
 @pytest.mark.parametrize("lock", [LockOptions.SharedRead, LockOptions.ForUpdate])
-@pytest.mark.parametrize("execute", WRAPPED.values(), ids=WRAPPED)
+@rows("execute", WRAPPED.values(), ids=WRAPPED)
 def test_it_is_not_supported(
     session: LockingSession,
     sent: list[str],

@@ -45,8 +45,8 @@ def _run(name: str) -> bool:
         return False
     save(result)
     skipped = sum(result.skipped.values())
-    told = f"{result.passed} passed, {skipped} skipped, {result.failed} failed"
-    say(f"{name}: {result.product} {result.version}: {told}")
+    reported = f"{result.passed} passed, {skipped} skipped, {result.failed} failed"
+    say(f"{name}: {result.product} {result.version}: {reported}")
     return result.failed == 0
 
 

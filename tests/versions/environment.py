@@ -76,13 +76,13 @@ def _installed(version: str) -> Path | None:
     """Return the interpreter of this version that is installed here."""
     if version == _OWN:
         return Path(sys.executable).resolve()
-    told = subprocess.run(
+    reported = subprocess.run(
         [_ROOT / ".ci" / "pythons", version], capture_output=True, text=True, check=False
     )
-    if told.returncode:
+    if reported.returncode:
         return None
     print_executable = ["-c", "import sys; print(sys.executable)"]
-    return Path(run([told.stdout.strip(), *print_executable]).strip())
+    return Path(run([reported.stdout.strip(), *print_executable]).strip())
 
 
 def _wrap_unpacked(version: str, program: Path) -> Path:

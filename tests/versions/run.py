@@ -117,14 +117,14 @@ def _versions(
     """Return the versions of the component and of all that it has run with."""
     driver = component.package or _DRIVERS.get(component.database, "")
     names = list(dict.fromkeys(["SQLAlchemy", driver or "SQLAlchemy"]))
-    told = subprocess.run(
+    reported = subprocess.run(
         [str(python), "-c", _ASK_VERSIONS, *names],
         env=variables,
         capture_output=True,
         text=True,
         check=True,
     )
-    found: dict[str, str] = json.loads(told.stdout)
+    found: dict[str, str] = json.loads(reported.stdout)
     if server is not None:
         del found["SQLite"]
         product, _, version = server.version.rpartition(" ")

@@ -2,20 +2,17 @@
 
 from .declare import (
     any_declared,
-    any_versioned,
     chain_of,
     declared_roots,
+    declares,
     document,
     document_root,
-    has_checkouts,
-    is_versioned,
-    keeps_key,
     listen_for_documents,
     notify_in_time,
     parts_of,
     parts_with_detail,
 )
-from .key_values import key_value
+from .key_values import converts, key_value
 from .mapping import (
     clear_with_mappers,
     columns_read,
@@ -29,6 +26,7 @@ from .mapping import (
     index_of_key,
     key_attributes,
     key_order,
+    listen_to_mappers,
     loaded_mappers,
     lockable_root,
     mapper_cache,
@@ -37,7 +35,6 @@ from .mapping import (
     plain_key_type,
     root_of,
     row_order,
-    some_key,
     spans_rows,
     tables_of,
     tables_within,
@@ -51,8 +48,9 @@ from .owners import (
     is_header,
     loaded_headers,
     loaded_owner,
+    state_in_session,
 )
 from .parts import Part, takes
-from .roles import is_row_of_root, is_second_class, kind_attribute, kinds_of
-from .stored_keys import compares_in_python, select_equal_keys, select_stored_keys
-from .tables import roots_of_table
+from .questions import ask
+from .roles import is_row_of_root, is_second_class, kind_attribute, kinds_of, part_as_mapped
+from .stored_keys import compares_in_python, select_equal_keys

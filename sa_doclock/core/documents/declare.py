@@ -6,22 +6,24 @@ when SQLAlchemy configures its mappers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from itertools import product
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, Literal, NamedTuple, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import event, inspect
+from sqlalchemy import FromClause, event, inspect
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
+from ..sqlalchemy_internals import all_mappers
 from .mapping import clear_mapper_caches, hierarchy_of, listen_to_mappers, mapper_cache, root_of
 from .parts import Part, build_part, undeclared_parts
-from .roles import is_row_of, is_second_class, part_as_mapped
+from .roles import is_row_of, is_row_of_root, is_second_class, part_as_mapped
 
 C = TypeVar("C", bound=type)
+Flag = Literal["no_key", "version", "checkout"]
 Listener = Callable[[Collection[Mapper[Any]]], None]
 
 
@@ -190,12 +192,28 @@ def notify_in_time() -> None:
 def _notify_listeners() -> None:
     global _notified  # noqa: PLW0603  # threads that come here at once do the same
     until = _configurations
+    mappers = _mappers_by_table()
     for root in declared_roots():
         with suppress(ArgumentError, InvalidRequestError):
             members = {root, *(part.detail for part in parts_of(root))}
+            members |= {
+                one
+                for member in members
+                for one in mappers.get(member.local_table, ())
+                if is_second_class(one, member)
+            }
             for listener in _listeners:
                 listener(members)
     _notified = until
+
+
+def _mappers_by_table() -> dict[FromClause, list[Mapper[Any]]]:
+    """Return the mappers of all classes by each table that they write to."""
+    found: defaultdict[FromClause, list[Mapper[Any]]] = defaultdict(list)
+    for mapper in all_mappers():
+        for table in mapper.tables:
+            found[table].append(mapper)
+    return found
 
 
 def _check_declarations() -> None:
@@ -233,12 +251,6 @@ def listen_for_documents(listener: Listener) -> Listener:
 
 
 @mapper_cache
-def any_versioned() -> bool:
-    """Return whether a document is declared whose parts raise its version."""
-    return any(_declared[one].version for one in _classes_in(_declared))
-
-
-@mapper_cache
 def any_declared() -> bool:
     """Return whether there is a declared document at all."""
     return bool(_declared)
@@ -252,27 +264,15 @@ def is_declared(mapper: Mapper[Any]) -> bool:
 
 
 @mapper_cache
-def keeps_key(mapper: Mapper[Any]) -> bool:
-    """Return whether ForUpdate of this class lets others insert rows that refer to it."""
-    return any(declaration.no_key for declaration in _declarations(root_of(mapper)))
+def declares(mapper: Mapper[Any], flag: Flag) -> bool:
+    """Return whether a document of this hierarchy is declared with the flag; see :func:`document`."""
+    return any(getattr(one, flag) for _, one in _declarations(root_of(mapper)))
 
 
-def _declarations(root: Mapper[Any]) -> Iterator[_Declaration]:
+def _declarations(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], _Declaration]]:
     for mapper in root.self_and_descendants:
         if mapper.class_ in _declared and root_of(mapper) is root:
-            yield _declared[mapper.class_]
-
-
-@mapper_cache
-def is_versioned(root: Mapper[Any]) -> bool:
-    """Return whether a change of a part raises the version of the headers of this root."""
-    return any(declaration.version for declaration in _declarations(root))
-
-
-@mapper_cache
-def has_checkouts(root: Mapper[Any]) -> bool:
-    """Return whether documents of this root can be checked out."""
-    return any(declaration.checkout for declaration in _declarations(root))
+            yield mapper, _declared[mapper.class_]
 
 
 @mapper_cache
@@ -282,27 +282,19 @@ def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
     A row belongs to it by its table, whichever class maps it; the class that is declared comes
     first, where several are mapped on one table.
     """
-    return _root_by_class(mapper) or _root_of_second_class(mapper)
+    return _root_by(Mapper.isa, mapper) or _root_by(is_second_class, mapper)
 
 
-def _root_by_class(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """Return the root of the declared document that has this class as its header or part."""
+def _root_by(
+    rule: Callable[[Mapper[Any], Mapper[Any]], bool], mapper: Mapper[Any]
+) -> Mapper[Any] | None:
+    """Return the root of the first declared document whose header or part this class is by the rule."""
     for root in declared_roots():
-        if root_of(mapper) is root and is_declared(mapper):
+        header = mapper if root_of(mapper) is root else root
+        if is_row_of_root(mapper, root) and rule(mapper, root) and is_declared(header):
             return root
         with suppress(ArgumentError):  # of a document that has nothing to do with this class
-            if any(mapper.isa(part.detail) for part in parts_of(root)):
-                return root
-    return None
-
-
-def _root_of_second_class(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """Return the root of the declared document on whose tables this class is mapped, too."""
-    for root in declared_roots():
-        if is_second_class(mapper, root) and is_declared(root):
-            return root
-        with suppress(ArgumentError):
-            if any(is_second_class(mapper, part.detail) for part in parts_of(root)):
+            if any(rule(mapper, part.detail) for part in parts_of(root)):
                 return root
     return None
 
@@ -313,13 +305,12 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
 
     Where nothing is declared, these are the one-to-many collections.
     """
-    if root not in declared_roots():
-        others = (part for part in undeclared_parts(root) if _root_by_class(part.detail) is None)
+    if not any(_declarations(root)):
+        others = (one for one in undeclared_parts(root) if _root_by(Mapper.isa, one.detail) is None)
         return tuple(dict.fromkeys(others))
     parts = _resolved(root)
-    for other in declared_roots():
-        if other is not root:
-            _refuse_two_headers(root, parts, other)
+    for part in parts:
+        _refuse_two_headers(root, part)
     return parts
 
 
@@ -360,14 +351,12 @@ def declared_roots() -> list[Mapper[Any]]:
 @mapper_cache
 def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
     found: dict[tuple[str, Mapper[Any]], Part] = {}
-    for header in root.self_and_descendants:
-        if header.class_ in _declared and root_of(header) is root:
-            paths = _declared[header.class_].parts
-            if paths is None:
-                parts = _delete_orphan_parts(header, "", (root,))
-            else:
-                parts = _named_parts(header, root, paths)
-            found.update({(part.path, part.owner): part for part in parts})
+    for header, declaration in _declarations(root):
+        if declaration.parts is None:
+            parts = _delete_orphan_parts(header, "", (root,))
+        else:
+            parts = _named_parts(header, root, declaration.parts)
+        found.update({(part.path, part.owner): part for part in parts})
     # Owners come before what they own, and lines of lines before the taxes of lines.
     return tuple(sorted(found.values(), key=lambda p: (p.path.count("."), not p.recursive)))
 
@@ -430,18 +419,33 @@ def _checked_part(
     return build_part(path, relationship)
 
 
-def _refuse_two_headers(root: Mapper[Any], parts: Iterable[Part], other: Mapper[Any]) -> None:
-    try:
-        claimed = _resolved(other)
-    except ArgumentError:
-        return  # the check of the other one raises it
-    for ours, theirs in product(parts, claimed):
-        if is_row_of(ours.detail, theirs.detail) or is_row_of(theirs.detail, ours.detail):
-            raise _error(
-                (root,),
-                f"the part {ours.path!r}, {ours.detail.class_.__name__}, is {theirs.path!r} of "
-                f"{other.class_.__name__} already: a part has one header",
-            )
+def _refuse_two_headers(root: Mapper[Any], ours: Part) -> None:
+    for key in _claim_keys(ours.detail):
+        for other, theirs in _claims().get(key, ()):
+            same = is_row_of(ours.detail, theirs.detail) or is_row_of(theirs.detail, ours.detail)
+            if same and other is not root:
+                raise _error(
+                    (root,),
+                    f"the part {ours.path!r}, {ours.detail.class_.__name__}, is {theirs.path!r} "
+                    f"of {other.class_.__name__} already: a part has one header",
+                )
+
+
+@mapper_cache
+def _claims() -> Mapping[object, list[tuple[Mapper[Any], Part]]]:
+    """Return the parts of all declared documents, by what a class of the same rows shares with them."""
+    found: defaultdict[object, list[tuple[Mapper[Any], Part]]] = defaultdict(list)
+    for root in declared_roots():
+        with suppress(ArgumentError):  # the check of this document raises it
+            for part in _resolved(root):
+                for key in _claim_keys(part.detail):
+                    found[key].append((root, part))
+    return found
+
+
+def _claim_keys(mapper: Mapper[Any]) -> tuple[object, ...]:
+    """Return the tables of the class; and its base, with which a concrete class shares no table."""
+    return (mapper.base_mapper, *mapper.tables)
 
 
 def _error(above: tuple[Mapper[Any], ...], what: str) -> ArgumentError:

@@ -38,9 +38,6 @@ _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?\s*", 
 _HEX: Final = re.compile(r"[0-9a-fA-F]{32}")
 _LONGEST_UUID: Final = len("urn:uuid:{00000000-0000-0000-0000-000000000000}")
 
-# Each type that converts values takes one of these.
-_CANDIDATES: Final = (0, b"", "2000-01-01", "00:00", "00000000-0000-0000-0000-000000000000")
-
 # What fromisoformat() takes in every release of Python.
 _DATE: Final = r"\d{4}-\d\d-\d\d"
 _TIME: Final = r"\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?([+-]\d\d:\d\d)?"
@@ -50,10 +47,8 @@ _ISO_DATETIME: Final = re.compile(rf"{_DATE}([ T]{_TIME})?", re.ASCII)
 
 def plain_type(column_type: ColumnType) -> type[Any] | None:
     """Return int or str, for a column whose values are these; None for any other."""
-    if isinstance(column_type, (Enum, Uuid)):
-        return None
-    found = _python_type(column_type)
-    return found if found in (int, str) else None
+    found = _conversion_of(column_type)
+    return int if found is _integer else str if found is _text else None
 
 
 def key_value(column_type: ColumnType, value: Any) -> Any:
@@ -66,27 +61,20 @@ def key_value(column_type: ColumnType, value: Any) -> Any:
     :raises TypeError: it is no value, but an object, an SQL expression or a list; or it is of a type
         that says nothing about which value is meant.
     """
-    if value is None:
-        return None
+    return None if value is None else _conversion_of(column_type)(column_type, value)
+
+
+def converts(column_type: ColumnType) -> bool:
+    """Return whether the values of this type are known, and not taken as they are given."""
+    return _conversion_of(column_type) is not _as_given
+
+
+def _conversion_of(column_type: ColumnType) -> Convert:
     if isinstance(column_type, Enum):
-        return _member(column_type, value)
+        return _member
     if isinstance(column_type, Uuid):
-        return _uuid(column_type, value)
-    convert: Convert = _CONVERSIONS.get(_python_type(column_type), _as_given)
-    return convert(column_type, value)
-
-
-def some_value(column_type: ColumnType) -> Any:
-    """Return a value that a column of this type can have.
-
-    :raises LookupError: only the type itself knows one.
-    """
-    candidates = column_type.enums if isinstance(column_type, Enum) else _CANDIDATES
-    if _python_type(column_type) in _CONVERSIONS or isinstance(column_type, (Enum, Uuid)):
-        for one in candidates:
-            with suppress(TypeError, ValueError):
-                return key_value(column_type, one)
-    raise LookupError(f"no value of {column_type!r} is known")
+        return _uuid
+    return _CONVERSIONS.get(_python_type(column_type), _as_given)
 
 
 def _python_type(column_type: ColumnType) -> type[Any] | None:

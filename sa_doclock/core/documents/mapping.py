@@ -26,7 +26,7 @@ from sqlalchemy.sql.visitors import iterate
 from ...errors import LockNotSupported
 from ..key_text import key_text
 from ..lock_info import DocumentKey, Identity
-from .key_values import INTEGER_LIMIT, key_value, plain_type, some_value
+from .key_values import INTEGER_LIMIT, key_value, plain_type
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +36,7 @@ T = TypeVar("T")
 # imports alone append to the list.
 _clear_functions: list[Callable[[], None]] = []
 _cleared = object()  # another one each time that the caches were emptied
+_TRIES: Final = 100  # far more than there are threads that configure mappers at once
 
 
 def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
@@ -44,12 +45,16 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
     @lru_cache(maxsize=1024)
     def cached(*args: P.args, **kwargs: P.kwargs) -> T:
         listen_to_mappers()  # here, in a miss: a hit must cost nothing more
-        while True:
+        for _ in range(_TRIES):
             started = _cleared
             found = function(*args, **kwargs)
             # Else another thread has emptied the cache meanwhile, into which this would go for ever.
             if _cleared is started:
                 return found
+        raise RuntimeError(
+            "mappers were configured, or documents declared, each time that a mapper was looked at: a "
+            "listener for after_configured may make new classes each time"
+        )
 
     _clear_functions.append(cached.cache_clear)
     return cast("Callable[P, T]", update_wrapper(cached, function))
@@ -128,13 +133,12 @@ def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
 
 def header_table(entity: Any) -> Table | Alias:
     """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock."""
-    found = inspect(entity)
-    return _table_of_class(found) if isinstance(found, Mapper) else _header_table(found)
+    return _table_of_class(entity) if isinstance(entity, type) else _header_table(inspect(entity))
 
 
 @mapper_cache
-def _table_of_class(mapper: Mapper[Any]) -> Table | Alias:
-    return _header_table(mapper)
+def _table_of_class(entity: type[Any]) -> Table | Alias:
+    return _header_table(inspect(entity))
 
 
 def _header_table(found: Any) -> Table | Alias:
@@ -329,14 +333,6 @@ def _converted(mapper: Mapper[Any], ident: Any) -> Identity:
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{mapper.class_.__name__} {key_text(ident)}: {error}") from None
-
-
-def some_key(mapper: Mapper[Any]) -> Identity:
-    """Return a primary key that a row of this class could have.
-
-    :raises LookupError: only a type of its columns knows one.
-    """
-    return tuple(some_value(column.type) for column in mapper.primary_key)
 
 
 @mapper_cache

@@ -8,18 +8,22 @@ order that it leaves and of the order that it comes to.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from operator import is_
 from typing import Any, Final
 
 from sqlalchemy import ClauseElement, Select, bindparam, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, aliased
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
 
 from ..lock_info import Identity
 from .declare import has_nested_headers, parts_with_detail
 from .mapping import key_attributes, mapper_cache, root_of
-from .parts import Part
+from .parts import Part, takes
+from .questions import ask
 from .roles import header_key, is_row_of_root
-from .stored_keys import Types, compares_in_python, select_stored_keys
+from .stored_keys import Types, compares_in_python, select_equal_keys
 
 UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""
@@ -28,22 +32,22 @@ UNKNOWN: Final[Identity] = ()
 def loaded_headers(
     session: Session,
     root: Mapper[Any],
-    mapper: Mapper[Any],
-    loaded: Mapping[str, Any],
+    state: InstanceState[Any],
     below: tuple[InstanceState[Any], ...] = (),
 ) -> Iterator[Identity]:
-    """Yield the headers of a row, as far as what is loaded tells it.  Sends nothing.
+    """Yield the headers of an object, as far as what is loaded tells it.  Sends nothing.
 
-    :param below: the rows that led here; a circle of rows ends at one of them.
+    :param below: the objects that led here; a circle of rows ends at one of them.
     """
-    for part in parts_with_detail(root, mapper):
+    loaded = state.dict
+    for part in parts_with_detail(root, state.manager.mapper):
         identity = loaded_owner(part, loaded)
-        if has_null(identity) or not part.takes(loaded):
+        if has_null(identity) or not takes(part.discriminators, loaded):
             continue
         if identity is UNKNOWN or is_header(root, part.owner):
             yield identity
         else:
-            yield from _loaded_headers_of_owner(session, root, part, identity, below)
+            yield from _loaded_headers_of_owner(session, root, part, identity, (*below, state))
 
 
 def loaded_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
@@ -60,10 +64,10 @@ def _loaded_headers_of_owner(
     identity: Identity,
     below: tuple[InstanceState[Any], ...],
 ) -> Sequence[Identity]:
-    owner = _in_session(session, part.owner, identity)
+    owner = state_in_session(session, part.owner, identity)
     if owner is None or owner in below:
         return [UNKNOWN]
-    found = [*loaded_headers(session, root, owner.mapper, owner.dict, (*below, owner))]
+    found = [*loaded_headers(session, root, owner, below)]
     # A category without a parent category is the header itself.
     return found or [identity if root_of(part.owner) is root else UNKNOWN]
 
@@ -81,10 +85,13 @@ def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
     return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
 
 
+_is_none: Final = partial(is_, None)
+
+
 def has_null(identity: Identity) -> bool:
     """Return whether a value is None, so that a foreign key refers to nothing."""
     # None in identity would compare SQL expressions, and a comparison of those has no truth.
-    return any(value is None for value in identity)
+    return any(map(_is_none, identity))
 
 
 def _plain(value: Any) -> Any:
@@ -125,7 +132,7 @@ class HeaderResolver:
         if not self._ask or not asked or compares_in_python(self._root):
             return {}
         keys = {one: self._types.get(one) for one in asked}
-        return select_stored_keys(self._session, self._root, keys)
+        return dict(select_equal_keys(self._session, self._root, keys))
 
     def _search_once(self, row: object, search: Iterator[Identity]) -> frozenset[Identity]:
         if row not in self._found:
@@ -153,7 +160,7 @@ class HeaderResolver:
         """Return the headers of a row, which need not be in the session."""
         if identity is UNKNOWN or is_header(self._root, mapper):
             return frozenset({identity})
-        state = _in_session(self._session, mapper, identity)
+        state = state_in_session(self._session, mapper, identity)
         if state is not None:
             return self.headers(state)
         return self._search_once((root_of(mapper), identity), self._search_of_row(mapper, identity))
@@ -245,8 +252,7 @@ class HeaderResolver:
     ) -> list[Identity]:
         if not self._ask:
             return [UNKNOWN]
-        with self._session.no_autoflush:
-            return [tuple(row) for row in self._session.execute(statement, parameters)]
+        return [tuple(row) for row in ask(self._session, statement, parameters)]
 
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
@@ -266,7 +272,7 @@ def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
         return True  # the database knows what it was
     now = {name: state.dict.get(name) for name in names}
     before = dict(zip(names, _key_before(state, names, tuple(now.values())), strict=True))
-    return part.takes(now) or part.takes(before)
+    return takes(part.discriminators, now) or takes(part.discriminators, before)
 
 
 def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) -> Identity:
@@ -280,11 +286,12 @@ def _is_set_unread(state: InstanceState[Any], names: Iterable[str]) -> bool:
     return any(history.added and not history.deleted for history in histories)
 
 
-def _in_session(
+def state_in_session(
     session: Session, mapper: Mapper[Any], identity: Identity
 ) -> InstanceState[Any] | None:
+    """Return the state of the object with this primary key that the session has; nothing is loaded."""
     known = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
-    return None if known is None else inspect(known)
+    return None if known is None else instance_state(known)
 
 
 @mapper_cache

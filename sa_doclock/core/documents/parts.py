@@ -9,15 +9,9 @@ from operator import and_, eq
 from typing import Any, NamedTuple
 from unicodedata import combining, normalize
 
-from sqlalchemy import (
-    BinaryExpression,
-    BindParameter,
-    BooleanClauseList,
-    ColumnClause,
-)
+from sqlalchemy import BinaryExpression, BindParameter, BooleanClauseList, ColumnClause
 from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
 from sqlalchemy.orm.exc import UnmappedColumnError
-from sqlalchemy.sql.elements import Grouping
 from sqlalchemy.types import TypeEngine
 
 from .mapping import hierarchy_of, key_attributes, root_of
@@ -39,6 +33,11 @@ class Part(NamedTuple):
     discriminators: tuple[tuple[str, Any], ...] = ()
 
     @property
+    def attributes(self) -> Iterable[str]:
+        """The attributes of the detail that name the owner."""
+        return self.foreign_key or [name for name, _ in self.reference]
+
+    @property
     def relationship(self) -> RelationshipProperty[Any]:
         """The relationship in the mapping."""
         return self.owner.relationships[self.name]
@@ -54,13 +53,6 @@ class Part(NamedTuple):
         """The types of the foreign key, in order of the owner's key."""
         attributes = self.detail.column_attrs
         return tuple(attributes[name].columns[0].type for name in self.foreign_key or ())
-
-    def takes(self, values: Mapping[str, Any]) -> bool:
-        """Return whether rows with these values can be such details, by their discriminators.
-
-        True of a value that is not known, or that only the database knows.
-        """
-        return takes(self.discriminators, values)
 
     @property
     def owner_path(self) -> str:
@@ -123,9 +115,7 @@ def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[s
 
 def _compared(condition: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each column that must equal a constant, if the condition is to hold."""
-    if isinstance(condition, Grouping):
-        yield from _compared(condition.element)
-    elif isinstance(condition, BooleanClauseList) and condition.operator is and_:
+    if isinstance(condition, BooleanClauseList) and condition.operator is and_:
         yield from chain.from_iterable(map(_compared, condition.clauses))
     elif isinstance(condition, BinaryExpression) and condition.operator is eq:
         yield from _column_and_constant(condition.left, condition.right)
@@ -158,9 +148,7 @@ def _leads_back(other: RelationshipProperty[Any], relationship: RelationshipProp
     """Return whether the other relationship leads from the details to their owner."""
     if other is relationship or root_of(other.mapper) is not root_of(relationship.parent):
         return False
-    if other.secondary is not relationship.secondary:
-        return False
-    if other.secondary is not None:
-        return True  # many-to-many: both have the same association table
+    if other.secondary is not None or relationship.secondary is not None:
+        return other.secondary is relationship.secondary  # many-to-many: the same association table
     back = {(remote, local) for local, remote in relationship.local_remote_pairs}
     return set(other.local_remote_pairs) == back

@@ -6,7 +6,6 @@ A program may map a second class on the table of a header or of a part, as by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import ClauseElement, Column
@@ -68,25 +67,17 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
     """
     if mapper.isa(part.detail):
         return part
-    names = _same_attributes(part, mapper, part.foreign_key or ())
+    names = [_same_attribute(part.detail, mapper, name) for name in part.foreign_key or ()]
+    compared = [
+        (_same_attribute(part.detail, mapper, name), value) for name, value in part.discriminators
+    ]
     return part._replace(
         detail=mapper,
         foreign_key=None if None in names or not names else tuple(filter(None, names)),
         reference=(),
         backrefs=(),
-        discriminators=tuple(_same_discriminators(part, mapper)),
+        discriminators=tuple((name, value) for name, value in compared if name is not None),
     )
-
-
-def _same_discriminators(part: Part, mapper: Mapper[Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in part.discriminators:
-        same = _same_attribute(part.detail, mapper, name)
-        if same is not None:
-            yield same, value
-
-
-def _same_attributes(part: Part, mapper: Mapper[Any], names: Iterable[str]) -> list[str | None]:
-    return [_same_attribute(part.detail, mapper, name) for name in names]
 
 
 def _same_attribute(mapper: Mapper[Any], other: Mapper[Any], name: str) -> str | None:

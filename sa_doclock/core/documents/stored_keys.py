@@ -16,6 +16,7 @@ from sqlalchemy.types import TypeEngine
 from ..lock_info import Identity
 from .declare import parts_of
 from .mapping import mapper_cache
+from .questions import ask
 
 Types = Sequence[TypeEngine[Any]]
 
@@ -41,27 +42,19 @@ def _is_same(one: TypeEngine[Any], other: TypeEngine[Any]) -> bool:
     return isinstance(one, Integer) and isinstance(other, Integer)
 
 
-def select_stored_keys(
-    session: Session, root: Mapper[Any], keys: Mapping[Identity, Types | None]
-) -> dict[Identity, Identity]:
-    """Return the primary keys of the rows that have these keys; none for a key without a row.
-
-    :param keys: each with the types of its values; None: those of the primary key.
-    """
-    return dict(select_equal_keys(session, root, keys))
-
-
 def select_equal_keys(
     session: Session, root: Mapper[Any], keys: Mapping[Identity, Types | None]
 ) -> Iterator[tuple[Identity, Identity]]:
-    """Yield each of these keys with the primary key of each row that has it; see above."""
+    """Yield each of these keys with the primary key of each row that has it.
+
+    :param keys: each with the types of its values; None: those of the primary key.
+    """
     asked = list(keys)
     for start in range(0, len(asked), _KEYS_OF_A_STATEMENT):
         some = asked[start : start + _KEYS_OF_A_STATEMENT]
         selects = [_select(root, place, key, keys[key]) for place, key in enumerate(some)]
         statement = selects[0] if len(selects) == 1 else union_all(*selects)
-        with session.no_autoflush:
-            rows = session.execute(statement, bind_arguments={"mapper": root}).all()
+        rows = ask(session, statement, bind_arguments={"mapper": root})
         yield from ((some[place], tuple(stored)) for place, *stored in rows)
 
 

@@ -2,4 +2,3 @@
 
 from .load_parts import load_again, load_parts, reads_of
 from .loaded import LoadedDocuments, Unreadable, role_of
-from .loaded_headers import LoadedHeaders

@@ -36,7 +36,7 @@ from ..documents import (
     mapper_cache,
     parts_of,
     root_of,
-    select_stored_keys,
+    select_equal_keys,
     spans_rows,
 )
 from ..lock_info import Identity
@@ -73,7 +73,7 @@ def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> 
     for step in _steps(root, lock):
         part = step.part
         candidates = by_path.get(part.owner_path, ())
-        owners = [one for one in candidates if _has_part(instance_state(one).mapper, part)]
+        owners = [one for one in candidates if _has_part(instance_state(one).manager.mapper, part)]
         _load_missing(session, step, owners, headers, stored)
         if step.is_last:
             continue
@@ -91,14 +91,6 @@ def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> 
 def _has_part(mapper: Mapper[Any], part: Part) -> bool:
     """Return whether objects of this class have the part, which a subclass may map in another way."""
     return mapper.relationships.get(part.name) is part.relationship
-
-
-class _Collection(NamedTuple):
-    """A collection of headers, and the SELECT of its details by the key of one header."""
-
-    name: str
-    select: Select[Any]
-    parameters: tuple[str, ...]
 
 
 def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
@@ -122,17 +114,20 @@ def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
 
 
 @mapper_cache
-def _collections(mapper: Mapper[Any], lock: LockOptions) -> Sequence[_Collection] | None:
-    """Return the collections of this class, where there is nothing else to load with a header."""
+def _collections(
+    mapper: Mapper[Any], lock: LockOptions
+) -> Sequence[tuple[str, Select[Any], tuple[str, ...]]] | None:
+    """Return the collections of this class, where there is nothing else to load with a header.
+
+    Each with the SELECT of its details by the key of one header, and the names of its parameters.
+    """
     root = root_of(mapper)
     if _may_have_own_columns(root):
         return None
     steps = [step for step in _steps(root, lock) if _has_part(mapper, step.part)]
     if len(steps) < len(_steps(root, lock)) or not all(map(_is_collection, steps)):
         return None
-    return [
-        _Collection(step.part.name, _by_one_key(step), key_names(step.part.owner)) for step in steps
-    ]
+    return [(step.part.name, _by_one_key(step), key_names(step.part.owner)) for step in steps]
 
 
 def _is_collection(step: _Step) -> bool:
@@ -157,7 +152,7 @@ def _by_key_of_header(
 ) -> Sequence[tuple[Select[Any], tuple[str, ...]]]:
     """Return these SELECTs, each with the names of its parameters."""
     root, found = root_of(entity), []
-    if spans_rows(entity, undeferred=False):  # its other tables are read once the root is locked
+    if spans_rows(entity):  # its other tables are read once the root is locked
         found.append((select_by_key(entity, LockOptions.None_), key_names(entity)))
     for step in _steps(root, lock):
         owner = step.chain[0].owner
@@ -244,12 +239,7 @@ def _found(session: Session, part: Part, owners: Iterable[Any]) -> list[Any]:
 
 def _by_identity(instances: Iterable[Any]) -> dict[Identity, Any]:
     """Return the instances that have a primary key, by it; all of one hierarchy."""
-    by_identity = {}
-    for instance in instances:
-        key = instance_state(instance).key
-        if key is not None:
-            by_identity[key[1]] = instance
-    return by_identity
+    return {key[1]: one for one in instances if (key := instance_state(one).key) is not None}
 
 
 def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
@@ -372,7 +362,7 @@ def _by_stored_keys(
     if not others:
         return details
     types = part.types or None
-    stored = select_stored_keys(session, part.owner, dict.fromkeys(others, types))
+    stored = dict(select_equal_keys(session, part.owner, dict.fromkeys(others, types)))
     found: dict[Identity, list[Any]] = defaultdict(list)
     for key, some in details.items():
         found[stored.get(key, key)] += some

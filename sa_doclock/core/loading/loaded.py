@@ -10,15 +10,13 @@ last lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
 from itertools import chain
 from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import event
-from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy import event, inspect
+from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ..documents import (
@@ -37,11 +35,11 @@ from ..documents import (
     mapper_cache,
     parts_of,
     parts_with_detail,
+    state_in_session,
 )
 from ..ledger import Ledger
 from ..lock_info import Identity
-from ..session_ref import session_ref
-from ..sqlalchemy_internals import allow_listening, deleted_states, modified_states, new_states
+from ..sqlalchemy_internals import allow_listening, deleted_states, new_states, states_to_flush
 
 Unreadable = dict[Part, list[Any]]
 """By part, the objects whose part is ``lazy="raise"`` and was expired: no access loads it again."""
@@ -83,16 +81,15 @@ def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
     return Role(header, parts, direct, names, tuple(raising.values()))
 
 
-@mapper_cache
-def role_raises(root: Mapper[Any]) -> bool:
-    """Return whether headers of this root have parts that no access loads."""
-    roles = (role_of(root, mapper) for mapper in root.self_and_descendants)
-    return any(role is not None and role.raising for role in roles)
-
-
 def _may_own(mapper: Mapper[Any], part: Part) -> bool:
     related = mapper.isa(part.owner) or part.owner.isa(mapper)
     return related and part.name in mapper.relationships
+
+
+def _owner_attributes(mapper: Mapper[Any], roles: Iterable[Role]) -> frozenset[str]:
+    """Return the attributes that name an owner of a part, without those of its own key."""
+    names = (part.attributes for role in roles for part in role.parts)
+    return frozenset(chain.from_iterable(names)).difference(key_attributes(mapper))
 
 
 class LoadedDocuments:
@@ -103,8 +100,6 @@ class LoadedDocuments:
 
     added = False
     """True if an object was ever added to the session."""
-
-    _before_flush: Callable[[], None] | None = None
 
     def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
         self._session = session
@@ -129,6 +124,25 @@ class LoadedDocuments:
         """Note an object that has come back, to another place of the identity map."""
         self._seen.pop(id(state.key), None)
 
+    def expire_attached(self, state: InstanceState[Any]) -> None:
+        """Expire what a detached object brings, where it is of a document that may be locked.
+
+        Nobody knows when it was read.  Its pending changes stay, and its collections, through which
+        ``add()`` goes on to other objects; its version too, which tells as of when it was changed,
+        or is deleted: the flush raises StaleDataError where the row has another since.
+        """
+        roots = [inspect(entity).mapper for entity in self._ledger.classes]
+        roles = [role for root in roots if (role := role_of(root, state.mapper)) is not None]
+        if roles:
+            changed = state.committed_state
+            kept = {*changed, _version_of(state.mapper)}
+            names = (state.mapper.column_attrs.keys() & state.dict.keys()) - kept
+            if names:  # none would mean all
+                self._session().expire(state.obj(), names)
+            # Nor does anybody know of which document the row is, where its foreign key was changed.
+            for name in changed.keys() & _owner_attributes(state.mapper, roles):
+                changed[name] = LoaderCallableStatus.NO_VALUE
+
     def had(self, state: InstanceState[Any]) -> bool:
         """Return whether the session had this object when ``of()`` was called last."""
         return id(state.key) in self._seen
@@ -137,17 +151,6 @@ class LoadedDocuments:
         """Note that what had pending changes may have none from now on."""
         for index in self._by_root.values():
             index.note_flush()
-        if self._before_flush is not None:
-            self._before_flush()
-
-    @contextmanager
-    def calling_before_flush(self, function: Callable[[], None]) -> Iterator[None]:
-        """Return a block in which this is called before each flush, in place of that of an outer block."""
-        outer, self._before_flush = self._before_flush, function
-        try:
-            yield
-        finally:
-            self._before_flush = outer
 
     def forget(self) -> None:
         """Forget the objects, of which the session has none any more."""
@@ -169,7 +172,7 @@ class LoadedDocuments:
         if index is None:
             _listen_to(root)
             _by_session[session] = self
-            index = self._by_root[root] = DocumentIndex(session, self._ledger, root)
+            index = self._by_root[root] = DocumentIndex(self._session, self._ledger, root)
             index.add([*session.identity_map.all_states(), *new_states(session)])
         return index
 
@@ -197,8 +200,8 @@ class LoadedDocuments:
 class DocumentIndex:
     """The objects of documents of one root in one session."""
 
-    def __init__(self, session: Session, ledger: Ledger, root: Mapper[Any]) -> None:
-        self._session = session_ref(session)
+    def __init__(self, session: Callable[[], Session], ledger: Ledger, root: Mapper[Any]) -> None:
+        self._session = session
         self._ledger = ledger
         self._root = root
         self._releases = ledger.releases
@@ -212,6 +215,7 @@ class DocumentIndex:
         self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
         self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
         self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
+        self._indirect: list[InstanceState[Any]] = []  # parts of parts, noted by header
         self._size = 0
 
     def add(self, states: Collection[InstanceState[Any]]) -> None:
@@ -247,7 +251,7 @@ class DocumentIndex:
         """Add an object whose headers have to be searched for."""
         if role.header and state.key is not None and is_second_class(state.mapper, self._root):
             self._second.setdefault(header_identity(state, self._root), set()).add(state)
-        headers = self._headers_of(state, role)
+        headers = self._headers_to_note(state, role)
         if UNKNOWN not in headers:
             self._by_header[UNKNOWN].discard(state)
         for header in headers:
@@ -265,11 +269,28 @@ class DocumentIndex:
             headers.add(header_identity(state, self._root))
         return headers
 
+    def _headers_to_note(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
+        """Return the headers by which an object is noted.
+
+        A part of a part comes to another document when its owner is moved, which nobody notes.
+        """
+        headers = self._headers_of(state, role)
+        if role.parts and role.direct is None and not _has_new_owner(state, role):
+            if not self.are_fresh(headers):
+                return (UNKNOWN,)
+            self._indirect.append(state)  # nobody else moves its owner while the lock is held
+        return headers
+
+    def are_fresh(self, headers: Collection[Identity]) -> bool:
+        """Return whether all these documents are held, and were read after the grant."""
+        entity, ledger = self._root.class_, self._ledger
+        return bool(headers) and all(ledger.is_fresh((entity, one)) for one in headers)
+
     def _known_headers(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
         """Return the headers of a part, as what is loaded tells them."""
         loaded = state.dict
         if role.direct is None:
-            return list(loaded_headers(self._session(), self._root, state.mapper, loaded))
+            return list(loaded_headers(self._session(), self._root, state))
         try:
             header = tuple([loaded[name] for name in role.direct])
         except KeyError:
@@ -282,29 +303,24 @@ class DocumentIndex:
         self._pending.clear()
 
     def pending(self, identities: Iterable[Identity]) -> States:
-        """Return what has pending changes, and may be header or part of these documents."""
+        """Yield what has pending changes, and may be header or part of these documents."""
         session = self._session()
-        changes = modified_states(session), deleted_states(session), new_states(session)
-        return self._pending_of(identities, *changes) if any(changes) else ()
-
-    def _pending_of(
-        self,
-        identities: Iterable[Identity],
-        modified: AbstractSet[InstanceState[Any]],
-        deleted: AbstractSet[InstanceState[Any]],
-        new: AbstractSet[InstanceState[Any]],
-    ) -> States:
-        session, found = self._session(), set[InstanceState[Any]]()
-        for some in (modified, deleted, new):
-            found |= _in_both(some, self._by_header[UNKNOWN])
-        found.update(*self._parts_of_others())
-        for identity in identities:
-            found.update(self._by_header.get(identity, ()))
-            found.update(self._headers_of_row(identity))
+        new, modified, deleted = states_to_flush(session)
+        if not (new or modified or deleted):
+            return
+        self._note_releases()
+        unknown = self._by_header[UNKNOWN]
+        # Each intersection goes through the smaller of two, which is mostly empty.
+        found = {*(modified & unknown), *(deleted & unknown), *(new & unknown)}
+        found.update(*self._parts_of_others(), *map(self._known_of, identities))
         for state in found:
             changed = state in modified and session.is_modified(state.obj())
             if changed or state in deleted or state in new:
                 yield state
+
+    def _known_of(self, identity: Identity) -> States:
+        """Return the objects of this document's header row, and those known to be its parts."""
+        return chain(self._headers_of_row(identity), self._by_header.get(identity, ()))
 
     def _parts_of_others(self) -> Iterator[set[InstanceState[Any]]]:
         """Yield the parts of documents not held, where the database may know them by another key."""
@@ -317,10 +333,9 @@ class DocumentIndex:
 
     def _headers_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
         """Yield the objects of the header's row: of each class that is mapped on its table."""
-        key = self._root.identity_key_from_primary_key(identity)
-        found = self._session().identity_map.get(key)
+        found = state_in_session(self._session(), self._root, identity)
         if found is not None:
-            yield instance_state(found)
+            yield found
         yield from self.second_objects(identity)
 
     def second_objects(self, identity: Identity) -> Collection[InstanceState[Any]]:
@@ -334,12 +349,7 @@ class DocumentIndex:
 
         :param parts_alone: the headers themselves have been read under their locks.
         """
-        if self._releases != self._ledger.releases:
-            self._releases = self._ledger.releases
-            # A rollback to a savepoint may have expired what named the headers.
-            self._fresh += chain(self._held, *self._fresh_parts.values())
-            self._held.clear()
-            self._fresh_parts.clear()
+        self._note_releases()
         unreadable: Unreadable = {}
         for state in self._take_fresh():
             role = role_of(self._root, state.manager.mapper)
@@ -356,6 +366,17 @@ class DocumentIndex:
                 else:
                     self._expire_header(header, unreadable)
         return unreadable
+
+    def _note_releases(self) -> None:
+        """Look again at what nobody else could change, where locks were given up meanwhile."""
+        if self._releases == self._ledger.releases:
+            return
+        self._releases = self._ledger.releases
+        # A rollback to a savepoint may have expired what named the headers.
+        self._fresh += chain(self._held, *self._fresh_parts.values())
+        self._by_header[UNKNOWN].update(self._indirect)
+        for one in (self._held, self._fresh_parts, self._indirect):
+            one.clear()
 
     def _take_fresh(self) -> list[InstanceState[Any]]:
         """Return what was loaded since the last look, except parts of documents that are held."""
@@ -402,31 +423,26 @@ class DocumentIndex:
         if role.header and not self._is_fresh_header(state):
             self._headers.append(state)
             if identities is not None and header_identity(state, self._root) not in identities:
-                _expire_loaded(self._session(), state, role.collections)
+                self._expire_loaded(state, role.collections)
         else:
             self._held.append(state)
 
     def _is_fresh_part(self, state: InstanceState[Any], role: Role) -> bool:
         """Return whether all its headers are held, and were so when it was loaded."""
-        headers = self._known_headers(state, role)
-        return bool(headers) and all(
-            self._ledger.is_fresh((self._root.class_, header)) for header in headers
-        )
+        return self.are_fresh(self._known_headers(state, role))
 
     def _expire_collections_with(self, state: InstanceState[Any], role: Role) -> None:
         """Expire the collections that have it: else their members come back one by one."""
         session = self._session()
         for part in role.parts:
             identity = loaded_owner(part, state.dict)
-            key = part.owner.identity_key_from_primary_key(identity) if identity else None
-            owner = None if key is None else session.identity_map.get(key)
-            if owner is None:
+            above = state_in_session(session, part.owner, identity) if identity else None
+            if above is None or part.name not in above.dict:
                 continue
-            above = instance_state(owner)
             may_load = role_of(self._root, above.mapper)
             held = self._ledger.is_fresh((self._root.class_, above.identity or ()))
             if may_load is not None and part.name in may_load.collections and not held:
-                _expire_loaded(session, above, (part.name,))
+                self._expire_loaded(above, (part.name,))
 
     def _expire(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
         role = role_of(self._root, state.mapper)
@@ -434,11 +450,27 @@ class DocumentIndex:
         for part in role.raising if role is not None else ():
             if part.name in loaded:
                 unreadable.setdefault(part, []).append(state.obj())
-        if not _expire_loaded(self._session(), state, None):
+        if not self._expire_loaded(state, None):
             self._pending.append(state)
         elif role is not None and role.parts:
             # It may be moved by others, and be changed here, before it is read again.
             self._by_header[UNKNOWN].add(state)
+
+    def _expire_loaded(self, state: InstanceState[Any], only: Collection[str] | None) -> bool:
+        """Expire these attributes, or all, as far as they are loaded; return False where it may not."""
+        # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
+        # drops pending changes there, and a deferred column never loaded stays deferred.
+        session, mapped = self._session(), state.mapper.attrs if only is None else only
+        loaded = [key for key in state.dict if key in mapped]
+        instance = state.obj()
+        if not loaded or instance is None or not session.identity_map.contains_state(state):
+            return True
+        if _has_changes(session, state):
+            return False
+        session.expire(instance, loaded)
+        # Not named, it would be so by itself: Session.get() then looks whether the row is there.
+        state.expired = state.expired or only is None
+        return True
 
     def _forget_freed(self) -> None:
         unknown = set(_alive(self._by_header[UNKNOWN]))
@@ -450,9 +482,24 @@ class DocumentIndex:
             self._held,
             self._headers,
             self._pending,
+            self._indirect,
         ):
             one[:] = _alive(one)
         self._size = sum(map(len, self._by_header.values()))
+
+
+def _has_new_owner(state: InstanceState[Any], role: Role) -> bool:
+    """Return whether a new part is of a part that is new too, which is found wherever it comes to."""
+    if state.key is not None:
+        return False
+    names = chain.from_iterable(part.backrefs for part in role.parts)
+    owners = [owner for name in names if (owner := state.dict.get(name)) is not None]
+    return bool(owners) and all(instance_state(owner).key is None for owner in owners)
+
+
+def _has_changes(session: Session, state: InstanceState[Any]) -> bool:
+    modified = state.modified and session.is_modified(state.obj())
+    return modified or state in deleted_states(session)
 
 
 def _alive(states: States) -> list[InstanceState[Any]]:
@@ -463,38 +510,6 @@ def _without_freed(
     index: Mapping[Identity, set[InstanceState[Any]]],
 ) -> dict[Identity, set[InstanceState[Any]]]:
     return {key: alive for key, states in index.items() if (alive := set(_alive(states)))}
-
-
-def _in_both(some: AbstractSet[Any], others: AbstractSet[Any]) -> set[Any]:
-    """Return the intersection, by going through the smaller one, which is mostly empty."""
-    if isinstance(some, set):
-        return some.intersection(others)
-    small, large = (some, others) if len(some) < len(others) else (others, some)
-    return {one for one in small if one in large}
-
-
-def _expire_loaded(
-    session: Session, state: InstanceState[Any], only: Collection[str] | None
-) -> bool:
-    """Expire these attributes, or all, as far as they are loaded; return False where it may not."""
-    # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
-    # drops pending changes there, and a deferred column never loaded stays deferred.
-    mapped = state.mapper.attrs if only is None else only
-    loaded = [key for key in state.dict if key in mapped]
-    instance = state.obj()
-    if not loaded or instance is None or not session.identity_map.contains_state(state):
-        return True
-    if _is_pending(session, instance, state):
-        return False
-    session.expire(instance, loaded)
-    # Not named, it would be so by itself: Session.get() then looks whether the row is there.
-    state.expired = state.expired or only is None
-    return True
-
-
-def _is_pending(session: Session, instance: Any, state: InstanceState[Any]) -> bool:
-    modified = state.modified and session.is_modified(instance)
-    return modified or state in deleted_states(session)
 
 
 # Events of the classes of documents that were locked.
@@ -513,29 +528,26 @@ _following = Lock()  # a thread that finds a class followed must find its listen
 @mapper_cache
 def _listen_to(root: Mapper[Any]) -> None:
     """Have the sessions note the objects of these documents that are loaded again, or moved."""
-    keys, parts = key_attributes(root), parts_of(root)
-    with _following:
-        _listen_once(root, keys)
-    _listen_to_parts(parts)
+    _listen_once(root, key_attributes(root))
+    _listen_to_parts(parts_of(root))
 
 
 def _listen_to_parts(parts: Iterable[Part]) -> None:
-    with _following:
-        for part in parts:
-            _listen_once(part.detail, part.foreign_key or (name for name, _ in part.reference))
-            _listen_once(part.detail, part.backrefs)
+    for part in parts:
+        _listen_once(part.detail, (*part.attributes, *part.backrefs))
 
 
 def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
     entity, all_of_them = mapper.class_, tuple(mapper.self_and_descendants)
-    if entity not in _followed:
-        _followed[entity] = set()
-        allow_listening((one.class_manager for one in all_of_them), "refresh")
-        event.listen(entity, "refresh", _note, raw=True, propagate=True)
-    for name in set(names).difference(_followed[entity]):
-        _followed[entity].add(name)
-        allow_listening((getattr(one.class_, name) for one in all_of_them), "set")
-        event.listen(getattr(entity, name), "set", _note, raw=True, propagate=True)
+    with _following:
+        if entity not in _followed:
+            _followed[entity] = set()
+            allow_listening((one.class_manager for one in all_of_them), "refresh")
+            event.listen(entity, "refresh", _note, raw=True, propagate=True)
+        for name in set(names).difference(_followed[entity]):
+            _followed[entity].add(name)
+            allow_listening((getattr(one.class_, name) for one in all_of_them), "set")
+            event.listen(getattr(entity, name), "set", _note, raw=True, propagate=True)
 
 
 def _note(state: InstanceState[Any], *_: object) -> None:
@@ -544,3 +556,10 @@ def _note(state: InstanceState[Any], *_: object) -> None:
     loaded = None if session is None else _by_session.get(session)
     if loaded is not None:
         loaded.note(state)
+
+
+@mapper_cache
+def _version_of(mapper: Mapper[Any]) -> str | None:
+    """Return the attribute of the version of a row; None if there is none."""
+    column = mapper.version_id_col
+    return None if column is None else mapper.get_property_by_column(column).key

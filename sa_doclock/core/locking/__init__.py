@@ -10,7 +10,6 @@ from .by_key import (
     single_key,
 )
 from .hidden_rows import why_hidden
-from .named import NamedLock, bind_of_key, check_key, doclock_key, lock_of_key
-from .refresh import expire_documents, expire_parts, refuse_unsaved
-from .rows import LockedRows, Send, objects_of
+from .refresh import expire_documents, refuse_unsaved
+from .rows import LockedRows, objects_of
 from .select import RowsOfSelect

@@ -1,24 +1,29 @@
 """acquire(): the one sequence that takes every lock.
 
-By key, by many keys, by a select, by name, for a claim, or by the program's own
-``with_for_update()``.  What differs between the kinds is in
-their :class:`LockTarget`; what features add is in the session's parts.
+By key, by many keys, by a select, by name, for a claim, or by a statement of the program's own.
+What differs between the kinds is in their :class:`LockTarget`; what features add is in the
+session's parts.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, Final, Generic, TypeVar, cast
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
 from ...dialects import strategies
 from ...dialects.base import LockStrategy
-from ...errors import DocLockError, LockMisuse, LockOrderViolation
+from ...errors import DocLockError, LockFailed, LockMisuse, LockOrderViolation, UnsavedChanges
+from ...events import RequestedLock, listened
 from ...options import LockOptions, is_row_lock, may_queue
-from ..instrumentation import warn_of_cluster
+from .. import instrumentation
+from ..lock_info import DocumentKey, LockedName
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Limit,
@@ -32,11 +37,13 @@ from ..transaction import (
     database_name,
     is_of_few_rows,
     make_plan,
+    watch,
 )
 from .execute_listeners import checked_listeners
-from .outcome import begin_call, end_failed, end_granted, roll_back_or_refuse
 
 T = TypeVar("T")
+
+_log = logging.getLogger("sa_doclock")
 
 _AT_ONCE: Final = frozenset(
     lock | LockOptions.NoWait
@@ -91,18 +98,38 @@ class LockTarget(ABC, Generic[T]):
         :raises WrongIsolation: the transaction is open already, and is not fit.
         """
         lock = self.transaction_lock or request.lock
-        plan = strategy.plans.get((self.mapper, lock)) or make_plan(self.mapper, lock, strategy)
+        plan = strategy.plans.get((self.mapper, lock, False)) or make_plan(
+            self.mapper, lock, strategy
+        )
         seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
-        return self.context.connections.prepare(bind, strategy, plan, seconds), plan
+        return self.context.opener.prepare(bind, strategy, plan, seconds), plan
 
     def expire(self) -> None:
-        """Expire what the session has loaded of it, so that what is read is not older."""
+        """Expire what the session has loaded of it, so that what is read is not older.
+
+        It is called just before :meth:`send`, and once more where listeners of the program have
+        been called since.
+
+        :raises UnsavedChanges: listeners have changed it before the lock.
+        """
+
+    handles_errors = True
+    """False if what its statements meet is left to the program, as that of any other statement."""
+
+    nests = False
+    """True if a listener may take it within another call, and others within the call for it."""
 
     limits_itself = False
     """True if ``send()`` limits its wait itself."""
 
     lasts = True
     """False if ``send()`` has locked nothing that is held when its statements have ended."""
+
+    unsaved: UnsavedChanges | None = None
+    """The error of some of its rows, to be raised when the others are recorded and reported."""
+
+    def before_flush(self) -> None:
+        """Make the session's objects fit for the flush of a listener, during the call."""
 
     @abstractmethod
     def send(self, connection: TransactionConnection, plan: LockPlan, request: LockRequest) -> Any:
@@ -114,7 +141,7 @@ class LockTarget(ABC, Generic[T]):
 
     def undo(self, call: LockCall, error: BaseException) -> None:
         """Undo what the call has done, which ends with this error."""
-        roll_back_or_refuse(self.context, call, error)
+        _roll_back_or_refuse(self.context, call, error)
 
 
 def acquire(target: LockTarget[T]) -> T:
@@ -122,36 +149,48 @@ def acquire(target: LockTarget[T]) -> T:
 
     :raises DocLockError: it names the document, the lock and the database.  After a failed lock
         the transaction that this call has opened is rolled back; another refuses all that follows.
-        What the program's own statement meets is left to the program.
     """
     context = target.context
     if context.failure.occurred:
         context.failure.refuse()
-    context.transaction.check_locks()
+    if context.connections.by_engine:  # mostly this is the first lock of a transaction
+        _check_transaction(context, target.session)
     call: LockCall | None = None
     try:
         if target.is_held():
             return target.read_held()
-        if context.calls.current is not None and not target.request.adopted:
+        if context.calls.current is not None and not target.nests:
             _refuse_inner_call(context.calls.current)
         target.check()
-        call = begin_call(context, target.request)
+        call = _begin_call(context, target)
         take: Take = _take
         for around_take in context.parts.around_take:
             take = around_take(take)
-        result = take(call, target.request, target)
+        result: T = take(call, target.request, target)
+        context.calls.current = call.outer
     except BaseException as error:
         if call is not None:
-            end_failed(context, call, error, target.undo)
-        if isinstance(error, DocLockError):
-            _complete(error, target)
+            _end_failed(target, call, error)
+        _complete(error, target)
         raise
-    end_granted(context, call)
-    return cast("T", result)
+    _end_granted(context, call)
+    return result
 
 
-def _complete(error: DocLockError, target: LockTarget[Any]) -> None:
-    """Put the document, the lock and the database into the error of a call."""
+def _check_transaction(context: LockContext, session: Session) -> None:
+    """See what has become of the locks of the transaction.
+
+    :raises PendingRollbackError: nothing can be done in it before a rollback.
+    """
+    if not session.is_active:
+        session.connection()
+    context.transaction.check_locks()
+
+
+def _complete(error: BaseException, target: LockTarget[Any]) -> None:
+    """Put the document, the lock and the database into an error of ours."""
+    if not isinstance(error, DocLockError):
+        return
     request = target.request
     database = database_name(target.session, request.bind_arguments)
     add_document(error, request.entity, request.ident, request.lock, database)
@@ -160,11 +199,11 @@ def _complete(error: DocLockError, target: LockTarget[Any]) -> None:
 
 
 def _refuse_inner_call(call: LockCall) -> None:
-    """Refuse a lock that a listener takes, except of the program's own statement.
+    """Refuse a lock that a listener takes within the call for another.
 
-    :raises LockMisuse: this session is taking another lock, and has called what calls us.
+    :raises LockMisuse: this session is taking that lock, and has called what calls us.
     """
-    if call.request.adopted:
+    if call.target.nests:
         return
     raise LockMisuse(
         f"the session is taking the lock of {call.request.document}, and this call comes out of "
@@ -175,22 +214,21 @@ def _refuse_inner_call(call: LockCall) -> None:
 
 def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     """Take the lock: prepare the transaction, expire what is loaded, send, record."""
-    context, session, mapper = target.context, target.session, request.mapper
+    context, session = target.context, target.session
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
-    if isinstance(bind, Connection):
-        context.connections.watch(connection, lent=True)
-    for bound in context.parts.bound:
-        if mapper is not None or request.named:
-            bound(mapper, bind)
-    if session.identity_map:
+    _note_database(context, request, bind, connection)
+    if session.identity_map or context.loaded.added:
         target.expire()
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for what loader options send.
     autoflush = session.autoflush
-    session.autoflush = autoflush and request.adopted
+    session.autoflush = autoflush and request.as_is
     try:
-        found = _send(connection, plan, request, target)
+        if _is_sent_in_blocks(request, target):
+            found = _send_in_blocks(connection, plan, request, target)
+        else:
+            found = target.send(connection, plan, request)
         if target.lasts:
             connection.note_lock(strategy)
         return target.record(found, request)
@@ -209,52 +247,163 @@ def _database_of(
     if not session.is_active:
         session.connection()  # raises PendingRollbackError, as after a failed flush
     bind = session.get_bind(**request.bind_arguments)
-    strategy = strategies.get(bind.dialect) or target.context.connections.learn(bind)
+    strategy = strategies.get(bind.dialect) or target.context.opener.learn(bind)
     if strategy.compatible is not None:
         strategy.compatible.check_request(request.seconds, named=request.named)
-    if strategy.cluster is not None:
-        warn_of_cluster(strategy, request.lock, named=request.named)
+    if strategy.cluster is not None and is_row_lock(request.lock):
+        strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
     return bind, strategy
 
 
-def _send(
+def _note_database(
+    context: LockContext,
+    request: LockRequest,
+    bind: Engine | Connection,
+    connection: TransactionConnection,
+) -> None:
+    """Follow a Connection that the program has lent, and tell the parts of the database."""
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    if request.mapper is not None or request.named:
+        for bound in context.parts.bound:
+            bound(request.mapper, bind)
+
+
+def _is_sent_in_blocks(request: LockRequest, target: LockTarget[Any]) -> bool:
+    """Return whether something stands around the statements; around most locks nothing does."""
+    limits = request.seconds is not None or not may_queue(request.lock)
+    if limits and not target.limits_itself:
+        return True
+    return bool(target.context.parts.around_limit or execute_listeners(target.session))
+
+
+def _send_in_blocks(
     connection: TransactionConnection,
     plan: LockPlan,
     request: LockRequest,
     target: LockTarget[Any],
 ) -> Any:
     """Send the statements: their wait limited, and what listeners make of them checked."""
-    no_limit = target.limits_itself or (request.seconds is None and may_queue(request.lock))
-    checked = request.mapper and execute_listeners(target.session) and not request.adopted
-    if no_limit and not checked and not target.context.parts.around_limit:  # without a block
-        return target.send(connection, plan, request)
-    with ExitStack() as stack:
-        if checked:
-            row_lock = is_row_lock(connection.row_lock(plan))
-            stack.enter_context(checked_listeners(target.session, row_lock=row_lock))
-        limited = stack.enter_context(_limit_for(target)(connection, plan, request))
-        return target.send(connection, plan, limited)
-
-
-def _limit_for(target: LockTarget[Any]) -> Limit:
-    """Return what limits the wait of this lock."""
+    checking: AbstractContextManager[None] = nullcontext()
+    if execute_listeners(target.session) and request.mapper and not request.as_is:
+        row_lock = is_row_lock(connection.row_lock(plan))
+        checking = checked_listeners(target.context, target.expire, row_lock=row_lock)
     limit: Limit = _no_limit if target.limits_itself else _limit
     for around_limit in target.context.parts.around_limit:
         limit = around_limit(limit)
-    return limit
+    with checking, limit(connection, plan, request) as limited:
+        return target.send(connection, plan, limited or request)
 
 
-@contextmanager
 def _limit(
     connection: TransactionConnection, _plan: LockPlan, request: LockRequest
-) -> Iterator[LockRequest]:
+) -> AbstractContextManager[None]:
     """Limit the wait as the request says."""
     waits, few_rows = connection.strategy.waits, is_of_few_rows(request)
-    with waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows):
-        yield request
+    return waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows)
 
 
-def _no_limit(
-    _connection: TransactionConnection, _plan: LockPlan, request: LockRequest
-) -> AbstractContextManager[LockRequest]:
-    return nullcontext(request)
+def _no_limit(*_: object) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:
+    """Begin a call: report it, and note that it is under way."""
+    request, opens = target.request, not context.session().in_transaction()
+    call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
+    if "before_lock" in listened and _is_reported(context, request):
+        call.requested = context.instrumentation.report_requested(
+            RequestedLock(request.entity, request.ident, request.lock, request.seconds)
+        )
+    context.calls.current = call
+    return call
+
+
+def _is_reported(context: LockContext, request: LockRequest) -> bool:
+    """Return whether listeners are told of the call; they are not told of rows of tables."""
+    of_document = request.entity is not None or request.named
+    return of_document and bool(context.instrumentation.dispatch.before_lock)
+
+
+def _end_granted(context: LockContext, call: LockCall) -> None:
+    """End a call, which is not the current one any more: the lock was granted, and is recorded.
+
+    :raises UnsavedChanges: some of its rows have pending changes that collide.
+    """
+    waited = context.opener.now() - call.started
+    # Nobody is told of most locks, which is found out here without a call.
+    if (
+        call.requested is not None
+        or "lock_acquired" in listened
+        or context.parts.granted
+        or waited >= instrumentation.CONTENDED
+        or _log.isEnabledFor(logging.DEBUG)
+    ):
+        _report_granted(context, call, waited)
+    if call.target.unsaved is not None:
+        raise call.target.unsaved
+
+
+def _report_granted(context: LockContext, call: LockCall, waited: float) -> None:
+    new, lock = tuple(call.new), call.request.lock
+    try:
+        for granted in context.parts.granted:
+            granted(new, lock)
+        context.instrumentation.report_granted(new, lock, waited)
+        _report_end(context, call, new, waited, call.target.unsaved)
+    except BaseException as error:  # a listener's, as an error of the call
+        if call.opens:
+            context.roll_back_quietly()
+        _report_end(context, call, new, waited, error)
+        raise
+
+
+def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
+    """End a call: undo what it has done, and report its error."""
+    context = target.context
+    waited = context.opener.now() - call.started
+    context.calls.current = call.outer
+    try:
+        target.undo(call, error)
+        _report_failed(context, call, error, waited)
+    finally:
+        _report_end(context, call, (), waited, error)
+
+
+def _roll_back_or_refuse(context: LockContext, call: LockCall, error: BaseException) -> None:
+    """Roll back the transaction that the call has opened, or have another refuse all that follows."""
+    if call.opens:
+        context.roll_back_quietly()
+    elif _is_failure_of_lock(call, error):
+        context.failure.refuse_from_now_on(error)
+
+
+def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
+    """Return whether nobody knows any more what the transaction holds."""
+    if isinstance(error, DBAPIError) or not isinstance(error, Exception):
+        return True
+    # After another try, which was granted, an error of ours is a misuse like any other.
+    return call.met is not None and (call.met is error or not isinstance(error, DocLockError))
+
+
+def _report_failed(
+    context: LockContext, call: LockCall, error: BaseException, waited: float
+) -> None:
+    if isinstance(error, LockFailed):
+        error.waited = waited
+        for failed in context.parts.failed:
+            failed(error, call)
+        context.instrumentation.report_failed(error, waited, call.request.seconds)
+
+
+def _report_end(
+    context: LockContext,
+    call: LockCall,
+    granted: Sequence[DocumentKey | LockedName],
+    waited: float,
+    error: BaseException | None,
+) -> None:
+    """Report the end to the listeners of ``after_lock``, once."""
+    requested, call.requested = call.requested, None
+    if requested is not None:
+        context.instrumentation.report_ended(requested, granted, waited, error)

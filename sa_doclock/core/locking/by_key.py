@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
@@ -29,11 +29,10 @@ from ..documents import (
     spans_rows,
 )
 from ..key_text import key_text
-from ..ledger import is_as_strong
 from ..loading.load_parts import load_again
-from ..loading.loaded import Unreadable
 from ..lock_info import Identity, public_key
 from ..statements import (
+    Send,
     chunks,
     in_order,
     key_names,
@@ -53,13 +52,11 @@ from ..transaction import (
     add_document,
     database_name,
 )
-from .hidden_rows import refuse_hidden
+from .hidden_rows import find_again
 from .refresh import expire_documents, forget_vanished, refuse_unsaved
-from .rows import LockedRows, Send, objects_of
+from .rows import LockedRows, objects_of, read_objects
 
 T = TypeVar("T")
-
-_NOTHING: Final[Unreadable] = {}  # Threads: it is never changed.
 
 
 def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
@@ -86,8 +83,8 @@ class _RowsByKey(LockedRows[T]):
 
     found_by_key = True
     chosen: frozenset[Any] = frozenset()  # the relationships that the caller has an option for
+    sent: Sequence[Identity] = ()  # the keys of the statement under way, where it has not all
     recheck = False  # pending changes have to be looked for once more, under the lock
-    unreadable = _NOTHING
     locked: Sequence[Identity] = ()
     """The keys whose rows of the root's table were locked before the entity was read."""
 
@@ -104,8 +101,10 @@ class _RowsByKey(LockedRows[T]):
             self.recheck = refuse_unsaved(self.context, root, request.keys)
 
     def expire(self) -> None:
-        keys = frozenset(self.request.keys)
-        self.unreadable = expire_documents(self.context, self.root, keys)
+        keys = frozenset(self.sent or self.request.keys)
+        if refuse_unsaved(self.context, self.root, keys):
+            self.recheck = True
+        self.expire_loaded(self.root, keys)
 
     def in_one_statement(self, *, whole: bool) -> bool:
         """See :class:`LockedRows`: options may leave columns out, or add subqueries."""
@@ -115,7 +114,7 @@ class _RowsByKey(LockedRows[T]):
     def select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[Any]:
         """Return the objects with these keys."""
         return objects_of(
-            self.context, statement, parameters_by_keys(keys), self.request.options, self.binds
+            self.session, statement, parameters_by_keys(keys), self.request.options, self.binds
         )
 
     def give_up_others(self, found: Collection[Identity], request: LockRequest) -> None:
@@ -149,10 +148,10 @@ class _RowsByKey(LockedRows[T]):
             affected = {*request.keys, *unexpected}
             refuse_unsaved(self.context, self.root, affected, ask=True)
         if unexpected:
-            self.unreadable = expire_documents(self.context, self.root, unexpected)
+            unreadable = expire_documents(self.context, self.root, unexpected)
             keys, options = in_order(self.root, unexpected), request.options
             read_many(self.context, self.mapper, keys, LockOptions.None_, options)
-            load_again(self.session, self.unreadable)
+            load_again(self.session, unreadable)
         for identity in actual:
             ledger.record((root, identity), request.lock)
 
@@ -161,11 +160,8 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     """The row that get_entity() asks for."""
 
     def is_held(self) -> bool:
-        key, ledger = (root_of(self.mapper).class_, self.request.keys[0]), self.context.ledger
-        held = ledger.held.get(key)
-        return (
-            held is not None and is_as_strong(held, self.request.lock) and key not in ledger.adopted
-        )
+        key = root_of(self.mapper).class_, self.request.keys[0]
+        return self.context.ledger.covers(key, self.request.lock)
 
     def read_held(self) -> T | None:
         found = self._read_held()
@@ -186,44 +182,30 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             return held
         statement = select_by_key(mapper, LockOptions.None_)
         parameters = _parameters(mapper, key)
-        with self.session.no_autoflush:
-            found: list[T] = objects_of(self.context, statement, parameters, request.options)
+        found: list[T] = read_objects(self.context, statement, parameters, request.options)
         return found[0] if found else None  # a key that is held is that of one row
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
-        found = self.send_select(connection, plan, request)
+        found: list[T] = self.send_select(connection, plan, request)
         if not found and connection.strategy.statements.retries_missing_rows:
             found = self.send_select(connection, plan, request)
         if not found:
-            found = self._look_again(connection, plan, request)
+            send = partial(self.send_select, connection, plan, request)
+            found = find_again(self.session, connection, plan, self.mapper, request.keys, send)
         if len(found) > 1:
             raise several_rows(request.keys[0], _keys_of(self.mapper, found))
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found[0] if found else None
 
-    def _look_again(
-        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> list[T]:
-        """Return the row that was not found, where it has come meanwhile."""
-        found: list[T] = []
-
-        def lock_again() -> list[Identity]:
-            nonlocal found
-            found = self.send_select(connection, plan, request)
-            return _keys_of(self.mapper, found)
-
-        refuse_hidden(self.session, connection, plan, self.mapper, request.keys, lock_again)
-        return found
-
     def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
         return select_by_key(self.mapper, lock, self.chosen, whole=whole)
 
     def read(self, statement: Select[Any]) -> list[T]:
         parameters = _parameters(self.mapper, self.request.keys[0])
-        return objects_of(self.context, statement, parameters, self.request.options, self.binds)
+        return objects_of(self.session, statement, parameters, self.request.options, self.binds)
 
     def lock_and_read(self, send: Send) -> list[T]:
         locking = partial(lock_by_key, self.mapper, whole=send.whole)
@@ -252,8 +234,6 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     """The rows that get_entities() asks for, in ascending key order."""
 
     _held: Sequence[Identity] = ()
-    _sent: Sequence[Identity] = ()
-    """The keys of the statement that is sent."""
 
     def is_held(self) -> bool:
         ledger, request = self.context.ledger, self.request
@@ -285,28 +265,12 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             missing = self._missing(found)
             if missing:
                 found = _distinct(found + self._send_all(connection, plan, request, missing))
-                found = self._look_again(connection, plan, request, found)
-                found.sort(key=row_order(self.mapper))
+                missing = self._missing(found)
+                send = partial(self._send_all, connection, plan, request, missing)
+                found += find_again(self.session, connection, plan, self.mapper, missing, send)
+                found = sorted(_distinct(found), key=row_order(self.mapper))
         if self.unreadable:
             load_again(self.session, self.unreadable)
-        return found
-
-    def _look_again(
-        self,
-        connection: TransactionConnection,
-        plan: LockPlan,
-        request: LockRequest,
-        found: list[T],
-    ) -> list[T]:
-        """Return what was found, with the rows that have come meanwhile."""
-        missing = self._missing(found)
-
-        def lock_again() -> list[Identity]:
-            nonlocal found
-            found = _distinct(found + self._send_all(connection, plan, request, missing))
-            return _keys_of(self.mapper, found)
-
-        refuse_hidden(self.session, connection, plan, self.mapper, missing, lock_again)
         return found
 
     def _send_all(
@@ -318,18 +282,18 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     ) -> list[T]:
         limit = connection.strategy.statements.parameters_for_keys(len(self.mapper.primary_key))
         found: list[T] = []
-        for self._sent in chunks(keys, limit):
+        for self.sent in chunks(keys, limit):
             found += self.send_select(connection, plan, request)
         return found
 
     def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
-        return select_by_keys(self.mapper, lock, self._sent, self.chosen, whole=whole)
+        return select_by_keys(self.mapper, lock, self.sent, self.chosen, whole=whole)
 
     def read(self, statement: Select[Any]) -> list[T]:
-        return self.select(statement, self._sent)
+        return self.select(statement, self.sent)
 
     def lock_and_read(self, send: Send) -> list[T]:
-        mapper, sent = self.mapper, self._sent
+        mapper, sent = self.mapper, self.sent
         locking = partial(lock_by_keys, mapper, keys=sent, whole=send.whole)
         locked = self.lock_keys(send, locking, parameters_by_keys(sent))
         self.locked = [*self.locked, *locked]
@@ -401,8 +365,7 @@ def read_one(
     if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
         return session.get(mapper.class_, identity, options=options)
     parameters = _parameters(mapper, identity)
-    with session.no_autoflush:
-        found: list[T] = objects_of(context, select_by_key(mapper, lock), parameters, options)
+    found: list[T] = read_objects(context, select_by_key(mapper, lock), parameters, options)
     if len(found) > 1:
         raise several_rows(identity, _keys_of(mapper, found))
     return found[0] if found else None
@@ -444,7 +407,7 @@ def read_many(
     found: list[T] = []
     for chunk in chunks(identities):
         statement = select_by_keys(mapper, lock, chunk)
-        found += objects_of(context, statement, parameters_by_keys(chunk), options)
+        found += read_objects(context, statement, parameters_by_keys(chunk), options)
     if key_order(mapper) is not None:
         found.sort(key=row_order(mapper))
     return found
@@ -465,8 +428,7 @@ def _read_held(
         else:
             unread[to_read].append(identity)
     for one, keys in unread.items():
-        with session.no_autoflush:
-            found += read_many(context, one, keys, LockOptions.None_, request.options)
+        found += read_many(context, one, keys, LockOptions.None_, request.options)
     return found
 
 

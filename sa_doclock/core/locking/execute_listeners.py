@@ -2,50 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Select, event
-from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState, Session
+from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState
 
 from ...errors import LockMisuse, LockNotSupported
 from ..documents import spans_rows
-from ..sqlalchemy_internals import for_update_clause, options_of, undefers, with_options
+from ..sqlalchemy_internals import (
+    allow_listening,
+    for_update_clause,
+    options_of,
+    undefers,
+    with_options,
+)
 from ..statements import refuse_unlockable_options
+from ..transaction import LockContext
 
 
 @contextmanager
-def checked_listeners(session: Session, *, row_lock: bool) -> Iterator[None]:
+def checked_listeners(
+    context: LockContext, expire: Callable[[], None], *, row_lock: bool
+) -> Iterator[None]:
     """Check what the listeners of this session make of the statements of this block.
 
+    :param expire: expires the documents once more; listeners may have read them before the lock.
     :param row_lock: one of the statements must carry the lock; else it is the transaction's.
     :raises LockNotSupported: one has added an option that reads details by a locking statement.
     :raises LockMisuse: none of the statements, or none with the lock, was sent.
     """
-    sent: list[Select] = []  # type: ignore[type-arg]  # see statements/with_lock.py
-
-    def check(state: ORMExecuteState) -> None:
-        statement = state.statement
-        later = state.is_column_load or state.is_relationship_load
-        if later or not isinstance(statement, Select):
-            return
-        locks, entities = for_update_clause(statement) is not None, _entities_of(statement)
-        if locks or not entities:
-            state.statement = _checked(statement, entities)
-        if locks or not row_lock:
-            sent.append(statement)
-
-    event.listen(session, "do_orm_execute", check)  # after all others
+    session, listener = context.session(), _Listener(context, expire, row_lock=row_lock)
+    # A listener that is being called, before another statement, may be what takes this lock.
+    allow_listening([session], "do_orm_execute")
     try:
+        event.listen(session, "do_orm_execute", listener.check)  # after all others
         yield
     finally:
-        event.remove(session, "do_orm_execute", check)
-    if not sent:
+        if event.contains(session, "do_orm_execute", listener.check):
+            event.remove(session, "do_orm_execute", listener.check)
+    if not listener.sent:
         raise LockMisuse(
             "a do_orm_execute listener has answered the statement that locks, or has replaced it "
             "by one without the lock; let it leave statements with a with_for_update() alone"
         )
+
+
+class _Listener:
+    """Listens to the statements of one call for a lock.
+
+    :ivar sent: one of the statements has locked.
+    """
+
+    def __init__(self, context: LockContext, expire: Callable[[], None], *, row_lock: bool) -> None:
+        self._calls, self._call = context.calls, context.calls.current
+        self._expire, self._row_lock = expire, row_lock
+        self.sent = False
+
+    def check(self, state: ORMExecuteState) -> None:
+        """Check one statement as the listeners of the program have made it."""
+        if self._calls.current is not self._call:
+            return  # of an inner call; or an interruption has come before this was removed
+        statement = state.statement
+        if _is_of_loader(state) or not isinstance(statement, Select):
+            return
+        locks, entities = for_update_clause(statement) is not None, _entities_of(statement)
+        if locks or not entities:
+            state.statement = _checked(statement, entities)
+        if locks:
+            self._expire()
+        if locks or not self._row_lock:
+            self.sent = True
+
+
+def _is_of_loader(state: ORMExecuteState) -> bool:
+    return state.is_column_load or state.is_relationship_load
 
 
 def _entities_of(statement: Select) -> list[Any]:  # type: ignore[type-arg]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Mapper, Session
@@ -16,6 +16,8 @@ from ..lock_info import Identity, public_key
 from ..statements import chunks, key_in
 from ..transaction import LockPlan, TransactionConnection
 
+T = TypeVar("T")
+
 
 def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
     """Return why the database may hide a row that can be read from a lock; None: it hides none."""
@@ -24,33 +26,34 @@ def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
     return connection.strategy.hides_rows(connection.connection, plan.table)
 
 
-def refuse_hidden(
+def find_again(
     session: Session,
     connection: TransactionConnection,
     plan: LockPlan,
-    mapper: Mapper[Any],
+    mapper: Mapper[T],
     missing: Sequence[Identity],
-    lock_again: Callable[[], Sequence[Identity]],
-) -> None:
-    """Look for rows of these keys, which a lock has not found.
+    lock_again: Callable[[], list[T]],
+) -> list[T]:
+    """Return the rows of these keys, which a lock has not found, that have come since.
 
-    :param lock_again: locks the rows once more, and returns the keys that it has found: a row may
-        have come in between.
+    :param lock_again: locks the rows once more.
     :raises LockNotSupported: one of them can be read, and cannot be locked.
     """
     why = why_hidden(connection, plan) if missing else None
     if why is None:
-        return
+        return []
     columns = [getattr(mapper.class_, name) for name in key_attributes(mapper)]
     there: list[Identity] = []
     for some in chunks(missing):
         statement = select(*columns).where(key_in(columns, some))
         bind = {"bind": connection.connection}
         there += map(tuple, Session.execute(session, statement, bind_arguments=bind))
-    hidden = set(there).difference(lock_again()) if there else ()
+    found = lock_again() if there else []
+    hidden = set(there).difference(tuple(mapper.primary_key_from_instance(one)) for one in found)
     if hidden:
         keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
         raise LockNotSupported(
             f"{mapper.class_.__name__} {keys} can be read, and cannot be locked: {why}; lock with an "
             "account that may change the row, or read it with SnapshotRead"
         )
+    return found

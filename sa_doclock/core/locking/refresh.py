@@ -8,6 +8,7 @@ Expiring, unlike ``populate_existing``, leaves every other object's pending chan
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Any, NoReturn
 
@@ -19,9 +20,11 @@ from ..documents import (
     HeaderResolver,
     compares_in_python,
     header_identity,
+    is_row_of_root,
     parts_with_detail,
 )
 from ..loading.loaded import Unreadable, role_of
+from ..loading.session_order import in_session_order
 from ..lock_info import Identity
 from ..transaction import LockContext
 
@@ -40,13 +43,6 @@ def expire_documents(
     :returns: what is to be loaded again under the lock.
     """
     return context.loaded.of(root).expire(identities)
-
-
-def expire_parts(
-    context: LockContext, root: Mapper[Any], identities: Collection[Identity]
-) -> Unreadable:
-    """Expire the parts of these documents, whose headers have just been read under their locks."""
-    return context.loaded.of(root).expire(identities, parts_alone=True)
 
 
 def forget_vanished(session: Session, mapper: Mapper[Any], identity: Identity) -> None:
@@ -70,32 +66,60 @@ def refuse_unsaved(
     :param ask: whether the database may be asked which document a row belongs to.
     :returns: whether it would have to be asked, which is to be done under the lock.
     """
-    postponed = False
     resolver = HeaderResolver(context.session(), root, ask=ask)
-    others: dict[Identity, InstanceState[Any]] = {}
+    postponed = False
+    refused: list[InstanceState[Any]] = []
+    others: defaultdict[Identity, list[InstanceState[Any]]] = defaultdict(list)
     for state in context.loaded.of(root).pending(identities):
-        role = role_of(root, state.mapper)
-        if role is None:
-            continue
-        if role.header and header_identity(state, root) in identities:
-            raise UnsavedChanges(
-                "it has pending changes, which the fresh read would have to overwrite; "
-                "lock first, then change, or flush() before"
-            )
-        if role.parts:
-            headers = resolver.headers(state)
-            postponed = postponed or UNKNOWN in headers
-            if not headers.isdisjoint(identities):
-                _refuse_unsaved_part(root, state)
-            others.update(dict.fromkeys(headers, state))
-    return _refuse_equal_keys(root, identities, resolver, others) or postponed
+        headers = _headers_of(root, state, identities, resolver)
+        if not headers.isdisjoint(identities):
+            refused.append(state)
+        postponed = postponed or _may_be_others(context, root, state, headers)
+        for header in headers:
+            others[header].append(state)
+    if refused:
+        _refuse_first(context.session(), root, refused, identities)
+    equal = _refuse_equal_keys(context.session(), root, identities, resolver, others)
+    return equal or postponed
+
+
+def _headers_of(
+    root: Mapper[Any],
+    state: InstanceState[Any],
+    identities: Collection[Identity],
+    resolver: HeaderResolver,
+) -> frozenset[Identity]:
+    """Return its own key, of a header of these identities; else the headers that it is a part of."""
+    role = role_of(root, state.mapper)
+    if role is None:
+        return frozenset()
+    if role.header and (own := header_identity(state, root)) in identities:
+        return frozenset({own})
+    return resolver.headers(state) if role.parts else frozenset()
+
+
+def _may_be_others(
+    context: LockContext,
+    root: Mapper[Any],
+    state: InstanceState[Any],
+    headers: Collection[Identity],
+) -> bool:
+    """Return whether a part may be of other documents than these, which what is loaded tells.
+
+    Another transaction may have moved the owner of a part of a part, where it is not held.
+    """
+    role, loaded = role_of(root, state.mapper), context.loaded.of(root)
+    through_others = role is not None and bool(role.parts) and role.direct is None
+    moved = through_others and state.key is not None and not loaded.are_fresh(headers)
+    return UNKNOWN in headers or moved
 
 
 def _refuse_equal_keys(
+    session: Session,
     root: Mapper[Any],
     identities: Collection[Identity],
     resolver: HeaderResolver,
-    others: Mapping[Identity, InstanceState[Any]],
+    others: Mapping[Identity, Collection[InstanceState[Any]]],
 ) -> bool:
     """Return whether the database may know one of the other keys as one of these identities.
 
@@ -103,10 +127,28 @@ def _refuse_equal_keys(
     """
     if not others or compares_in_python(root):
         return False
-    for identity, stored in resolver.stored_keys(others).items():
-        if stored in identities:
-            _refuse_unsaved_part(root, others[identity])
+    stored = resolver.stored_keys(others).items()
+    refused = [one for identity, key in stored if key in identities for one in others[identity]]
+    if refused:
+        _refuse_first(session, root, refused, ())
     return True
+
+
+def _refuse_first(
+    session: Session,
+    root: Mapper[Any],
+    refused: Collection[InstanceState[Any]],
+    identities: Collection[Identity],
+) -> NoReturn:
+    """Raise UnsavedChanges for the first of these objects, the headers of these identities first."""
+    ordered = in_session_order(session, refused, lambda state: state)
+    for state in ordered:
+        if is_row_of_root(state.mapper, root) and header_identity(state, root) in identities:
+            raise UnsavedChanges(
+                "it has pending changes, which the fresh read would have to overwrite; "
+                "lock first, then change, or flush() before"
+            )
+    _refuse_unsaved_part(root, ordered[0])
 
 
 def _refuse_unsaved_part(root: Mapper[Any], state: InstanceState[Any]) -> NoReturn:

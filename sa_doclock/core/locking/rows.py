@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Select
+from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
-from ...dialects.base import LockStrategy
 from ...errors import DeadlockDetected
 from ...options import LockOptions, is_row_lock
+from ..loading.loaded import Unreadable
 from ..lock_info import Identity
-from ..statements import run_within
+from ..statements import Send, Statement
 from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
+from .refresh import expire_documents
 
 T = TypeVar("T")
-R = TypeVar("R")
 
-Statement = Callable[[LockOptions], Select[Any]]
-"""Returns the SELECT that carries this lock."""
-
-
-class Send(NamedTuple):
-    """Sends the statements of one lock, their wait limited.
-
-    :ivar row_lock: the lock that they carry.
-    :ivar whole: they have to read all columns of the row; see ``LockStatements.locks_what_is_read``.
-    """
-
-    strategy: LockStrategy
-    row_lock: LockOptions
-    seconds: float | None
-    whole: bool
-
-    def __call__(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
-        """Return what ``run`` makes of the statement for the lock."""
-        return run_within(self.seconds, self.strategy, self.row_lock, statement_for, run)
+_NOTHING: Final[Unreadable] = {}  # Threads: it is never changed.
 
 
 class LockedRows(LockTarget[T]):
@@ -51,8 +34,17 @@ class LockedRows(LockTarget[T]):
     found_by_key = False
     """True if no time goes by but for a lock, so that any limit that ends a statement is about it."""
 
+    unreadable: Unreadable = _NOTHING
+    """The parts that were expired and that no access loads: they are loaded again under the lock."""
+
     binds: dict[str, Connection]
     """The bind arguments of its statements, from the sending on."""
+
+    def expire_loaded(self, root: Mapper[Any], keys: Collection[Identity] | None) -> None:
+        """Expire what the session has loaded of these documents; see :func:`expire_documents`."""
+        before, self.unreadable = self.unreadable, expire_documents(self.context, root, keys)
+        for part, owners in before.items():
+            self.unreadable.setdefault(part, []).extend(owners)
 
     @abstractmethod
     def in_one_statement(self, *, whole: bool) -> bool:
@@ -87,7 +79,7 @@ class LockedRows(LockTarget[T]):
         width = len(self.mapper.primary_key)
 
         def keys_of(statement: Select[Any]) -> list[Identity]:
-            rows = self.context.calls.execute_own(self.session, statement, parameters, self.binds)
+            rows = Session.execute(self.session, statement, parameters, bind_arguments=self.binds)
             return [tuple(row[:width]) for row in rows]
 
         return send(locking, keys_of)
@@ -109,27 +101,42 @@ class LockedRows(LockTarget[T]):
             raise
         whole = strategy.statements.locks_what_is_read
         in_one = self.in_one_statement(whole=whole)
-        if in_one and self.found_by_key and request.seconds is None:
+        may_be_slow = strategy.errors.statement_limits and not self.found_by_key
+        if in_one and request.seconds is None and not may_be_slow:
             return self.read(self.locking(row_lock, whole=whole))
         send = Send(strategy, row_lock, request.seconds, whole)
         if in_one:
             return send(partial(self.locking, whole=whole), self.read)
         return self.lock_and_read(send)
 
+    send = send_select
+
 
 def objects_of(
-    context: LockContext,
+    session: Session,
     statement: Select[Any],
     parameters: Mapping[str, Any],
     options: Sequence[ORMOption] = (),
     bind_arguments: dict[str, Any] | None = None,
 ) -> list[Any]:
-    """Return the objects of a SELECT of ours.
+    """Execute a SELECT of ours, past the session's own execute(), which looks for locks.
 
     :param options: loader options of the caller.
+    :returns: the objects that it has found.
     """
     if options:
         statement = statement.options(*options)
-    session = context.session()
-    found = context.calls.execute_own(session, statement, parameters, bind_arguments)
+    found = Session.execute(session, statement, parameters, bind_arguments=bind_arguments)
     return list(found.scalars().unique())
+
+
+def read_objects(
+    context: LockContext,
+    statement: Select[Any],
+    parameters: Mapping[str, Any],
+    options: Sequence[ORMOption] = (),
+) -> list[Any]:
+    """Return the objects of a SELECT of ours that takes no lock; nothing is flushed before it."""
+    session = context.session()
+    with session.no_autoflush:
+        return objects_of(session, statement, parameters, options)

@@ -12,8 +12,9 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ClauseElement, ColumnElement, Result, Select, inspect
+from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.attributes import instance_state
 
 from ...errors import LockNotSupported
 from ...options import LockOptions, is_row_lock
@@ -28,20 +29,22 @@ from ..documents import (
     unread_columns,
 )
 from ..loading.load_parts import load_again
-from ..loading.loaded import Unreadable
 from ..lock_info import Identity
 from ..sqlalchemy_internals import (
-    RowsRead,
-    deleted_states,
+    buffer_rows,
+    for_update_tables,
+    has_clauses,
     has_limit,
     has_offset,
-    modified_states,
+    objects_at,
     only_columns,
     options_of,
+    states_to_flush,
     without_options,
 )
 from ..statements import (
     LockedEntity,
+    Send,
     add_candidate_hint,
     add_lock,
     chunks,
@@ -49,13 +52,15 @@ from ..statements import (
     in_order,
     key_in,
     lock_where,
+    places_of,
     refuse_other_lock,
     refuse_streaming,
     refuse_unlockable_shape,
+    statement_cache,
 )
-from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
-from .refresh import expire_documents, refuse_unsaved
-from .rows import LockedRows, Send
+from ..transaction import LockContext, LockRequest
+from .refresh import refuse_unsaved
+from .rows import LockedRows
 
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
@@ -82,36 +87,36 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         super().__init__(context, request)
         self._statement, self._locked, self._run = statement, locked, run
         self._execution_options = execution_options
-        self._unreadable: Unreadable = {}
+        self._places = locked.places
 
     def check(self) -> None:
-        own_options = self._statement.get_execution_options()
-        refuse_other_lock(self._statement, self._locked)
-        refuse_streaming({**own_options, **self._execution_options})
-        if self._locked.eager:
-            self._statement = without_options(self._statement, self._locked.eager)
-        refuse_unlockable_shape(self._statement)
+        refuse_streaming({**self._statement.get_execution_options(), **self._execution_options})
+        if not has_clauses(self._statement, self._locked.clauses):
+            self._check_changed()
         if self.context.options.ranks and is_row_lock(self.request.lock):
             self.context.ledger.check_order(root_of(self.mapper))
 
+    def _check_changed(self) -> None:
+        """Check the statement once more, which the program has changed since with_lock()."""
+        locked = self._locked
+        refuse_other_lock(self._statement, locked)
+        if locked.eager:
+            self._statement = without_options(self._statement, locked.eager)
+        refuse_unlockable_shape(self._statement)
+        self._places = places_of(locked.entity, self._statement.column_descriptions)
+
     def expire(self) -> None:
-        self._unreadable = expire_documents(self.context, root_of(self.mapper), None)
-
-    def send(
-        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> tuple[Result[Any], Iterable[Identity]]:
-        """Return the rows, and the keys of the headers that were locked.
-
-        :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
-        """
-        found: tuple[Result[Any], Iterable[Identity]] = self.send_select(connection, plan, request)
-        if self._unreadable:
-            load_again(self.session, self._unreadable)
-        return found
+        self.expire_loaded(root_of(self.mapper), None)
 
     def record(
         self, found: tuple[Result[Any], Iterable[Identity]], request: LockRequest
     ) -> Result[Any]:
+        """Record the headers that were locked, and return the rows.
+
+        :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
+        """
+        if self.unreadable:
+            load_again(self.session, self.unreadable)
         result, identities = found
         ledger = self.context.ledger
         root = root_of(self.mapper)
@@ -120,27 +125,20 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             for identity in dict.fromkeys(identities)
             if not ledger.covers((root.class_, identity), request.lock)
         ]
-        if newly and self._may_have_changes():
+        # Also of a listener just now.
+        if newly and any(states_to_flush(self.session)):
             refuse_unsaved(self.context, root, frozenset(newly), ask=True)
         for identity in newly:
             ledger.record((root.class_, identity), request.lock)
         return result
 
-    def _may_have_changes(self) -> bool:
-        """Return whether the session has objects with pending changes, also of a listener just now."""
-        session = self.session
-        return bool(
-            self.context.loaded.added or modified_states(session) or deleted_states(session)
-        )
-
     def in_one_statement(self, *, whole: bool) -> bool:
-        statement = self._statement
-        own = statement.get_final_froms() == [header_table(self._locked.entity)]
-        return own and not _reads_more(statement)
+        return _reads_header_alone(self._statement)
 
     def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
+        statement = self._with_lock(lock)
         self._unread = self._columns_unread() if whole else ()
-        return self._with_lock(lock).add_columns(*self._unread)
+        return statement.add_columns(*self._unread) if self._unread else statement
 
     def _with_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the statement with this lock.
@@ -207,8 +205,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         width = len(statement.column_descriptions)
         rows: defaultdict[Identity, deque[Any]] = defaultdict(deque)
         for some in chunks(identities, limit):
-            read = RowsRead(self._run(statement.where(key_in(key, some)).add_columns(*key)))
-            for row in read.rows:
+            result = self._run(statement.where(key_in(key, some)).add_columns(*key))
+            found = buffer_rows(result)
+            for row in found:
                 rows[tuple(row[-len(key) :])].append(row)
         left, ordered, limited = Counter(order), [], has_limit(statement)
         for identity in order:
@@ -216,38 +215,38 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             # Of a join there may be more rows now, which come after those that were found.
             count = 1 if left[identity] or limited else len(rows[identity])
             ordered += [rows[identity].popleft() for _ in range(min(count, len(rows[identity])))]
-        return read.result(ordered).columns(*range(width))
+        found[:] = ordered
+        return result.columns(*range(width))
 
     def _columns_unread(self) -> Sequence[ColumnElement[Any]]:
         """Return the columns of the header that the statement does not read by itself."""
-        statement, entity = self._statement, self._locked.entity
-        selected = any(one["expr"] is entity for one in statement.column_descriptions)
-        if selected and not options_of(statement):
-            return unread_columns(entity)
-        return tuple(header_table(entity).columns)
+        if self._places and not options_of(self._statement):
+            return unread_columns(self._locked.entity)
+        return tuple(header_table(self._locked.entity).columns)
 
     def read(self, statement: Select[Any]) -> tuple[Result[Any], Iterable[Identity]]:
         """Return the rows, and the keys of the entity that is locked among them."""
-        found, described = self._run(statement), statement.column_descriptions
+        result = self._run(statement)
+        headers = objects_at(self._places, buffer_rows(result))
+        identities: list[Any]
+        identities = [instance_state(one).identity for one in headers if one is not None]
         if self._unread:
-            found = found.columns(*range(len(described) - len(self._unread)))
-        read = RowsRead(found)
-        positions = [
-            position for position, one in enumerate(described) if one["expr"] is self._locked.entity
-        ]
-        headers = [
-            row[position]
-            for row in (read.rows if positions else ())
-            for position in positions
-            if row[position] is not None
-        ]
-        return read.result(), [inspect(header).identity for header in headers]
+            result = result.columns(*range(len(self._statement.column_descriptions)))
+        return result, identities
 
 
 def _locking_rows(
     root: Mapper[Any], where: ColumnElement[bool], *, whole: bool
 ) -> Callable[[LockOptions], Select[Any]]:
     return lambda lock: lock_where(root, lock, where, whole=whole)
+
+
+@statement_cache
+def _reads_header_alone(statement: Select[Any]) -> bool:
+    """Return whether the statement reads no rows but those that its ``FOR UPDATE OF`` locks."""
+    return statement.get_final_froms() == for_update_tables(statement) and not _reads_more(
+        statement
+    )
 
 
 def _reads_more(statement: Select[Any]) -> bool:

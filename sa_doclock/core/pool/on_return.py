@@ -141,23 +141,11 @@ def execute_now(connection: Connection, action: ExecuteStatement) -> None:
 def execute_statements_now(connection: Connection) -> None:
     """Execute the registered statements on an open connection that its owner goes on to use.
 
-    If one fails, the connection is invalidated.
+    If one fails, the connection is invalidated, and the others are dropped with it.
     """
-    actions = connection.info.get(_ACTIONS)
-    if not actions:
-        return
-    statements = [action for action in actions if isinstance(action, ExecuteStatement)]
-    for action in statements:
-        del actions[action]
-    dbapi_connection = connection.connection.dbapi_connection
-    try:
-        for action in reversed(statements):
-            if dbapi_connection is not None:
-                _execute(dbapi_connection, action.statement)
-    except BaseException as error:
-        connection.invalidate(error)
-        if not isinstance(error, Exception):
-            raise
+    for action in [*reversed(connection.info.get(_ACTIONS, {}))]:
+        if isinstance(action, ExecuteStatement):
+            execute_now(connection, action)
 
 
 def _run_actions(

@@ -8,12 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Insert, Result, Select, TextClause, event, inspect
-from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState
-from sqlalchemy.sql import Executable
+from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
-from ...options import LockOptions
 from ..locking import RowsOfSelect, acquire
 from ..sqlalchemy_internals import (
+    allow_listening,
     execute_listeners,
     for_update_clause,
     written_out,
@@ -21,13 +20,18 @@ from ..sqlalchemy_internals import (
 from ..statements import (
     LOCK_OPTION,
     LockedEntity,
-    inner_select,
-    lock_of_for_update,
     locked_entity_of,
     refuse_nested_lock,
 )
-from ..transaction import NO_ARGUMENTS, LockContext, LockRequest, around, is_built
-from .for_update import execute_for_update
+from ..transaction import (
+    NO_ARGUMENTS,
+    Executor,
+    LockContext,
+    LockRequest,
+    around,
+    is_built,
+    watch_all,
+)
 from .hooks import SessionWithContext, context_of
 
 
@@ -109,33 +113,34 @@ class ExecutingSession(SessionWithContext):
     ) -> Result[Any] | None:
         """Execute a statement that locks or writes; return None for any other."""
         written = written_out(statement)
-        locked = self._locked_by(written)
-        if locked is not None:
+        if not isinstance(written, Select):
+            refuse_nested_lock(written)
+        elif (locked := locked_entity_of(written)) is not None:
             return self._execute_locked(locked, written, params, arguments)
         listens_last = bool(execute_listeners(self)) and self._listen_last()
-        lock = _adopted_lock_of(self._context, written)
-        if lock is not None:
-            return self._execute_for_update(lock, written, params, arguments)
         if getattr(written, "is_dml", False):
             self._context.transaction.refuse_write()
             if listens_last:
                 return None  # what the listeners make of it is checked
-            run = partial(self._execute_plain, statement, params)
+            run = partial(super().execute, statement, params)
             return _execute_dml(self._context, written, params, arguments, run)
-        self._note_foreign(written)
+        execute = _executor_of(self._context, self, written)
+        if execute is None:
+            self._note_foreign(written)
+        elif not listens_last:  # else what the listeners make of it is executed by the part
+            return self._execute_by_part(execute, params, arguments)
         return None
 
     def _listen_last(self) -> bool:
         """Have the statement looked at once more, as the listeners of the program have made it.
 
-        :returns: False for a statement that a listener executes: the listeners, which are being
-            called, cannot change meanwhile.
+        :returns: False within a call for a lock, in which nothing is looked at once more.
         """
-        context = self._context
-        if context.calls.executes_own or context.calls.current is not None:
+        if self._context.calls.current is not None:
             return False
         listeners = [*execute_listeners(self)]
         if listeners[-1] is not _after_listeners:
+            allow_listening([self], "do_orm_execute")  # also while a listener executes a statement
             if _after_listeners in listeners:
                 event.remove(self, "do_orm_execute", _after_listeners)
             event.listen(self, "do_orm_execute", _after_listeners)
@@ -143,31 +148,18 @@ class ExecutingSession(SessionWithContext):
 
     def _note_foreign(self, written: Any) -> None:
         """Note a statement that the library cannot read, as text() or DDL."""
-        connections = self._context.connections
+        context = self._context
         if isinstance(written, TextClause):
-            connections.note_text(written.text)
-        if not self._context.ledger.empty and not is_built(written):
-            connections.watch_all()  # it may end the transaction
+            context.connections.note_text(written.text)
+        if not context.ledger.empty and not is_built(written):
+            watch_all(context)  # it may end the transaction
 
-    def _execute_plain(self, statement: Any, params: Any, **arguments: Any) -> Result[Any]:
-        """Execute a statement past the look for locks."""
-        result: Result[Any] = super().execute(statement, params, **arguments)
-        return result
-
-    def _execute_for_update(
-        self, lock: LockOptions, statement: Any, params: Any, arguments: Mapping[str, Any]
+    def _execute_by_part(
+        self, execute: Executor, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any]:
-        run = partial(self._execute_plain, params=params, **arguments)
+        run = partial(super().execute, params=params, **arguments)
         options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
-        return execute_for_update(self._context, statement, lock, run, options, binds or {})
-
-    def _locked_by(self, statement: Executable) -> LockedEntity | None:
-        if not isinstance(statement, Executable):
-            return None  # Session says better what is wrong with it
-        found = locked_entity_of(statement)
-        if not isinstance(statement, Select):
-            refuse_nested_lock(statement)
-        return found
+        return execute(run, options, binds or {})
 
     def _execute_locked(
         self,
@@ -183,9 +175,9 @@ class ExecutingSession(SessionWithContext):
         # pending changes elsewhere.
         options = {**own_options, "populate_existing": False, LOCK_OPTION: None}
         ours = {"params": params, "execution_options": options, "bind_arguments": binds}
-        run = partial(self._execute_plain, **{**arguments, **ours})
+        run = partial(super().execute, **{**arguments, **ours})
         mapper: Mapper[Any] = inspect(locked.entity).mapper
-        lock, seconds = self._context.options.wait.resolve(locked.lock, locked.seconds)
+        lock, seconds = self._context.options.resolve(locked.lock, locked.seconds)
         request = LockRequest(
             mapper.class_,
             None,
@@ -201,11 +193,12 @@ class ExecutingSession(SessionWithContext):
         return acquire(target)
 
 
-def _adopted_lock_of(context: LockContext, statement: Any) -> LockOptions | None:
-    """Return the lock of the statement's own ``with_for_update()``, if it is the session's."""
-    select = inner_select(statement)
-    if context.options.adopts_for_update and isinstance(select, Select):
-        return lock_of_for_update(select)
+def _executor_of(context: LockContext, session: Session, statement: Any) -> Executor | None:
+    """Return what a part has to execute the statement; None: it is the session's."""
+    for executor in context.parts.executor:
+        execute = executor(session, statement)
+        if execute is not None:
+            return execute
     return None
 
 
@@ -247,21 +240,19 @@ def _after_listeners(state: ORMExecuteState) -> Result[Any] | None:
     written = written_out(state.statement)
     if getattr(written, "is_dml", False):
         return _execute_dml_of(context, state, written)
-    lock = _adopted_lock_of(context, state.statement)
-    if lock is None:
+    execute = _executor_of(context, state.session, written)
+    if execute is None:
         return None
 
     def run(statement: Any, bind_arguments: dict[str, Any] | None = None) -> Result[Any]:
         return state.invoke_statement(statement, bind_arguments=bind_arguments)
 
-    statement: Any = state.statement
-    return execute_for_update(
-        context, statement, lock, run, state.execution_options, state.bind_arguments
-    )
+    return execute(run, state.execution_options, state.bind_arguments)
 
 
 def _execute_dml_of(context: LockContext, state: ORMExecuteState, written: Any) -> Result[Any]:
-    """Execute the write that the listeners have made, checked."""
+    """Execute the write that the listeners have made, or have come before, checked."""
+    context.transaction.refuse_write()
     options: Mapping[str, Any] = state.local_execution_options
     arguments = {
         # Those of SQLAlchemy itself are about this statement, and not about a question on its rows.

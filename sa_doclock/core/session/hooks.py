@@ -3,119 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
-from ...dialects.base import LockStrategy
 from ...events import EventfulSession
-from ..sqlalchemy_internals import closes_connection
-from ..transaction import FirstUse, LockContext, Mark, follow_dialect
+from ..session_options import SessionOptions, session_options
+from ..sqlalchemy_internals import closes_connection, commits_savepoint, innermost, savepoints_of
+from ..transaction import FirstUse, LockContext, follow_dialect, watch_connection
 
 
-class TransactionEvents:
-    """Has the state of a transaction, and the parts of the session, follow the session's events.
+class TransactionCourse:
+    """The course of the session's transaction so far, and of those before it, by the session's events."""
 
-    The methods are in the order in which the events come.
-    """
-
+    # What most sessions never set is left to the class.
     commits = 0
     """The number of transactions that this session has committed so far."""
 
     began_by_savepoint = False
     """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
 
-    _committed = False
-
-    def __init__(self, context: LockContext) -> None:
-        self._session, self._state = context.session, context.transaction
-        self._parts = context.parts
-
-    @FirstUse
-    def _marks(self) -> WeakKeyDictionary[SessionTransaction, Mark]:
-        """The locks, and the marks of the parts, at each savepoint."""
-        return WeakKeyDictionary()
-
-    def note_savepoint_first(self) -> None:
-        """Note that the transaction has begun with ``begin_nested()``."""
-        self.began_by_savepoint = True
-
-    def begin(
-        self,
-        transaction: SessionTransaction,
-        connection: Connection,
-        strategy: LockStrategy | None,
-    ) -> None:
-        """Note a connection that has begun its part of the transaction, or a savepoint in it."""
-        self._state.connections.add(connection, strategy)
-        if self._state.failure.occurred:
-            self._state.failure.note_joined()
-        for begun in self._parts.begun:
-            begun(connection, lent=not closes_connection(transaction, connection))
-
-    def open_savepoint(self, savepoint: SessionTransaction) -> None:
-        """Remember what there is now, before the savepoint is set."""
-        self._marks[savepoint] = self._state.mark()
-        self._state.connections.before_savepoint()
-
-    def note_rollback(self, transaction: SessionTransaction) -> None:
-        """Note the rollback of the transaction, of a savepoint or of a flush."""
-        if transaction.nested:
-            self._state.roll_back_to(self._marks.pop(transaction))
-        elif transaction.parent is not None:
-            self._note_rollback_of_flush()
-        self._state.failure.note_rollback(transaction)
-
-    def _note_rollback_of_flush(self) -> None:
-        """Forget what a failed flush has undone, before ``rollback()`` is called."""
-        savepoint = self._session().get_nested_transaction()
-        locks = None if savepoint is None else self._marks[savepoint][0]  # None: all is undone
-        self._state.release(locks, "rolled back")
-
-    def before_commit(self) -> None:
-        """:raises PendingRollbackError: the transaction has failed, and cannot be committed."""
-        if self._state.failure.occurred:
-            self._state.failure.refuse_commit()
-        if not self._session().in_nested_transaction():
-            self._state.refuse_commit()
-            self._state.connections.before_commit()
-            for before_commit in self._parts.before_commit:
-                before_commit()
-
-    def after_commit(self) -> None:
-        """Note that the databases have committed."""
-        if self._session().in_nested_transaction():
-            return
-        for after_commit in self._parts.after_commit:
-            after_commit()
-        self._committed = True
-        self.commits += 1
-        self._state.connections.after_commit()
-
-    def after_rollback(self) -> None:
-        """Drop what waits to be sent, before the connections are given back."""
-        self._state.discard()
-        self._state.connections.note_server_idle()
-
-    def end(self) -> None:
-        """Note that the transaction has ended: by COMMIT, if ``after_commit()`` came before."""
-        committed, self._committed = self._committed, False
-        self.began_by_savepoint = False
-        with ExitStack() as stack:  # each part is told, whatever an interruption or another meets
-            for ended in reversed(self._parts.ended):
-                stack.callback(ended, committed=committed)
-            self._state.end("committed" if committed else "rolled back")
+    committed = False
+    """True from the commit of the transaction to its end."""
 
 
 class SessionWithContext(EventfulSession):
     """A Session with a LockContext, which follows its transaction."""
 
-    _context: LockContext
-    _transaction_events: TransactionEvents
+    _course: TransactionCourse
+    """It comes with the context."""
+
+    def __init__(self, *args: Any, options: SessionOptions | None = None, **kwargs: Any) -> None:
+        self._options = options or session_options(())
+        super().__init__(*args, **kwargs)
+        for bind in (kwargs.get("binds") or {}).values():
+            self._context.add_bind(bind)
+
+    @FirstUse
+    def _context(self) -> LockContext:
+        """All that the session keeps for its locks; it has none before its first use."""
+        return self._make_context()
+
+    def _make_context(self) -> LockContext:
+        """Make the context of this session, which has it only when all of it is made.
+
+        An interruption on the way must not leave a session without its guard.
+        """
+        self._course = TransactionCourse()
+        return LockContext(self, self._options)
 
     def begin(self, nested: bool = False) -> SessionTransaction:
         """See ``Session.begin()``."""
@@ -123,7 +60,7 @@ class SessionWithContext(EventfulSession):
         savepoint_first = nested and not self.in_transaction()
         transaction = super().begin(nested)
         if savepoint_first:
-            self._transaction_events.note_savepoint_first()
+            self._course.began_by_savepoint = True
         return transaction
 
     def connection(self, *args: Any, **kwargs: Any) -> Connection:
@@ -131,7 +68,7 @@ class SessionWithContext(EventfulSession):
         if self._context.parts.using:
             self._note_bind(args[0] if args else kwargs.get("bind_arguments"))
         connection = super().connection(*args, **kwargs)
-        self._context.connections.watch_connection(connection)
+        watch_connection(self._context, connection)
         return connection
 
     def _note_bind(self, bind_arguments: Mapping[str, Any] | None) -> None:
@@ -155,6 +92,9 @@ class SessionWithContext(EventfulSession):
 
     def close(self) -> None:
         """See ``Session.close()``."""
+        if "_context" not in vars(self):  # it was never used
+            super().close()
+            return
         context = self._context
         context.failure.verify()
         if context.failure.cause is not None:
@@ -182,54 +122,101 @@ def context_of(session: SessionWithContext) -> LockContext:
 
 def commits_of(session: SessionWithContext) -> int:
     """Return the number of transactions that the session has committed so far."""
-    return session._transaction_events.commits
+    return session._course.commits if "_course" in vars(session) else 0
 
 
-# Events of the session, and of its subclasses with it.
+# Events of the session, and of its subclasses with it, in the order in which they come.
+
+
+@event.listens_for(SessionWithContext, "after_transaction_create")
+def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
+    """Remember what there is now, before a savepoint is set."""
+    state = session._context.transaction  # its parts come before all that the transaction does
+    if transaction.nested:
+        state.savepoints[transaction] = state.mark()
+        state.connections.before_savepoint()
+    elif transaction.parent is None and state.connections.by_engine:
+        # An interruption has come before the event of the end of the one before.
+        _after_transaction_end(session, transaction)
 
 
 @event.listens_for(SessionWithContext, "after_begin", insert=True)
 def _after_begin(
     session: SessionWithContext, transaction: SessionTransaction, connection: Connection
 ) -> None:
+    """Note a connection that has begun its part of the transaction, or a savepoint in it."""
     context = session._context
     strategy = strategies.get(connection.dialect)
     if strategy is not None and strategy.lifecycle.notes_begin and not transaction.nested:
         strategy.lifecycle.note_begin(connection)
     follow_dialect(connection, context)
-    session._transaction_events.begin(transaction, connection, strategy)
-
-
-@event.listens_for(SessionWithContext, "after_transaction_create")
-def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    if transaction.nested:
-        session._transaction_events.open_savepoint(transaction)
-
-
-@event.listens_for(SessionWithContext, "after_rollback")
-def _after_rollback(session: SessionWithContext) -> None:
-    session._transaction_events.after_rollback()
-
-
-@event.listens_for(SessionWithContext, "after_soft_rollback")
-def _after_soft_rollback(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    session._transaction_events.note_rollback(transaction)
-
-
-@event.listens_for(SessionWithContext, "after_transaction_end")
-def _after_transaction_end(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    if transaction.parent is None:
-        session._transaction_events.end()
+    if transaction.nested and transaction not in context.transaction.savepoints:
+        context.transaction.savepoints[transaction] = context.transaction.mark()  # see above
+    context.connections.add(connection, strategy)
+    if context.failure.occurred:
+        context.failure.note_joined()
+    for begun in context.parts.begun:
+        begun(connection, lent=not closes_connection(transaction, connection))
 
 
 @event.listens_for(SessionWithContext, "before_commit")
 def _before_commit(session: SessionWithContext) -> None:
-    session._transaction_events.before_commit()
+    """:raises PendingRollbackError: the transaction has failed, and cannot be committed."""
+    context = session._context
+    whole = not (innermost(session).nested and commits_savepoint(session))
+    if context.failure.occurred:
+        context.failure.refuse_commit(whole=whole)
+    if whole:
+        context.transaction.refuse_commit()
+        context.connections.before_commit()
+        for before_commit in context.parts.before_commit:
+            before_commit()
 
 
 @event.listens_for(SessionWithContext, "after_commit")
 def _after_commit(session: SessionWithContext) -> None:
-    session._transaction_events.after_commit()
+    """Note that the databases have committed."""
+    context, course = session._context, session._course
+    committed = innermost(session)
+    if committed.nested:
+        context.transaction.savepoints.pop(committed, None)  # what was locked in it is held on
+        return
+    for after_commit in context.parts.after_commit:
+        after_commit()
+    course.committed = True
+    course.commits += 1
+    context.connections.after_commit()
+
+
+@event.listens_for(SessionWithContext, "after_rollback")
+def _after_rollback(session: SessionWithContext) -> None:
+    """Drop what waits to be sent, before the connections are given back."""
+    context = session._context
+    context.transaction.discard()
+    context.connections.note_server_idle()
+
+
+@event.listens_for(SessionWithContext, "after_soft_rollback")
+def _after_soft_rollback(session: SessionWithContext, transaction: SessionTransaction) -> None:
+    """Note the rollback of the transaction, of a savepoint or of a flush."""
+    context = session._context
+    if transaction.parent is not None:
+        if savepoints_of(session) or transaction.nested:
+            context.transaction.settle_savepoints()
+        else:  # a failed flush has undone all, before rollback() is called
+            context.transaction.release(None, "rolled back")
+    context.failure.note_rollback(transaction)
+
+
+@event.listens_for(SessionWithContext, "after_transaction_end")
+def _after_transaction_end(session: SessionWithContext, transaction: SessionTransaction) -> None:
+    """Note that the transaction has ended: by COMMIT, if ``after_commit`` came before."""
+    if transaction.parent is not None:
+        return
+    course = session._course
+    committed, course.committed = course.committed, False
+    course.began_by_savepoint = False
+    session._context.transaction.end(committed=committed)
 
 
 @event.listens_for(SessionWithContext, "before_flush")
@@ -238,6 +225,8 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
     context = session._context
     context.transaction.refuse_write()
     context.loaded.note_flush()
+    if context.calls.current is not None:
+        context.calls.current.before_flush()
     for before_flush in context.parts.before_flush:
         before_flush(session)
 
@@ -248,6 +237,12 @@ def _on_add(session: SessionWithContext, state: InstanceState[Any]) -> None:
 
 
 @event.listens_for(SessionWithContext, "detached_to_persistent", raw=True)
+def _on_attach(session: SessionWithContext, state: InstanceState[Any]) -> None:
+    loaded = session._context.loaded
+    loaded.note_again(state)
+    loaded.expire_attached(state)
+
+
 @event.listens_for(SessionWithContext, "deleted_to_persistent", raw=True)
 def _on_return(session: SessionWithContext, state: InstanceState[Any]) -> None:
     session._context.loaded.note_again(state)

@@ -1,11 +1,11 @@
-"""The methods of a session that take locks: by key, by keys, by a select, by a name.
+"""The methods of a session that take locks: by key, by keys, by a select.
 
 What each does with a lock is one :class:`LockRequest` and one call of :func:`acquire`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, get_args
 
@@ -20,13 +20,9 @@ from ..loading import load_parts, reads_of
 from ..lock_info import public_key
 from ..locking import (
     ManyByKey,
-    NamedLock,
     OneByKey,
     acquire,
-    bind_of_key,
-    check_key,
     identities_of,
-    lock_of_key,
     read_entities,
     read_one,
     single_key,
@@ -104,7 +100,7 @@ class LockMethods(ExecutingSession):
         :raises TypeError: a key that is none: an object, an SQL expression, a list.
         """
         context = self._context
-        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
+        lock, seconds = context.options.resolve(lock, lock_timeout)
         if lock in _SKIPPING:
             raise ValueError(
                 "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
@@ -114,14 +110,7 @@ class LockMethods(ExecutingSession):
         if options:
             options = checked_options(options)
         request = LockRequest(
-            entity,
-            ident,
-            lock,
-            seconds,
-            mapper,
-            (identity,),
-            options,
-            {"mapper": mapper},
+            entity, ident, lock, seconds, mapper, (identity,), options, {"mapper": mapper}
         )
         if version is not None or checkout is not None:
             request = request._replace(given=given(version, checkout))
@@ -225,7 +214,7 @@ class LockMethods(ExecutingSession):
             )
             return in_given_order(mapper_of(entity), found, idents)
         context = self._context
-        lock, seconds = context.options.wait.resolve(lock, lock_timeout)
+        lock, seconds = context.options.resolve(lock, lock_timeout)
         mapper = mapper_of(entity)
         identities = identities_of(mapper, idents)
         if options:
@@ -350,47 +339,6 @@ class LockMethods(ExecutingSession):
         """
         lock, seconds = check_wait(check_lock(lock), lock_timeout)
         return locked_select(select(entity), lock, None, seconds)
-
-    def lock_key(
-        self,
-        key: str,
-        *,
-        lock_timeout: LockTimeout = None,
-        shared: bool = False,
-        bind_arguments: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Lock a name in place of a row: nobody else has this key until the transaction ends.
-
-        What is read afterwards is not older than the lock; objects that the session has loaded
-        before stay as they are, so take the key first.  A key that is held already is not asked
-        for again.  Pending changes are not flushed before.  On SQLite it is the write lock on the
-        whole file.  docs/named-locks.md has each database.
-
-        What else is raised, and what follows a failure: see :meth:`get_entity`.
-
-        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
-            use the same database and the same key exclude each other.
-        :param lock_timeout: as for :meth:`get_entity`.
-        :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
-            and SQLite, which have no such named lock.
-        :param bind_arguments: as for ``Session.execute()``, in a session with several databases.
-        :raises LockMisuse: the session has several databases, and none is meant.
-        :raises TypeError: a key that is no str, a ``shared`` that is no bool.
-        :raises ValueError: an empty key, or one with a NUL.
-        """
-        context = self._context
-        lock, seconds = context.options.wait.resolve(lock_of_key(shared=shared), lock_timeout)
-        check_key(key)
-        arguments = dict(bind_arguments or {})
-        context.failure.refuse()
-        request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
-        for route in context.parts.route:
-            request = route(request)
-        bind = bind_of_key(self, request.bind_arguments)
-        request = request._replace(bind_arguments={"bind": bind})
-        if not self.is_active:
-            self.connection(bind_arguments={"bind": bind})  # raises, as after a failed flush
-        acquire(NamedLock(context, request, bind))
 
     def _check_request(self, request: LockRequest) -> None:
         """Check what the caller has given beside the lock, before anything is sent."""

@@ -15,15 +15,8 @@ from .by_key import (
     select_by_key,
     select_by_keys,
 )
-from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
-from .for_update import inner_select, lock_of_for_update, with_inner_select
-from .lockable import (
-    checked_options,
-    refuse_unlockable_options,
-    refuse_unlockable_shape,
-    relationships_with_options,
-)
-from .timeouts import run_within
+from .statement_cache import statement_cache
+from .timeouts import Send, Statement
 from .with_lock import (
     LOCK_OPTION,
     LockedEntity,
@@ -32,11 +25,16 @@ from .with_lock import (
     add_lock,
     add_nolock,
     add_suffixes,
+    checked_options,
     drop_lock,
     locked_entity_of,
     locked_select,
+    places_of,
     refuse_nested_lock,
     refuse_other_lock,
     refuse_streaming,
+    refuse_unlockable_options,
+    refuse_unlockable_shape,
+    relationships_with_options,
     with_lock,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Select
@@ -15,7 +15,10 @@ from ...dialects.waits import SECONDS_WITHOUT_WAIT
 from ...errors import LockNotAvailable
 from ...options import LockOptions
 
-T = TypeVar("T")
+R = TypeVar("R")
+
+Statement = Callable[[LockOptions], Select[Any]]
+"""Returns the SELECT that carries this lock."""
 
 # A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
 # what it knows of a statement on the object.  An entry lives as long as its statement.
@@ -39,37 +42,44 @@ def _timed(
     return timed
 
 
-def run_within(
-    seconds: float | None,
-    strategy: LockStrategy,
-    lock: LockOptions,
-    statement_for: Callable[[LockOptions], Select[Any]],
-    run: Callable[[Select[Any]], T],
-) -> T:
-    """Run the statement for this lock, with the limit in its text where the database takes it.
+class Send(NamedTuple):
+    """Sends the statements of one lock, their wait limited.
 
-    If the server's own limit for locks is shorter, it waits again for what is left.  If a limit
-    for whole statements ended it, the statement may have been slow by itself: one last try without
-    waiting shows whether a lock is held.
-
-    :raises LockNotAvailable: the row was held all the time.
-    :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
+    :ivar row_lock: the lock that they carry.
+    :ivar whole: they have to read all columns of the row; see ``LockStatements.locks_what_is_read``.
     """
-    statement, left = _timed(strategy, statement_for(lock), lock, seconds), seconds or 0.0
-    while True:
-        started = time.monotonic()
-        try:
-            return run(statement)
-        except DBAPIError as error:
-            left -= time.monotonic() - started
-            if _may_be_slow(error, strategy, lock, seconds):
-                break
-            if not _may_wait_again(error, strategy, left):
-                raise
-        statement = strategy.waits.timed(statement_for(lock), lock, left)
-    at_once = lock | LockOptions.NoWait
-    limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)
-    return run(_timed(strategy, statement_for(at_once), at_once, limit))
+
+    strategy: LockStrategy
+    row_lock: LockOptions
+    seconds: float | None
+    whole: bool
+
+    def __call__(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
+        """Return what ``run`` makes of the statement for the lock, with the limit in its text if may be.
+
+        If the server's own limit for locks is shorter, it waits again for what is left.  If a limit
+        for whole statements ended it, the statement may have been slow by itself: one last try without
+        waiting shows whether a lock is held.
+
+        :raises LockNotAvailable: the row was held all the time.
+        :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
+        """
+        strategy, lock, seconds, _ = self
+        statement, left = _timed(strategy, statement_for(lock), lock, seconds), seconds or 0.0
+        while True:
+            started = time.monotonic()
+            try:
+                return run(statement)
+            except DBAPIError as error:
+                left -= time.monotonic() - started
+                if _may_be_slow(error, strategy, lock, seconds):
+                    break
+                if not _may_wait_again(error, strategy, left):
+                    raise
+            statement = strategy.waits.timed(statement_for(lock), lock, left)
+        at_once = lock | LockOptions.NoWait
+        limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)
+        return run(_timed(strategy, statement_for(at_once), at_once, limit))
 
 
 def _may_be_slow(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import product
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Alias, CompoundSelect, Select, Table, inspect
@@ -15,14 +14,23 @@ from sqlalchemy.sql.selectable import SelectStatementGrouping
 from ...dialects import suffixed, table_hints
 from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotSupported
-from ...options import LockOptions, base_of, check_lock, is_row_lock
-from ..documents import header_table, keeps_key, loaded_mappers, tables_of, tables_within
+from ...options import LockOptions, base_of, check_lock, is_row_lock, without_no_key
+from ..documents import (
+    declares,
+    header_table,
+    loaded_mappers,
+    mapper_cache,
+    tables_of,
+    tables_within,
+)
 from ..sqlalchemy_internals import (
     ForUpdate,
     for_update_clause,
     for_update_of,
-    has_clauses,
     hint_of,
+    is_distinct,
+    is_grouped,
+    loads_of,
     lock_clauses,
     options_of,
     with_last_hint,
@@ -30,7 +38,6 @@ from ..sqlalchemy_internals import (
     without_lock,
     without_statement_hints,
 )
-from .lockable import refuse_unlockable_shape, relationships_with_options
 
 # Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
@@ -45,7 +52,8 @@ class LockedEntity(NamedTuple):
     entity: Any
     lock: LockOptions
     eager: tuple[ORMOption, ...]  # our own options, which the user's replace
-    clauses: tuple[object, object]  # of the statement, in which the lock is
+    clauses: tuple[object, ...]  # of the statement, as long as it is as with_lock() has made it
+    places: Sequence[int]  # of its objects in a row of this statement
     seconds: float | None = None  # to wait for it; None: as the session that executes it
 
 
@@ -82,8 +90,14 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     :param seconds: for a LockingSession to wait; None: as the session that executes it.
     """
     check_lock(lock)
-    entities = _entities_of(statement)
-    entity = _only(entities) if entity is None else _checked_entity(statement, entity)
+    described = _described(statement)
+    entities = _entities_in(described)
+    if entity is not None:
+        entity = _checked_entity(statement, entity)
+    elif len(entities) > 1:
+        raise _several(entities)
+    else:
+        entity = entities[0]
     if lock is LockOptions.None_:
         return statement
     refuse_unlockable_shape(statement)
@@ -94,27 +108,25 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     locked = add_lock(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
         return locked
+    places = places_of(entity, described)
     # SQLAlchemy refuses a loader option where columns alone are read.
-    whole = any(described["expr"] is entity for described in statement.column_descriptions)
-    eager = _eager_options(statement, entity) if whole else ()
-    return locked.options(*eager).execution_options(
-        populate_existing=True,
-        autoflush=False,
-        **{LOCK_OPTION: LockedEntity(entity, lock, eager, lock_clauses(locked), seconds)},
-    )
+    options = options_of(statement)
+    chosen = relationships_with_options(options) if options else frozenset[Any]()
+    eager = tuple(selectin_options(entity, chosen)) if places else ()
+    if eager:
+        locked = locked.options(*eager)
+    found = LockedEntity(entity, lock, eager, lock_clauses(locked), places, seconds)
+    return locked.execution_options(populate_existing=True, autoflush=False, **{LOCK_OPTION: found})
 
 
-def _entities_of(statement: object) -> list[Any]:
-    """Return the entities that an ORM select selects from.
+def _described(statement: object) -> Sequence[Any]:
+    """Return what an ORM select reads, as SQLAlchemy describes it.
 
     :raises LockNotSupported: it is no such statement.
     """
     if isinstance(statement, Select):
-        described = statement.column_descriptions
-        entities = [one["entity"] for one in described if one.get("entity") is not None]
-        if not entities:
-            raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
-        return entities
+        described: Sequence[Any] = statement.column_descriptions
+        return described
     if isinstance(statement, (Executable, Query)):
         raise LockNotSupported(
             f"the rows of a {type(statement).__name__} cannot be locked: lock an ORM select"
@@ -122,13 +134,26 @@ def _entities_of(statement: object) -> list[Any]:
     raise TypeError(f"an ORM select is needed, not {statement!r}")
 
 
-def _only(entities: Sequence[Any]) -> Any:
-    """Return the only one of these entities.  :raises ValueError: there are several."""
-    different = list({id(one): one for one in entities}.values())
-    if len(different) > 1:
-        names = ", ".join(inspect(one).mapper.class_.__name__ for one in different)
-        raise ValueError(f"the statement selects {names}: say which with entity=")
-    return different[0]
+def _entities_in(described: Iterable[Any]) -> list[Any]:
+    """Return the mapped classes and aliases that are selected from, each once.
+
+    :raises LockNotSupported: there is none.
+    """
+    found = {id(one.get("entity")): one.get("entity") for one in described}
+    entities = [entity for entity in found.values() if entity is not None]
+    if not entities:
+        raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
+    return entities
+
+
+def _several(entities: Sequence[Any]) -> ValueError:
+    names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
+    return ValueError(f"the statement selects {names}: say which with entity=")
+
+
+def places_of(entity: Any, described: Iterable[Any]) -> Sequence[int]:
+    """Return the places in a row of the objects of this entity."""
+    return [place for place, one in enumerate(described) if one["expr"] is entity]
 
 
 def _checked_entity(statement: Select[Any], entity: Any) -> Any:
@@ -142,11 +167,39 @@ def _checked_entity(statement: Select[Any], entity: Any) -> Any:
     return entity
 
 
-def _eager_options(statement: Select[Any], entity: Any) -> tuple[ORMOption, ...]:
-    """Return the options by which the parts come that the mapping loads by the same statement."""
+def refuse_unlockable_shape(statement: Select[Any]) -> None:
+    """Raise LockNotSupported if a row of the result is not a row of the table."""
+    if is_distinct(statement):
+        raise LockNotSupported("rows of a SELECT DISTINCT cannot be locked; use EXISTS instead")
+    if is_grouped(statement):
+        raise LockNotSupported("rows of a GROUP BY cannot be locked; select the keys first")
     options = options_of(statement)
-    chosen = relationships_with_options(options) if options else frozenset()
-    return tuple(selectin_options(entity, chosen))
+    if options:
+        refuse_unlockable_options(options)
+
+
+def refuse_unlockable_options(options: Iterable[Any]) -> None:
+    """Raise LockNotSupported if an option reads details by the locking statement."""
+    for relationship, strategy in loads_of(options):
+        if strategy in ("joined", "subquery"):
+            raise LockNotSupported(
+                f"{strategy}load({getattr(relationship, 'key', '*')}) reads details by the locking statement itself, "
+                "as they were before the lock was granted; use selectinload()"
+            )
+
+
+def checked_options(options: Iterable[Any]) -> tuple[ORMOption, ...]:
+    """Return the loader options as a tuple."""
+    checked = tuple(options)
+    for option in checked:
+        if not isinstance(option, ORMOption):
+            raise TypeError(f"options must be a list of loader options; {option!r} is none")
+    return checked
+
+
+def relationships_with_options(options: Iterable[Any]) -> frozenset[Any]:
+    """Return the relationships that have a loader option; ``*`` stands for all."""
+    return frozenset(relationship for relationship, _ in loads_of(options))
 
 
 def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = False) -> S:
@@ -155,19 +208,28 @@ def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = Fal
     :param by_key: it looks its rows up by their keys.
     """
     header = header_table(entity)
-    base = base_of(lock)
     if is_row_lock(lock):
-        statement = statement.with_for_update(
-            of=header,
-            read=base is LockOptions.SharedRead,
-            nowait=LockOptions.NoWait in lock,
-            skip_locked=LockOptions.SkipLocked in lock,
-            key_share=_is_no_key(entity, lock),
-        )
+        arguments = _for_update(inspect(entity).mapper, lock)
+        statement = statement.with_for_update(of=header, **arguments)
         statement = add_suffixes(statement, lock)
     # A dirty read that stops at a subclass's locked row would be none.
-    hinted = list(tables_of(entity)) if base is LockOptions.NoLock else [header]
+    hinted = [*tables_of(entity)] if base_of(lock) is LockOptions.NoLock else [header]
     return add_hints(statement, hinted, lock, by_key=by_key)
+
+
+@mapper_cache
+def _for_update(mapper: Mapper[Any], lock: LockOptions) -> Mapping[str, bool]:
+    """Return the arguments of ``with_for_update()`` for this lock of rows of this class.
+
+    ``key_share``: others may insert rows that refer to the locked one.
+    """
+    no_key = LockOptions.NoKey in lock or declares(mapper, "no_key")
+    return {
+        "read": base_of(lock) is LockOptions.SharedRead,
+        "nowait": LockOptions.NoWait in lock,
+        "skip_locked": LockOptions.SkipLocked in lock,
+        "key_share": base_of(lock) is LockOptions.ForUpdate and no_key,
+    }
 
 
 def drop_lock(statement: S, entity: Any) -> S:
@@ -179,12 +241,13 @@ def drop_lock(statement: S, entity: Any) -> S:
 
 def add_suffixes(statement: S, lock: LockOptions) -> S:
     """Return the statement with the text behind it that makes a lock of its ``with_for_update()``."""
-    dialects, lock = suffixed(), lock & ~LockOptions.NoKey
+    dialects = suffixed()
     if dialects:
         statement = _without_suffixes(statement, dialects)
     for one in dialects:
-        if one.statements.suffixes.get(lock):
-            statement = statement.with_statement_hint(one.statements.suffixes[lock], one.name)
+        suffix = one.statements.suffixes.get(without_no_key(lock))
+        if suffix:
+            statement = statement.with_statement_hint(suffix, one.name)
     return statement
 
 
@@ -198,44 +261,30 @@ def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: L
 
     :param lock: that the rows will get.
     """
-    hint = strategy.statements.candidate_hints.get(lock & ~LockOptions.NoKey)
+    hint = strategy.statements.candidate_hints.get(without_no_key(lock))
     if hint is None:
         return statement
     return with_last_hint(statement, header_table(entity), hint, strategy.name)
 
 
-def _is_no_key(entity: Any, lock: LockOptions) -> bool:
-    """Return whether others may insert rows that refer to the locked one."""
-    for_update = base_of(lock) is LockOptions.ForUpdate
-    return for_update and (LockOptions.NoKey in lock or keeps_key(inspect(entity).mapper))
-
-
 def add_nolock(statement: S) -> S:
     """Return the statement with NoLock hints on all tables that it reads."""
-    return add_hints(statement, tables_within(statement.get_final_froms()), LockOptions.NoLock)
+    return add_hints(statement, [*tables_within(statement.get_final_froms())], LockOptions.NoLock)
 
 
 def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
-    """Raise LockMisuse if another lock has replaced the statement's own."""
-    if has_clauses(statement, locked.clauses):
-        return
+    """Raise LockMisuse if another lock has replaced the statement's own, which was changed."""
     header, lock = header_table(locked.entity), locked.lock
     wanted = None
     if is_row_lock(lock):
-        shared = base_of(lock) is LockOptions.SharedRead
-        modifiers = LockOptions.NoWait in lock, LockOptions.SkipLocked in lock
-        no_key = _is_no_key(locked.entity, lock)
-        wanted = ForUpdate((id(header),), shared, *modifiers, no_key)
+        wanted = ForUpdate((id(header),), **_for_update(inspect(locked.entity).mapper, lock))
     if for_update_of(statement) != wanted:
         raise LockMisuse(
             "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
         )
-    lock &= ~LockOptions.NoKey
     for one in table_hints():
-        if (
-            lock in one.statements.hints
-            and hint_of(statement, header, one.name) != one.statements.hints[lock]
-        ):
+        hint = one.statements.hints.get(without_no_key(lock))
+        if hint is not None and hint_of(statement, header, one.name) != hint:
             raise LockMisuse(
                 "a with_hint() has replaced the lock of the statement, which is a hint of this "
                 "table on SQL Server: hint other tables, or other databases alone"
@@ -243,18 +292,16 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
 
 
 def add_hints(
-    statement: S, tables: Iterable[Table | Alias], lock: LockOptions, *, by_key: bool = False
+    statement: S, tables: Collection[Table | Alias], lock: LockOptions, *, by_key: bool = False
 ) -> S:
     """Return the statement with the table hints of this lock, where a database has such."""
-    lock &= ~LockOptions.NoKey  # no database that takes hints has it
-    hinted = [one for one in table_hints() if lock in one.statements.hints]
-    for table, one in product(tables, hinted):
-        hint = (
-            one.statements.hints_by_key.get(lock, one.statements.hints[lock])
-            if by_key
-            else one.statements.hints[lock]
-        )
-        statement = with_last_hint(statement, table, hint, one.name)
+    lock = without_no_key(lock)
+    for one in table_hints():
+        hints = one.statements.hints
+        if lock in hints:
+            hint = one.statements.hints_by_key.get(lock, hints[lock]) if by_key else hints[lock]
+            for table in tables:
+                statement = with_last_hint(statement, table, hint, one.name)
     return statement
 
 
@@ -262,17 +309,32 @@ def selectin_options(entity: Any, chosen: frozenset[Any]) -> Iterator[ORMOption]
     """Yield options that load by a second statement what the mapping loads by the first."""
     # A JOIN would be locked along where there is no OF, and would show details from
     # before the grant; subqueryload would repeat the lock.
-    seen = {"*"} if "*" in chosen else set(chosen)
+    if isinstance(entity, type):
+        found = _relationships_of_class(entity)
+    else:
+        found = _relationships_in_statement(entity)
+    for relationship, owner in found:
+        if chosen.isdisjoint((relationship, "*")):
+            yield selectinload(getattr(owner, relationship.key))
+
+
+def _relationships_in_statement(entity: Any) -> Sequence[tuple[Any, Any]]:
+    """Return the relationships that a select of this entity loads by itself.
+
+    Each has the class, or the part of an ``aliased()``, that the select loads.
+    """
+    found: dict[Any, Any] = {}  # the same for a class and its subclasses
     for mapper in loaded_mappers(entity):
         for relationship in mapper.relationships:
-            in_statement = relationship.lazy in ("joined", "subquery", False)
-            if in_statement and seen.isdisjoint((relationship, "*")):
-                seen.add(relationship)
-                yield selectinload(getattr(_loaded_entity(entity, mapper), relationship.key))
+            if relationship.lazy in ("joined", "subquery", False):
+                found.setdefault(relationship, _loaded_entity(entity, mapper))
+    return tuple(found.items())
+
+
+_relationships_of_class = mapper_cache(_relationships_in_statement)
 
 
 def _loaded_entity(entity: Any, mapper: Mapper[Any]) -> Any:
-    """Return the class, or the part of an ``aliased()``, that a select of the entity loads."""
     found = inspect(entity)
     if isinstance(found, Mapper):
         return mapper.class_

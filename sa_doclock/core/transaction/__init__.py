@@ -1,7 +1,8 @@
-"""One session's transaction: its connections, its locks, its failure, and the parts that join it."""
+"""One session's transaction: its opening, connections, locks, failure, and the parts that join it."""
 
 from ..lock_request import (
     NO_ARGUMENTS,
+    CalledTarget,
     LockCall,
     LockRequest,
     add_document,
@@ -9,13 +10,12 @@ from ..lock_request import (
     given,
     is_of_few_rows,
 )
-from .connection import TransactionConnection
-from .connection_events import Mark
-from .connections import level_of
+from .connection import Mark, TransactionConnection, level_of
+from .connection_events import watch, watch_all, watch_connection
 from .context import LockContext, state_of
-from .dialect_events import follow_dialect
+from .dialect_events import StatementCheck, check_statements, follow_dialect
 from .first_use import FirstUse
 from .foreign import is_built
 from .locks_lost_errors import about_held, others_text
-from .part import Block, Limit, Reads, SessionPart, Take, around
+from .part import Block, Executor, Limit, Reads, SessionPart, Take, around
 from .plan import LockPlan, make_plan

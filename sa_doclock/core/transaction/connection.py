@@ -1,26 +1,53 @@
-"""One connection of a session's transaction: its isolation level, and the locks taken on it."""
+"""The connections of a session's transaction: of each its isolation level and the locks taken on it."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
 
-from ...dialects import strategy_for
-from ...dialects.base import UNMARKED, LockStrategy
+from ...dialects import find_strategy, strategy_for
+from ...dialects.base import UNMARKED, Cluster, LockStrategy
 from ...dialects.savepoint_mark import is_spent
-from ...errors import DocLockError, LockMisuse
+from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...options import LockOptions
-from ..pool import ReturnAction
+from ..ledger import Ledger, LedgerMark
+from ..pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
+from ..sqlalchemy_internals import closes_connection
 from .plan import LockPlan
+
+ISOLATION: Final = "isolation_level"
+
+Mark = tuple[LedgerMark, dict[Any, Any]]
+"""The marks of a moment: that of the ledger, and that of each part of the session."""
+
+# Not SET SESSION ..: the transaction that is open keeps its level.
+_SETS_LEVEL = re.compile(
+    r"\s*SET\s+(?:LOCAL\s+)?TRANSACTION\s.*?ISOLATION\s+LEVEL\s+"
+    r"(READ\s+UNCOMMITTED|READ\s+COMMITTED|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)\b",
+    re.IGNORECASE | re.DOTALL,
+)
 
 _NO_TRANSACTION: Final = (
     "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
     "ended the transaction, and this driver begins no other; call session.rollback(), and end a "
     "transaction with session.commit() or session.rollback() alone"
 )
+
+
+def level_of(bind: Engine | Connection) -> str | None:
+    """Return the isolation level as SQLAlchemy set it, or else the server's default."""
+    chosen = bind.get_execution_options().get(ISOLATION)
+    # A dialect that has not connected yet has no such attribute.  Only SQLite can be met
+    # like that, which has one level.
+    default: str | None = getattr(bind.dialect, "default_isolation_level", None)
+    return str(chosen) if chosen else default
 
 
 @dataclass(eq=False)
@@ -35,7 +62,9 @@ class TransactionConnection:
     :ivar in_doubt: a foreign statement may have ended it since.
     :ivar unmarked: a foreign statement runs, and the transaction could not be marked before it.
     :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
-    :ivar listened: listeners must be removed at the end.
+    :ivar watched: what the program does with it is followed.
+    :ivar savepoints: the names of those that the program has set on it itself, with what was held.
+    :ivar listeners: the names of events, and the functions that listen to them.
     :ivar on_return: the actions of its return to the pool, from the commit on.
     """
 
@@ -49,13 +78,31 @@ class TransactionConnection:
     in_doubt: bool = field(default=False, init=False)
     unmarked: bool = field(default=False, init=False)
     begun: bool = field(default=False, init=False)
-    listened: bool = field(default=False, init=False)
+    watched: bool = field(default=False, init=False)
+    savepoints: tuple[tuple[str, Mark], ...] = field(default=(), init=False)
+    listeners: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), init=False)
     on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
 
     @property
     def strategy(self) -> LockStrategy:
         """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
         return self.known or strategy_for(self.connection)
+
+    def listen(self, name: str, function: Callable[..., Any]) -> None:
+        """Have this function listen to an event, until :meth:`stop_listening`."""
+        event.listen(self.connection, name, function)
+        self.listeners = (*self.listeners, (name, function))
+
+    def stop_listening(self) -> None:
+        """Remove the listeners; needed only where the Connection outlives the transaction."""
+        for name, function in self.listeners:
+            event.remove(self.connection, name, function)
+        self.listeners = ()
+
+    def follow_cluster(self, cluster: Cluster, ledger: Ledger) -> None:
+        """Have the end of the transaction by another node of the cluster noticed."""
+        self.listen("rollback", cluster.before_rollback)
+        self.listen("savepoint", partial(_before_savepoint, cluster, ledger))
 
     def note_lock(self, strategy: LockStrategy) -> None:
         """Note that a lock was granted here.
@@ -124,3 +171,207 @@ class TransactionConnection:
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return self.strategy.statements.row_lock(plan.lock, self.level)
+
+
+def _before_savepoint(cluster: Cluster, ledger: Ledger, connection: Connection, _name: str) -> None:
+    """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
+    if not ledger.empty:
+        cluster.before_savepoint(connection)
+
+
+class TransactionConnections:
+    """The connections of one session's transaction, by engine.
+
+    :param ledger: the locks that are held on them.
+    """
+
+    reads_snapshot = False
+    """True if a SnapshotRead has opened the transaction, or a part of it."""
+
+    level_by_text: str | None = None
+    """The isolation level that a text() of the program has set for this transaction."""
+
+    commits_now = False
+    """True from the start of the session's own commit to its end."""
+
+    def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
+        self._session, self._ledger = session, ledger
+        self.by_engine: dict[Engine, TransactionConnection] = {}
+        """Those that have begun their part of the transaction."""
+
+    def add(self, connection: Connection, known: LockStrategy | None) -> None:
+        """Note a connection that has begun its part of the transaction, or a savepoint in it.
+
+        :param known: of its database, where that was asked before.
+        """
+        if connection.engine not in self.by_engine:
+            known = known or find_strategy(connection)
+            self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
+            if known is not None and (known.cluster is not None or known.lifecycle.begins_at_once):
+                self._note_begin(added, known)
+        if self._session().in_nested_transaction():
+            self.before_savepoint()
+
+    def _note_begin(self, one: TransactionConnection, known: LockStrategy) -> None:
+        """Do what some databases need where a transaction begins."""
+        if known.cluster is not None:
+            one.follow_cluster(known.cluster, self._ledger)
+        if known.lifecycle.begins_at_once and not self.is_lent(one.connection):
+            known.lifecycle.begin_now(one.connection)
+
+    def note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
+        """Note what the first lock in an open transaction knows more than the begin."""
+        joined.level = self.current_level(joined)
+        if joined.known is None:  # the server could not be asked when it began
+            joined.known = strategy
+            if strategy.cluster is not None:
+                joined.follow_cluster(strategy.cluster, self._ledger)
+
+    def note_text(self, text: str) -> None:
+        """Note the isolation level that such a statement sets for the transaction."""
+        found = _SETS_LEVEL.match(text)
+        if found is None:
+            return
+        self.level_by_text = " ".join(found[1].upper().split())
+        for one in self.by_engine.values():
+            if one.level is not None and one.strategy.isolation.changes_at_once:
+                one.level = self.level_by_text
+
+    def before_savepoint(self) -> None:
+        """Send what the databases need in front of a SAVEPOINT."""
+        for one in self.by_engine.values():
+            if one.known is not None:
+                one.known.lifecycle.before_savepoint(one.connection)
+                one.begun = one.begun or one.known.status.in_transaction(one.connection) is True
+
+    def find(self, connection: Connection) -> TransactionConnection | None:
+        """Return what is known of this connection, if it takes part in the transaction."""
+        return self.by_engine.get(connection.engine)
+
+    def all(self) -> list[Connection]:
+        """Return those that have begun their part of the transaction."""
+        return [one.connection for one in self.by_engine.values()]
+
+    def is_lent(self, connection: Connection) -> bool:
+        """Return whether its transaction may be ended by another than the session."""
+        transaction = self._session().get_transaction()
+        return transaction is None or not closes_connection(transaction, connection)
+
+    def have_ended(self, *, ask: bool = True) -> bool:
+        """Return whether the transaction of the locks has ended at one of the servers.
+
+        This is the one place where the ledger is compared with the connection's own word, and after
+        a foreign statement with the server's: before each lock, flush and commit, and when
+        held_locks is read.  ``connection_events.py`` and ``_translate()`` ask what a driver knows only
+        after a statement or an error.
+
+        :param ask: ask the server, where a foreign statement has run since it was last asked.
+        """
+        for one in self.by_engine.values():
+            if one.driver_knows_end():
+                return True
+            if ask and one.in_doubt and one.transaction_has_changed():
+                return True
+        return False
+
+    def in_doubt(self) -> bool:
+        """Return whether a foreign statement has run since the server was last asked."""
+        return any(one.in_doubt for one in self.by_engine.values())
+
+    def may_be_open(self) -> bool:
+        """Return whether a transaction is open at a server, or nobody can tell."""
+        return any(
+            one.known is None or one.known.status.has_open_transaction(one.connection) is not False
+            for one in self.by_engine.values()
+            if not (one.connection.closed or one.connection.invalidated)
+        )
+
+    def invalidated(self) -> bool:
+        """Return whether a connection to the server was lost."""
+        return any(one.connection.invalidated for one in self.by_engine.values())
+
+    def note_ended(self, connection: Connection | None) -> None:
+        """Note that the transaction of this connection, or of all, has ended at the server."""
+        for one in self.by_engine.values():
+            if connection is None or one.connection is connection:
+                one.note_ended()
+
+    def aborted(self) -> bool:
+        """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
+        return any(
+            one.known is not None
+            and one.known.errors.aborts_on_error
+            and one.known.status.is_aborted(one.connection) is not False
+            for one in self.by_engine.values()
+        )
+
+    def note_snapshot(self) -> None:
+        """Note that a SnapshotRead has opened the transaction, or a part of it."""
+        self.reads_snapshot = True
+
+    def refuse_write_in_snapshot(self) -> None:
+        """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
+        for one in self.by_engine.values():
+            if one.opened_for is LockOptions.SnapshotRead:
+                raise WrongIsolation(
+                    "a SnapshotRead has opened this transaction read-only; end it before you write"
+                )
+
+    def before_commit(self) -> None:
+        """Note the start of the commit; have a ROLLBACK sent later for a COMMIT that is not sent."""
+        self.commits_now = True
+        for one in self.by_engine.values():
+            if not (one.connection.closed or one.connection.invalidated):
+                one.on_return = actions_of(one.connection)
+                one.on_return[ROLLBACK] = None
+
+    def after_commit(self) -> None:
+        """Note that all of them have committed."""
+        for one in self.by_engine.values():
+            if one.on_return is not None:
+                one.on_return.pop(ROLLBACK, None)
+            if one.known is not None and one.known.status.reports_idle:
+                self._note_idle(one.connection, one.known)
+
+    def note_server_idle(self) -> None:
+        """Note that ROLLBACK was answered, and that the connections go back next."""
+        for one in self.by_engine.values():
+            if one.known is not None and one.known.status.reports_idle:
+                self._note_idle(one.connection, one.known)
+
+    def _note_idle(self, connection: Connection, known: LockStrategy) -> None:
+        if not (
+            connection.closed
+            or connection.invalidated
+            or connection.in_transaction()
+            or self.is_lent(connection)
+        ):
+            note_ended(connection, known.status.is_idle)
+
+    def current_level(self, joined: TransactionConnection) -> str | None:
+        """Return the isolation level of the transaction that is open on this connection."""
+        return joined.level or self.level_by_text or level_of(joined.connection)
+
+    def close(self) -> None:
+        """Forget the connections; put a lent one back to how it came."""
+        self.reads_snapshot = self.commits_now = False
+        self.level_by_text = None
+        ended = list(self.by_engine.values())
+        self.by_engine.clear()
+        for one in ended:
+            connection, level = one.connection, one.level_before
+            if one.listeners:
+                one.stop_listening()
+            if connection.closed or connection.invalidated:
+                continue
+            if not connection.in_transaction():  # else the lender's transaction goes on
+                execute_statements_now(connection)
+            if level is not None and not connection.invalidated:
+                _set_level(connection, level)
+
+
+def _set_level(connection: Connection, level: str) -> None:
+    try:
+        connection.execution_options(isolation_level=level)
+    except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not
+        connection.invalidate(error)  # the lender gets a new one

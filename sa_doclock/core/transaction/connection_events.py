@@ -7,19 +7,16 @@ that the session counts on.  A session whose Connection nobody else has pays not
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Collection
 from typing import Any, Final
-from weakref import ReferenceType
+from weakref import ref
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
-from ..ledger import Ledger, LedgerMark
-from .connection import TransactionConnection
+from .connection import Mark, TransactionConnection
+from .context import LockContext
 from .foreign import runs_built
-
-Mark = tuple[LedgerMark, dict[Any, Any]]
-"""The marks of a moment: that of the ledger, and that of each part of the session."""
+from .savepoints import mark_of
+from .state import TransactionState
 
 _EVENTS: Final = (
     "before_cursor_execute",
@@ -40,72 +37,42 @@ _SAVEPOINT: Final = re.compile(
 )
 
 
-class TransactionFollower(ABC):
-    """Follows a session's transaction: what becomes of it on one of its Connections."""
+def watch(context: LockContext, one: TransactionConnection) -> None:
+    """Follow what the program does with this connection."""
+    if not one.watched:
+        one.watched = True
+        events = ConnectionEvents(context, one, lent=context.connections.is_lent(one.connection))
+        for name in _EVENTS:
+            one.listen(name, getattr(events, name))
 
-    @property
-    @abstractmethod
-    def commits_now(self) -> bool:
-        """True from the start of the session's own commit to its end."""
 
-    @abstractmethod
-    def before_own_commit(self, connection: Connection) -> None:
-        """:raises LockLost: COMMIT would end another transaction than that of the locks."""
+def watch_connection(context: LockContext, connection: Connection) -> None:
+    """Follow what the program does with this connection, which it has been given."""
+    found = context.connections.find(connection)
+    if found is None:
+        return
+    if found.connection is connection:
+        watch(context, found)
+    if context.ledger.counts_on_transaction(found.known):
+        found.before_foreign()  # a cursor of the driver's own is not seen
 
-    @abstractmethod
-    def mark(self) -> Mark:
-        """Return what there is now, for a later :meth:`roll_back_connection`."""
 
-    @abstractmethod
-    def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
-        """Forget what was done in these savepoints, which the program has rolled back itself.
-
-        :param mark: of the first of them; None where nobody knows what was done since.
-        """
-
-    @abstractmethod
-    def note_ended(self, connection: Connection | None, outcome: str) -> None:
-        """Note that the transaction has ended, though the session has not ended it.
-
-        :param connection: whose; None for all of them.
-        """
-
-    @abstractmethod
-    def note_locks_lost(self, outcome: str = "lost") -> None:
-        """Forget all locks: the server has given them up, though the transaction goes on here."""
+def watch_all(context: LockContext) -> None:
+    """Follow all connections: a statement of the program's own may end the transaction."""
+    for one in context.connections.by_engine.values():
+        watch(context, one)
 
 
 class ConnectionEvents:
     """Tells the state of a session what happens on one Connection.
 
     The methods named as events of SQLAlchemy listen to them.
-
-    :param one: the connection.
-    :param lent: the Connection is the program's own.
     """
 
-    def __init__(
-        self,
-        state: ReferenceType[TransactionFollower],
-        ledger: Ledger,
-        one: TransactionConnection,
-        *,
-        lent: bool,
-    ) -> None:
-        self._state, self._ledger, self._one, self._lent = state, ledger, one, lent
-        self._savepoints: list[tuple[str, Mark]] = []
-        for name in _EVENTS:
-            event.listen(one.connection, name, getattr(self, name))
-
-    def remove(self) -> None:
-        """Listen no more; needed only where the Connection outlives the transaction."""
-        for name in _EVENTS:
-            event.remove(self._one.connection, name, getattr(self, name))
-
-    @property
-    def innermost(self) -> tuple[str, Mark] | None:
-        """The name of the innermost savepoint, and what was held when it was set."""
-        return self._savepoints[-1] if self._savepoints else None
+    def __init__(self, context: LockContext, one: TransactionConnection, *, lent: bool) -> None:
+        self._state, self._ledger = ref(context.transaction), context.ledger
+        self._session, self._calls = context.session, context.calls
+        self._one, self._lent = one, lent
 
     def before_cursor_execute(
         self,
@@ -120,11 +87,13 @@ class ConnectionEvents:
         known = self._one.known
         if not self._ledger.counts_on_transaction(known) or runs_built(context):
             return
-        if _SAVEPOINT.match(statement) is not None:
+        savepoint = _SAVEPOINT.match(statement)
+        if savepoint is not None:
             marks = None if known is None else known.marks
             if marks is not None and marks.is_savepoint:
                 self._settle()  # the mark would go with it, or take it along
-        elif not self._ledger.grants:  # in a call for a lock, the statements are its own
+            self._release_before(*savepoint.groups())
+        elif self._calls.current is None:  # in a call for a lock, the statements are its own
             self._one.before_foreign()
 
     def _settle(self) -> None:
@@ -132,6 +101,27 @@ class ConnectionEvents:
         state = self._state()
         if state is not None and self._one.in_doubt and self._one.transaction_has_changed():
             state.note_ended(self._one.connection, "lost")
+
+    def _release_before(self, verb: str, name: str) -> None:
+        """Forget the locks that this rollback gives up: an interruption may come before its answer."""
+        state = self._state()
+        if state is None or verb.upper().startswith(("SAVE", "RELEASE")):
+            return
+        mark = dict(self._one.savepoints).get(name) or self._mark_of_session(state, name)
+        if mark is not None:
+            state.release(mark[0], "rolled back")
+        elif self._undoes_unknown(verb, name):
+            state.release(None, "rolled back")
+
+    def _mark_of_session(self, state: TransactionState, name: str) -> Mark | None:
+        """Return what there was when the session itself has set this savepoint."""
+        return mark_of(state.savepoints, self._session(), self._one.connection, name)
+
+    def _undoes_unknown(self, verb: str, name: str) -> bool:
+        """Return whether a savepoint that is not known is rolled back, and nobody knows what was locked."""
+        # One of the session, which has no mark, is older than all that it has locked.
+        session_knows = name.startswith("sa_savepoint_") and not self._lent
+        return " TO" in verb.upper() and not session_knows
 
     def after_cursor_execute(
         self,
@@ -164,24 +154,29 @@ class ConnectionEvents:
             return True
         return foreign and self._one.unmarked  # nobody could tell later
 
-    def _note_savepoint(self, state: TransactionFollower, verb: str, name: str) -> bool:
+    def _note_savepoint(self, state: TransactionState, verb: str, name: str) -> bool:
         """Note what a statement has done to a savepoint; return whether it is one that we know."""
+        one = self._one
         if verb.upper().startswith("SAVE"):
-            self._savepoints.append((name, state.mark()))
+            one.savepoints = (*one.savepoints, (name, state.mark()))
             return True
-        names = [known for known, _ in self._savepoints]
+        names = [known for known, _ in one.savepoints]
         if name not in names:
-            # Older than all that the session has locked, or nobody knows what was locked since.
-            session_knows = name.startswith("sa_savepoint_") and not self._lent
-            if " TO" in verb.upper() and not session_knows:
+            mark = self._mark_of_session(state, name)
+            if verb.upper().startswith("ROLLBACK") and mark is not None:
+                one.savepoints = ()  # they were all set inside
+                state.roll_back_connection(mark, names)
+                return True
+            if self._undoes_unknown(verb, name):
                 state.roll_back_connection(None, names)
             return False
         position = len(names) - 1 - names[::-1].index(name)
-        _, mark = self._savepoints[position]
+        _, mark = one.savepoints[position]
         if verb.upper().startswith("RELEASE"):
-            del self._savepoints[position:]
+            one.savepoints = one.savepoints[:position]
         else:
-            del self._savepoints[position + 1 :]  # it stays, and can be rolled back to once more
+            # It stays, and can be rolled back to once more.
+            one.savepoints = one.savepoints[: position + 1]
             state.roll_back_connection(mark, names[position:])
         return True
 
@@ -190,7 +185,7 @@ class ConnectionEvents:
         state = self._state()
         if state is None:
             return
-        if state.commits_now:
+        if state.connections.commits_now:
             state.before_own_commit(connection)
         else:
             self._end(state, connection, "committed")
@@ -198,7 +193,7 @@ class ConnectionEvents:
     def prepare_twophase(self, connection: Connection, *_: object) -> None:
         """Refuse to prepare another transaction than that of the locks."""
         state = self._state()
-        if state is not None and state.commits_now:
+        if state is not None and state.connections.commits_now:
             state.before_own_commit(connection)
 
     def rollback(self, connection: Connection, *_: object) -> None:
@@ -212,9 +207,9 @@ class ConnectionEvents:
     def commit_twophase(self, connection: Connection, *_: object) -> None:
         """Forget all locks, unless it is the commit of the session itself."""
         state = self._state()
-        if state is not None and not state.commits_now:
+        if state is not None and not state.connections.commits_now:
             self._end(state, connection, "committed")
 
-    def _end(self, state: TransactionFollower, connection: Connection, outcome: str) -> None:
-        self._savepoints.clear()
+    def _end(self, state: TransactionState, connection: Connection, outcome: str) -> None:
+        self._one.savepoints = ()
         state.note_ended(connection, outcome)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
+from typing import Final
+from weakref import ref
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
@@ -13,7 +17,7 @@ from ..ledger import Ledger
 from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from ..session_ref import session_ref
+from .opening import TransactionOpener
 from .part import SessionParts
 from .state import TransactionState
 
@@ -34,13 +38,14 @@ class LockContext:
         options: SessionOptions,
         binds: tuple[Engine | Connection, ...] = (),
     ) -> None:
-        self.session = session_ref(session)
+        # Whoever calls it has the session, or is called by it.
+        self.session: Callable[[], EventfulSession] = ref(session)  # type: ignore[assignment]
         self.options = options
         self.binds = binds
         """The databases that the session was given for some classes and tables."""
         self.parts = SessionParts()
         """The features of this session."""
-        self.instrumentation = LockInstrumentation(session)
+        self.instrumentation = LockInstrumentation(self.session)
         """The reports to the listeners of the session, and to the log."""
         self.calls = LockCalls()
         self.transaction = transaction = TransactionState(
@@ -50,6 +55,8 @@ class LockContext:
         self.ledger = transaction.ledger
         self.connections = transaction.connections
         self.failure = transaction.failure
+        self.opener = TransactionOpener(self.session, self.connections)
+        """The opening of the transaction for a lock, and the time that it takes."""
         self.loaded = LoadedDocuments(self.session, self.ledger)
         """The objects of documents in the session."""
 
@@ -75,7 +82,9 @@ class LockContext:
         self.forget()
 
 
+_context_of: Final[Callable[[Session], LockContext]] = attrgetter("_context")
+
+
 def state_of(session: Session) -> LockContext | None:
     """Return the context of a LockingSession; None of any other session."""
-    context: LockContext | None = vars(session).get("_context")
-    return context
+    return _context_of(session) if isinstance(session, EventfulSession) else None

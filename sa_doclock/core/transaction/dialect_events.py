@@ -5,49 +5,71 @@ A listener of each connection would cost every transaction more than all that it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any, Final
-from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
+from typing import Any, Final, NamedTuple
+from weakref import ReferenceType, WeakSet, ref
 
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
 from ..sqlalchemy_internals import allow_listening
-from ..statements import NO_LOCKS, CompiledLocks, locks_in
-from .compiled_locks import check_locks
 from .context import LockContext
 from .error_translation import translate_error
 
 # SQLAlchemy tells of an error and of a statement by its dialect, which all sessions of an engine
-# share.  So what finds the sessions that a connection belongs to is global.  Several sessions may have
-# been given one Connection: each keeps its own state.
-# Threads: a Connection is used by one thread at a time, and each entry is a tuple that is
-# replaced.
-_states: WeakKeyDictionary[Connection, tuple[ReferenceType[LockContext], ...]]
-_states = WeakKeyDictionary()
+# share.  So what is to be found then is kept in the Connection, and in the Compiled, themselves.
+# Threads: a Connection is used by one thread at a time; of a Compiled, two threads find the same.
+_STATES: Final = "sa_doclock_states"
+"""The attribute of a Connection with the states of the sessions that it belongs to.
+
+Several sessions may have been given one Connection: each keeps its own state.
+"""
+_CHECKS: Final = "sa_doclock_checks"
+"""The attribute of a Compiled with the checks of it."""
+
 # Threads: it is changed under the lock, behind the listening.
 _listened: WeakSet[Dialect] = WeakSet()
 _first = Lock()
 
-# By what SQLAlchemy keeps in its own cache of statements, and frees with it.
-# Threads: what two threads find at once is the same.
-_locks: WeakKeyDictionary[Compiled, CompiledLocks] = WeakKeyDictionary()
 _STATEMENTS: Final = ("do_execute", "do_executemany", "do_execute_no_params")
 
 
+class StatementCheck(NamedTuple):
+    """The check of a statement, each time before it is sent.
+
+    :ivar check: is given the state of a session that the connection belongs to, and the connection.
+    :ivar in_calls: it counts in a call for a lock too, which sees to what the statement itself locks.
+    """
+
+    check: Callable[[LockContext, Connection], None]
+    in_calls: bool
+
+
+FindCheck = Callable[[Compiled], StatementCheck | None]
+_finders: list[FindCheck] = []  # Threads: features are added to it when they are imported.
+
+
+def check_statements(find: FindCheck) -> None:
+    """Have the statements checked of which this function returns a check.
+
+    :param find: is asked once of each statement that SQLAlchemy has compiled, when it is sent first.
+    """
+    _finders.append(find)
+
+
 def follow_dialect(connection: Connection, state: LockContext) -> None:
-    """Translate the errors of this connection, and look for locks in its statements.
+    """Translate the errors of this connection, and check its statements.
 
     :param state: of a session in whose transaction it takes part.
     """
     own = ref(state)
-    others = _states.get(connection, ())
-    if own in others:
-        return
+    others: tuple[ReferenceType[LockContext], ...] = getattr(connection, _STATES, ())
     if others:  # a Connection that was lent to several sessions
+        if own in others:
+            return
         others = tuple(one for one in others if one() is not None)
-    _states[connection] = (*others, own)
+    setattr(connection, _STATES, (*others, own))
     if connection.dialect not in _listened:
         _listen(connection.dialect)
 
@@ -65,7 +87,7 @@ def _listen(dialect: Dialect) -> None:
 
 def _states_of(connection: Connection) -> Sequence[LockContext]:
     # A session that was collected, with its transaction open, may leave its state for a moment.
-    known = _states.get(connection, ())
+    known: tuple[ReferenceType[LockContext], ...] = getattr(connection, _STATES, ())
     return [state for one in known if (state := one()) is not None and state.session() is not None]
 
 
@@ -79,14 +101,21 @@ def _before_execute(*arguments: Any) -> None:
     compiled = context.compiled
     if compiled is None:  # text
         return
-    locks = _locks.get(compiled)
-    if locks is None:
-        locks = _locks[compiled] = locks_in(compiled)
-    if locks is NO_LOCKS:
+    checks = getattr(compiled, _CHECKS, None)
+    if checks is None:
+        checks = _find_checks(compiled)
+    if not checks:
         return
-    connection = context.root_connection
-    for reference in _states.get(connection, ()):
+    for reference in getattr(context.root_connection, _STATES, ()):
         state = reference()
-        # The lock of the statement itself is then that of the call, which sees to it.
-        if state is not None and (locks.within or state.calls.current is None):
-            check_locks(state, connection, locks)
+        for check, in_calls in checks:
+            if state is not None and (in_calls or state.calls.current is None):
+                check(state, context.root_connection)
+
+
+def _find_checks(compiled: Compiled) -> Sequence[StatementCheck]:
+    """Return the checks of this statement, and keep them in it."""
+    found = [find(compiled) for find in _finders]
+    checks = tuple(one for one in found if one is not None)
+    setattr(compiled, _CHECKS, checks)
+    return checks

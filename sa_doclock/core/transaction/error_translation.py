@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from traceback import walk_tb
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import ExceptionContext
@@ -21,6 +21,18 @@ from .foreign import runs_built
 from .locks_lost_errors import locks_lost_with_connection
 
 
+class DriverError(NamedTuple):
+    """An error of the driver, on a connection whose database is known.
+
+    :ivar code: its number; None where it has none.
+    """
+
+    context: ExceptionContext
+    connection: Connection
+    strategy: LockStrategy
+    code: NativeCode | None
+
+
 def translate_error(
     states: Sequence[LockContext], context: ExceptionContext
 ) -> BaseException | None:
@@ -31,7 +43,8 @@ def translate_error(
     connection = context.connection
     assert connection is not None
     if context.sqlalchemy_exception is None:
-        return _reason_of_noise(states, connection, context) or _interruption_of(context)
+        noise = _reason_of_noise(states, find_strategy(connection), context)
+        return noise or _interruption_of(context)
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
     states = [one for one in states if connection in one.connections.all()]
     return _translate(states, connection, context) if states else None
@@ -75,64 +88,65 @@ def _translate(
     transaction it was.
     """
     strategy = find_strategy(connection)
-    code = None if strategy is None else strategy.errors.native_code(context.original_exception)
-    lost = _note_locks_lost(states, strategy, code, context)
-    if strategy is None or (context.is_disconnect and code not in strategy.errors.ends_connection):
+    if strategy is None:
+        if context.is_disconnect:
+            for one in states:
+                one.transaction.note_locks_lost()
+        return None
+    code = strategy.errors.native_code(context.original_exception)
+    met = DriverError(context, connection, strategy, code)
+    lost = _note_locks_lost(states, met)
+    if context.is_disconnect and code not in strategy.errors.ends_connection:
         return lost
-    state = next((one for one in states if one.calls.current is not None), states[-1])
-    noise = _reason_of_noise([state], connection, context)
+    state = _state_with_call(states)
+    noise = _reason_of_noise([state], strategy, context)
     if noise is not None:
         return noise
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         strategy.lifecycle.commit_failed(connection)
-    return _translate_answer(states, state, strategy, code, context)
+    return _translate_answer(states, state, met)
+
+
+def _state_with_call(states: Sequence[LockContext]) -> LockContext:
+    """Return the one whose call is under way; where there is none, the last."""
+    return next((one for one in states if one.calls.current is not None), states[-1])
 
 
 def _translate_answer(
-    states: Sequence[LockContext],
-    state: LockContext,
-    strategy: LockStrategy,
-    code: NativeCode | None,
-    context: ExceptionContext,
+    states: Sequence[LockContext], state: LockContext, met: DriverError
 ) -> DocLockError | None:
     """Return our own error of what the server has answered, and note what it has ended.
 
     :param state: the one in whose words it is told.
     """
-    error = _typed_error(state, strategy, code, context)
+    error = _typed_error(state, met)
     if error is None:
-        _add_advice(strategy, code, context)
-    ended = _has_ended(states, strategy, code, context)
+        _add_advice(met)
+    raised = error or met.context.sqlalchemy_exception or met.context.original_exception
+    ended = _has_ended(states, met)
     for one in states:
-        _note(one, strategy, code, context, error, ended=ended)
+        _note(one, met, error, raised, ended=ended)
     if state.calls.current is None and isinstance(error, LockFailed):
         state.instrumentation.report_failed(error, None)
     return error
 
 
-def _add_advice(strategy: LockStrategy, code: NativeCode | None, context: ExceptionContext) -> None:
+def _add_advice(met: DriverError) -> None:
     """Add to the driver's error what people should know of it."""
-    advice = None if code is None else strategy.errors.advice.get(code)
-    if advice is not None and context.sqlalchemy_exception is not None:
-        context.sqlalchemy_exception.add_detail(advice)
+    advice = None if met.code is None else met.strategy.errors.advice.get(met.code)
+    if advice is not None and met.context.sqlalchemy_exception is not None:
+        met.context.sqlalchemy_exception.add_detail(advice)
 
 
-def _note_locks_lost(
-    states: Sequence[LockContext],
-    strategy: LockStrategy | None,
-    code: NativeCode | None,
-    context: ExceptionContext,
-) -> LockLost | None:
+def _note_locks_lost(states: Sequence[LockContext], met: DriverError) -> LockLost | None:
     """Have the states forget their locks, where the connection is lost; return the error of it."""
-    if strategy is not None and code in strategy.errors.breaks_connection:
-        context.is_disconnect = True
-    if not context.is_disconnect:
+    if met.code in met.strategy.errors.breaks_connection:
+        met.context.is_disconnect = True
+    if not met.context.is_disconnect:
         return None
     lost = None
     for one in states:
-        error = (
-            None if strategy is None else locks_lost_with_connection(one, strategy, code, context)
-        )
+        error = locks_lost_with_connection(one, met.strategy, met.code, met.context)
         one.transaction.note_locks_lost()
         if error is not None and one.calls.current is None:
             one.instrumentation.report_failed(error, None)
@@ -140,18 +154,14 @@ def _note_locks_lost(
     return lost
 
 
-def _has_ended(
-    states: Sequence[LockContext],
-    strategy: LockStrategy,
-    code: NativeCode | None,
-    context: ExceptionContext,
-) -> bool:
+def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
     """Return whether the error has ended the transaction: by its number, or the driver knows."""
+    context, connection, strategy, code = met
     if code in strategy.errors.rolls_back_transaction:
         return True
-    connection, statement = context.connection, context.statement
-    assert connection is not None
-    if statement is None or not any(one.connections.has_begun(connection) for one in states):
+    statement = context.statement
+    ours = [one.connections.find(connection) for one in states]
+    if statement is None or not any(one is not None and one.begun for one in ours):
         return False
     if runs_built(context.execution_context):
         return strategy.status.in_transaction(connection) is False
@@ -161,39 +171,34 @@ def _has_ended(
 
 
 def _reason_of_noise(
-    states: Sequence[LockContext], connection: Connection, context: ExceptionContext
+    states: Sequence[LockContext], strategy: LockStrategy | None, context: ExceptionContext
 ) -> BaseException | None:
     """Return the error that explains why there was nothing to roll back, if it is that.
 
     What pymssql raises then, where the login's language is not English, is none of its own errors.
     """
-    strategy = find_strategy(connection)
     if strategy is None or not strategy.errors.rollback_noise:
         return None
-    if (
-        strategy.errors.native_code(context.original_exception)
-        not in strategy.errors.rollback_noise
-    ):
+    code = strategy.errors.native_code(context.original_exception)
+    if code not in strategy.errors.rollback_noise:
         return None
     failures = [one.failure for one in states]
     return next((one.cause for one in failures if one.is_rolled_back()), None)
 
 
-def _typed_error(
-    state: LockContext, strategy: LockStrategy, code: NativeCode | None, context: Any
-) -> DocLockError | None:
-    call = state.calls.current
+def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
+    call, strategy = state.calls.current, met.strategy
     request = None if call is None else call.request
-    kind, why = _meaning(strategy, code, context, state)
+    kind, why = _meaning(state, met)
     if kind is None:
         return None
     if (
         call is not None
-        and code in strategy.errors.server_limits
-        and not call.is_over(state.connections.now())
+        and met.code in strategy.errors.server_limits
+        and not call.is_over(state.opener.now())
     ):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
-    error = _build_error(kind, why or reason(kind, request), context)
+    error = _build_error(kind, why or reason(kind, request), met.context)
     if request is not None:
         add_document(error, request.entity, request.ident, request.lock, strategy.name)
     else:
@@ -214,32 +219,25 @@ def _build_error(kind: type[DocLockError], message: str, context: ExceptionConte
     )
 
 
-def _meaning(
-    strategy: LockStrategy,
-    code: NativeCode | None,
-    context: Any,
-    state: LockContext,
-) -> tuple[type[DocLockError] | None, str]:
+def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] | None, str]:
     """Return the kind of error, and the sentence that says why, where there is one."""
     kind, call = None, state.calls.current
-    if code is not None:
-        kind = strategy.errors.failure(code, context.connection, locking=call is not None)
-    if kind is not None or call is None or call.request.adopted:
+    if met.code is not None:
+        kind = met.strategy.errors.failure(met.code, met.connection, locking=call is not None)
+    if kind is not None or call is None or not call.target.handles_errors:
         return kind, ""
-    return _refusal(strategy, code, context, call, state.connections.now())
+    return _refusal(met, call, state.opener.now())
 
 
-def _refusal(
-    strategy: LockStrategy, code: NativeCode | None, context: Any, call: LockCall, now: float
-) -> tuple[type[DocLockError] | None, str]:
+def _refusal(met: DriverError, call: LockCall, now: float) -> tuple[type[DocLockError] | None, str]:
     """Return the kind of error, and the sentence, of what is a refusal in a call for a lock alone."""
-    by_key = call.request.by_key
-    refused = strategy.errors.refusal(code, context.original_exception, by_key=by_key)
+    by_key, errors = call.request.by_key, met.strategy.errors
+    refused = errors.refusal(met.code, met.context.original_exception, by_key=by_key)
     if refused is not None:
         # The limit of a whole statement is ours, or the user's: the time that has gone by tells.
         is_ours = refused[0] is LockNotAvailable and call.is_over(now)
         return (LockNotAvailable, "") if is_ours else refused
-    if by_key and code in strategy.errors.statement_limits:
+    if by_key and met.code in errors.statement_limits:
         return LockNotAvailable, ""
     return None, ""
 
@@ -258,55 +256,38 @@ def _document_without_call(
 
 def _note(
     state: LockContext,
-    strategy: LockStrategy,
-    code: NativeCode | None,
-    context: ExceptionContext,
+    met: DriverError,
     error: DocLockError | None,
+    raised: BaseException,
     *,
     ended: bool,
 ) -> None:
-    """Note in this state what the error has ended."""
-    if code is not None and context.statement is not None:
-        _note_abort(state, strategy, context, error)
+    """Note in this state what the error has ended.
+
+    :param raised: what comes out of the statement.
+    """
+    if met.code is not None and met.context.statement is not None:
+        _note_abort(state, met, error)
     if ended:
         state.failure.note_server_rollback()
-    elif strategy.errors.ends_unseen:
-        _doubt(state, context, error)
-    if state.calls.current is not None and _note_met(state.calls.current, context, error):
-        return
-    if ended or code in strategy.errors.requires_rollback:
-        state.failure.refuse_from_now_on(_met(context, error))
+    elif met.strategy.errors.ends_unseen:
+        _doubt(state, met.connection, raised)
+    call = state.calls.current
+    if call is not None and error is not None:
+        call.engine, call.met = met.connection.engine, error
+    if ended or met.code in met.strategy.errors.requires_rollback:
+        state.failure.refuse_after(raised, call)
 
 
-def _note_met(call: LockCall, context: ExceptionContext, error: DocLockError | None) -> bool:
-    """Note the error in its call; return whether the call refuses, when it has put its settings back."""
-    if error is not None:
-        assert context.connection is not None
-        call.engine, call.met = context.connection.engine, error
-    return not call.request.adopted
-
-
-def _note_abort(
-    state: LockContext,
-    strategy: LockStrategy,
-    context: ExceptionContext,
-    error: DocLockError | None,
-) -> None:
+def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:
     """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
     undone = state.calls.current is not None and state.calls.current.undone_by_savepoint
-    if strategy.errors.aborts_on_error and not (undone and isinstance(error, LockNotAvailable)):
-        assert context.connection is not None
-        state.transaction.note_abort(context.connection, error or context.original_exception)
+    if met.strategy.errors.aborts_on_error and not (undone and isinstance(error, LockNotAvailable)):
+        state.transaction.note_abort(met.connection, error or met.context.original_exception)
 
 
-def _doubt(state: LockContext, context: ExceptionContext, error: DocLockError | None) -> None:
+def _doubt(state: LockContext, connection: Connection, raised: BaseException) -> None:
     """Have the server asked later whether the error has ended a transaction with locks."""
-    assert context.connection is not None
-    connection = state.connections.find(context.connection)
-    if connection is not None and connection.mark is not None:
-        state.failure.doubt(connection, _met(context, error))
-
-
-def _met(context: ExceptionContext, error: DocLockError | None) -> BaseException:
-    """Return the error that comes out of the statement."""
-    return error or context.sqlalchemy_exception or context.original_exception
+    found = state.connections.find(connection)
+    if found is not None and found.mark is not None:
+        state.failure.doubt(found, raised)

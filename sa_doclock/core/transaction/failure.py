@@ -8,9 +8,9 @@ everything but a rollback is refused.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 from weakref import ReferenceType
 
 from sqlalchemy import Connection, event
@@ -18,17 +18,20 @@ from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from ..lock_request import LockCall
-from .connection import TransactionConnection
-from .connection_events import TransactionFollower
-from .connections import TransactionConnections
+from .connection import TransactionConnection, TransactionConnections
 from .first_use import FirstUse
+from .partial_work import PartialWork, is_in
+
+
+class LockHolder(Protocol):
+    """Holds the locks of the transaction."""
+
+    def note_locks_lost(self) -> None:
+        """Forget all locks: the server has given them up."""
 
 
 class TransactionFailure:
-    """The failure of one session's transaction, and what is refused because of it.
-
-    :param follower: forgets the locks that the server has given up.
-    """
+    """The failure of one session's transaction, and what is refused because of it."""
 
     # What a session whose locks are all granted never sets is left to the class.
     occurred = False
@@ -43,38 +46,38 @@ class TransactionFailure:
     rolled_back_by_server = False
     """True if the server has rolled back by itself."""
 
+    asking = False
+    """True while a server is asked whether an error has ended the transaction."""
+
     _savepoint: SessionTransaction | None = None
-    _refusing: tuple[Connection, ...] = ()
-    _rolled_back_by_lender: tuple[Connection, ...] = ()
-    _abort: BaseException | None = None  # the error that only a rollback can follow
-    _abort_savepoint: SessionTransaction | None = None
-    _abort_within: str | None = None  # a savepoint that the program has set itself
-    _asking = False
+    _refused: RefusedConnections | None = None
 
     def __init__(
         self,
         session: Callable[[], Session],
         connections: TransactionConnections,
-        follower: ReferenceType[TransactionFollower],
+        holder: ReferenceType[LockHolder],
     ) -> None:
         self._session = session
         self._connections = connections
-        self._follower = follower
+        self._holder = holder
 
     @FirstUse
-    def _half_done(self) -> list[tuple[BaseException, SessionTransaction | None]]:
-        """Exceptions that have left an inner locked() block, each with the savepoint that was open."""
-        return []
+    def partial_work(self) -> PartialWork:
+        """The work that was undone in part; who asks for it notes or ends a failure."""
+        self.occurred = True
+        return PartialWork(self._session)
 
     @FirstUse
     def _doubts(self) -> dict[TransactionConnection, BaseException]:
         """The errors that may have ended the transaction at the server, which was not asked yet."""
         return {}
 
-    def _note_locks_lost(self) -> None:
-        follower = self._follower()
-        if follower is not None:
-            follower.note_locks_lost()
+    def note_locks_lost(self) -> None:
+        """Have all locks forgotten: the server has given them up."""
+        holder = self._holder()
+        if holder is not None:
+            holder.note_locks_lost()
 
     @property
     def expected_error(self) -> BaseException | None:
@@ -97,23 +100,14 @@ class TransactionFailure:
                 f"nothing more until rollback(). The failure was: {self.cause}"
             ) from self.cause
 
-    def refuse_commit(self) -> None:
-        """:raises PendingRollbackError: the COMMIT would fail, or be a ROLLBACK in silence."""
+    def refuse_commit(self, *, whole: bool) -> None:
+        """Refuse the commit of the whole transaction, or of a savepoint.
+
+        :raises PendingRollbackError: the COMMIT would fail, or be a ROLLBACK in silence.
+        """
         self.refuse()
-        if self._session().in_nested_transaction():
-            return
-        if self._half_done:
-            error, _ = self._half_done[0]
-            raise PendingRollbackError(
-                "An exception has left an inner locked() block, and a part of its work would be "
-                "saved: call rollback(), or open a savepoint (begin_nested()) around such a block, "
-                f"whose rollback undoes it. The exception was: {error!r}"
-            ) from error
-        if self._abort is not None and self._connections.aborted():
-            raise PendingRollbackError(
-                "An error has aborted this transaction, and the server would answer its COMMIT by "
-                f"a ROLLBACK; call rollback(). The error was: {self._abort}"
-            ) from self._abort
+        if whole:
+            self.partial_work.refuse_commit(self._connections)
 
     def refuse_from_now_on(self, cause: BaseException) -> None:
         """Refuse every statement and commit, because of this error."""
@@ -129,12 +123,9 @@ class TransactionFailure:
             self._listen()
 
     def _listen(self) -> None:
-        added = [one for one in self._connections.all() if one not in self._refusing]
-        self._refusing = (*self._refusing, *added)
-        for connection in added:
-            event.listen(connection, "before_cursor_execute", self._refuse_statement)
-            event.listen(connection, "commit", self._refuse_commit)
-            event.listen(connection, "rollback", self._note_rollback)
+        if self._refused is None:
+            self._refused = RefusedConnections(self, self._connections)
+        self._refused.listen()
 
     def doubt(self, connection: TransactionConnection, error: BaseException) -> None:
         """Note an error that may have ended the transaction, so that the server is asked.
@@ -147,13 +138,13 @@ class TransactionFailure:
 
     def verify(self) -> None:
         """Ask the servers whether an error has ended the transaction, where that is in doubt."""
-        while self.occurred and self._doubts and not self._asking:
+        while self.occurred and self._doubts and not self.asking:
             connection, error = self._doubts.popitem()
-            self._asking = True
+            self.asking = True
             try:
                 changed = connection.transaction_has_changed()
             finally:
-                self._asking = False
+                self.asking = False
             if changed:
                 self.end_by_server(error)
 
@@ -173,39 +164,20 @@ class TransactionFailure:
         """Note that the server has rolled back by itself."""
         self.occurred = True
         self.rolled_back_by_server = True
-        self._note_locks_lost()
+        self.note_locks_lost()
 
     def note_ended_at_question(self, error: BaseException, call: LockCall | None) -> None:
         """Note the end of the transaction, which a question of ours has met.
 
-        :param call: the call under way.  One for a lock of ours refuses itself what follows, after it
-            has put its settings back.
+        :param call: the call under way.
         """
         self.note_server_rollback()
-        if call is None or call.request.adopted:
+        self.refuse_after(error, call)
+
+    def refuse_after(self, error: BaseException, call: LockCall | None) -> None:
+        """Refuse what follows the error; a call does that itself, when it has put its settings back."""
+        if call is None or not call.target.handles_errors:
             self.refuse_from_now_on(error)
-
-    def note_abort(self, error: BaseException, *, within: str | None = None) -> None:
-        """Note that an error has aborted the transaction at the server, or its savepoint.
-
-        :param within: the innermost savepoint that the program has set on the Connection itself.
-        """
-        self.occurred = True
-        if self._abort is None:
-            self._abort, self._abort_within = error, within
-            self._abort_savepoint = self._session().get_nested_transaction()
-        if self._abort_savepoint is None and within is None:
-            self._note_locks_lost()
-
-    def note_savepoints_undone(self, names: Collection[str]) -> None:
-        """Note the rollback of savepoints that the program has set on the Connection itself."""
-        if self._abort_within in names:
-            self._forget_abort()
-
-    def note_half_done(self, error: BaseException) -> None:
-        """Note that an exception has left an inner block, whose work is not to be saved."""
-        self.occurred = True
-        self._half_done.append((error, self._session().get_nested_transaction()))
 
     def note_rollback(self, transaction: SessionTransaction) -> None:
         """Note a rollback of the transaction or of a savepoint: what failed inside is over."""
@@ -216,8 +188,7 @@ class TransactionFailure:
 
     def _note_whole_rollback(self) -> None:
         self.undone_by = None
-        self._half_done.clear()
-        self._forget_abort()
+        self.partial_work.clear()
         self.end()
 
     def _note_inner_rollback(self, transaction: SessionTransaction) -> None:
@@ -225,30 +196,47 @@ class TransactionFailure:
         self.occurred = True
         if transaction.nested:
             self.undone_by = None
-            self._half_done[:] = [one for one in self._half_done if not _is_in(one[1], transaction)]
         else:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
-        if _is_in(self._abort_savepoint, transaction):
-            self._forget_abort()
-        if _is_in(self._savepoint, transaction) and not self.rolled_back_by_server:
+        self.partial_work.note_rollback(transaction)
+        if is_in(self._savepoint, transaction) and not self.rolled_back_by_server:
             self.end()
-
-    def _forget_abort(self) -> None:
-        self._abort = self._abort_savepoint = self._abort_within = None
 
     def end(self) -> None:
         """Refuse nothing any more."""
-        for connection in self._refusing:
-            event.remove(connection, "before_cursor_execute", self._refuse_statement)
-            event.remove(connection, "commit", self._refuse_commit)
-            event.remove(connection, "rollback", self._note_rollback)
-        self._refusing = self._rolled_back_by_lender = ()
+        if self._refused is not None:
+            self._refused.stop_listening()
+            self._refused = None
         self._doubts.clear()
         self.cause = self._savepoint = None
         self.rolled_back_by_server = False
         if not self._session().in_transaction():
-            self._forget_abort()
-            self._half_done.clear()
+            self.partial_work.clear()
+
+
+class RefusedConnections:
+    """The connections of a failed transaction, and the events by which all is refused on them."""
+
+    def __init__(self, failure: TransactionFailure, connections: TransactionConnections) -> None:
+        self._failure, self._connections = failure, connections
+        self._refused: tuple[Connection, ...] = ()
+        self._rolled_back_by_lender: tuple[Connection, ...] = ()
+
+    def listen(self) -> None:
+        """Refuse on each connection of the transaction that there is now."""
+        added = [one for one in self._connections.all() if one not in self._refused]
+        self._refused = (*self._refused, *added)
+        for connection in added:
+            event.listen(connection, "before_cursor_execute", self._refuse_statement)
+            event.listen(connection, "commit", self._refuse_commit)
+            event.listen(connection, "rollback", self._note_rollback)
+
+    def stop_listening(self) -> None:
+        """Refuse nothing any more."""
+        for connection in self._refused:
+            event.remove(connection, "before_cursor_execute", self._refuse_statement)
+            event.remove(connection, "commit", self._refuse_commit)
+            event.remove(connection, "rollback", self._note_rollback)
 
     def _note_rollback(self, connection: Connection) -> None:
         if self._connections.is_lent(connection):
@@ -257,32 +245,27 @@ class TransactionFailure:
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
-        if self._asking:
+        failure = self._failure
+        if failure.asking:
             return
         if statement.startswith("ROLLBACK"):  # to a savepoint
-            self.verify()
-            if self.rolled_back_by_server and self.cause is not None:
-                raise self.cause  # the server has no savepoint any more: tell why
+            failure.verify()
+            if failure.rolled_back_by_server and failure.cause is not None:
+                raise failure.cause  # the server has no savepoint any more: tell why
             return
         if connection not in self._rolled_back_by_lender:
-            self.refuse()
+            failure.refuse()
 
     def _refuse_commit(self, connection: Connection) -> None:
         if connection in self._rolled_back_by_lender:
             return
         try:
-            self.refuse()
+            self._failure.refuse()
         except PendingRollbackError:
             # SQLAlchemy takes a transaction whose COMMIT has failed for ended.  It would send no
             # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
             with suppress(Exception):
                 connection.connection.rollback()
             self._note_rollback(connection)
-            self._note_locks_lost()
+            self._failure.note_locks_lost()
             raise
-
-
-def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction) -> bool:
-    while savepoint is not None and savepoint is not transaction:
-        savepoint = savepoint.parent
-    return savepoint is not None

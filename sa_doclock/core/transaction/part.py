@@ -12,7 +12,7 @@ from itertools import compress
 from operator import attrgetter
 from typing import Any, ClassVar, Final, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Result
 from sqlalchemy.orm import Mapper, Session
 
 from ...dialects.base import Read
@@ -30,12 +30,16 @@ Take = Callable[[LockCall, LockRequest, Any], Any]
 """Takes the lock of a call: is given the call, the request as this try makes it, and the target."""
 
 Limit = Callable[
-    [TransactionConnection, LockPlan, LockRequest], AbstractContextManager[LockRequest]
+    [TransactionConnection, LockPlan, LockRequest], AbstractContextManager[LockRequest | None]
 ]
-"""Returns the block in which a lock is waited for; it gives the request as the target sends it."""
+"""Returns the block in which a lock is waited for; it may give another request to be sent."""
 
 Reads = Callable[[Any, Identity], Iterable[Read]]
 """Returns the reads that follow the lock of the document of this class and key."""
+
+Executor = Callable[[Callable[..., Result[Any]], Mapping[str, Any], Mapping[str, Any]], Result[Any]]
+"""Executes a statement: is given what executes one as SQLAlchemy does, its execution options and
+its bind arguments."""
 
 Block = AbstractContextManager[Any] | None
 
@@ -147,7 +151,14 @@ class SessionPart:
     def forget(self) -> None:
         """The session was rolled back or closed; perhaps it was in no transaction."""
 
-    # Blocks of the session.
+    # What the session executes, and its blocks.
+
+    def executor(self, session: Session, statement: Any) -> Executor | None:
+        """Return what executes the statement in place of the session; None: it is not the part's.
+
+        :param statement: one that may lock; INSERT, UPDATE and DELETE have ``around_dml()``.
+        """
+        return None
 
     def around_document(self, reads: Reads) -> Block:
         """Return a block around the lock of one document and the reads of its parts."""
@@ -233,6 +244,7 @@ class SessionParts:
     discard: tuple[Callable[[], None], ...] = ()
     forget: tuple[Callable[[], None], ...] = ()
     ended: NamedHook = ()
+    executor: tuple[Callable[[Session, Any], Executor | None], ...] = ()
     around_document: tuple[Callable[[Reads], Block], ...] = ()
     around_write: tuple[Callable[[], Block], ...] = ()
     around_dml: NamedHook = ()

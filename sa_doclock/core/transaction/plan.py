@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapper
 
 from ...dialects import known_strategies
 from ...dialects.base import LockStrategy
-from ...options import LockOptions
+from ...options import LockOptions, base_of
 from ..documents import clear_with_mappers, own_table
 
 
@@ -20,29 +20,38 @@ class LockPlan:
 
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
     :ivar row_lock: what the SELECT must carry at this level.
-    :ivar whole: the SELECT must read all columns of the row; see ``LockStatements.locks_what_is_read``.
     :ivar table: whose rows are locked; None for a named lock.
+    :ivar fits: the isolation levels of a transaction that need not be changed for it.
+    :ivar upgrades: it may follow a SharedRead that has opened the transaction.
     """
 
     lock: LockOptions
     level: str | None
     row_lock: LockOptions
-    whole: bool
     table: Table | None
+    fits: frozenset[str | None] = frozenset()
+    upgrades: bool = False
 
 
-def make_plan(mapper: Mapper[Any] | None, lock: LockOptions, strategy: LockStrategy) -> LockPlan:
+def make_plan(
+    mapper: Mapper[Any] | None,
+    lock: LockOptions,
+    strategy: LockStrategy,
+    *,
+    upgrades: bool = False,
+) -> LockPlan:
     """Return the plan, and keep it among ``strategy.plans``.
 
-    :param mapper: None for a named lock.
+    :param mapper: None for a named lock, and for rows of tables.
     :raises LockNotSupported: this database cannot give that lock.
     """
     strategy.check_support(lock)
     level = next(iter(strategy.isolation.levels_for(lock)), None)
     row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
-    plan = LockPlan(lock, level, row_lock, strategy.statements.locks_what_is_read, table)
-    strategy.plans[mapper, lock] = plan
+    fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
+    plan = LockPlan(lock, level, row_lock, table, fits, upgrades)
+    strategy.plans[mapper, lock, upgrades] = plan
     return plan
 
 

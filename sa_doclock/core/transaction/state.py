@@ -14,14 +14,15 @@ from ...events import ReleasedLock
 from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger, LedgerMark, NamedKey
 from ..lock_info import DocumentKey
-from .connection_events import Mark, TransactionFollower
-from .connections import TransactionConnections
+from ..sqlalchemy_internals import savepoint_on
+from .connection import Mark, TransactionConnections
 from .failure import TransactionFailure
 from .locks_lost import refuse_without
 from .part import SessionParts
+from .savepoints import Savepoints, settle
 
 
-class TransactionState(TransactionFollower):
+class TransactionState:
     """The connections of one session's transaction, the locks held on them, and their end.
 
     :param ledger: the locks that it holds.
@@ -39,10 +40,12 @@ class TransactionState(TransactionFollower):
         self._parts = parts
         self._instrumentation = instrumentation
         self.ledger = ledger
-        self.connections = TransactionConnections(session, ledger, ref(self))
+        self.connections = TransactionConnections(session, ledger)
         """The connections of the transaction."""
         self.failure = TransactionFailure(session, self.connections, ref(self))
         """The failure of the transaction, because of which all is refused."""
+        self.savepoints: Savepoints = {}
+        """The savepoints that are open."""
         self._lost: dict[DocumentKey | NamedKey, str] = {}
         """The locks that were lost since the transaction began, each with how."""
 
@@ -53,11 +56,15 @@ class TransactionState(TransactionFollower):
         return any(is_over() for is_over in self._parts.is_over)
 
     def check_locks(self, *, ask: bool = True) -> None:
-        """Compare the ledger with the connections' own word, and with what the parts say.
+        """Compare the ledger with SQLAlchemy's and the connections' own word, and with the parts'.
 
         :param ask: ask the server too, after a foreign statement.
         :raises LockLost: a part has ended the transaction.
         """
+        if self.connections.by_engine and not self._session().in_transaction():
+            self.end(committed=False)  # an interruption has come before its event
+        if self.savepoints:
+            self.settle_savepoints()
         if self.failure.cause is not None:
             ask = False  # it refuses every statement
         if self.connections.have_ended(ask=ask) or (self._parts.is_over and self.is_over()):
@@ -98,13 +105,8 @@ class TransactionState(TransactionFollower):
         if self._lost and (held or self.connections.may_be_open()):
             refuse_without(self._lost, self.ledger)
 
-    @property
-    def commits_now(self) -> bool:
-        """See :class:`TransactionFollower`."""
-        return self.connections.commits_now
-
     def before_own_commit(self, connection: Connection) -> None:
-        """See :class:`TransactionFollower`."""
+        """:raises LockLost: COMMIT would end another transaction than that of the locks."""
         if self.ledger.empty or not self.connections.in_doubt():
             return
         try:
@@ -116,14 +118,17 @@ class TransactionState(TransactionFollower):
             raise
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
-        """See :class:`TransactionFollower`."""
+        """Note that the transaction has ended, though the session has not ended it.
+
+        :param connection: whose; None for all of them.
+        """
         self._lost.update(dict.fromkeys(self.ledger.places(), outcome))
         self.connections.note_ended(connection)
         self._note_settings_undone()
         self.note_locks_lost(outcome)
 
     def note_locks_lost(self, outcome: str = "lost") -> None:
-        """See :class:`TransactionFollower`."""
+        """Forget all locks: the server has given them up, though the transaction goes on here."""
         for locks_lost in self._parts.locks_lost:
             locks_lost()
         self.release(None, outcome)
@@ -131,22 +136,29 @@ class TransactionState(TransactionFollower):
     # Locks that are given up, while the transaction goes on.
 
     def mark(self) -> Mark:
-        """See :class:`TransactionFollower`."""
+        """Return what there is now, for a rollback to it."""
         marks = {part: part.mark() for part in self._parts.all if "mark" in part.hooks}
         return self.ledger.mark(), marks
 
     def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
-        """See :class:`TransactionFollower`."""
+        """Forget what was done in these savepoints, which the program has rolled back itself.
+
+        :param mark: of the first of them; None where nobody knows what was done since.
+        """
         if self.failure.occurred:
-            self.failure.note_savepoints_undone(savepoints)
+            self.failure.partial_work.note_savepoints_undone(savepoints)
         if mark is None:
             self._note_settings_undone()
             self.note_locks_lost("rolled back")
         else:
-            self.roll_back_to(mark)
+            self._roll_back_to(mark)
 
-    def roll_back_to(self, mark: Mark) -> None:
-        """Forget what came since."""
+    def settle_savepoints(self) -> None:
+        """Forget what was done in savepoints that are rolled back."""
+        settle(self.savepoints, self._session(), self._roll_back_to)
+
+    def _roll_back_to(self, mark: Mark) -> None:
+        """Forget what came since; a second time nothing is forgotten."""
         locks, marks = mark
         for part in self._parts.all:
             if "mark" in part.hooks:
@@ -156,13 +168,16 @@ class TransactionState(TransactionFollower):
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
         """Note that an error has aborted the transaction at the server, or its savepoint."""
-        savepoint = self.connections.savepoint_of(connection)
-        if savepoint is None:
-            self.failure.note_abort(error)
-            return
-        name, (locks, _) = savepoint
-        self.failure.note_abort(error, within=name)
-        self.release(locks, "lost")
+        one = self.connections.find(connection)
+        savepoint = savepoint_on(self._session(), connection)
+        within, mark = None, None if savepoint is None else self.savepoints.get(savepoint)
+        if one is not None and one.savepoints:
+            within, mark = one.savepoints[-1]
+        self.failure.partial_work.note_abort(error, savepoint, within)
+        if mark is None:
+            self.note_locks_lost()
+        else:
+            self.release(mark[0], "lost")
 
     def give_up(self, mark: LedgerMark, *, reported: bool) -> None:
         """Forget the locks since the mark, which a part refuses, though the server has granted them.
@@ -175,20 +190,30 @@ class TransactionState(TransactionFollower):
             return
         if reported:
             self.release(mark, "rolled back")
-        elif released := self.ledger.roll_back_to(mark):
-            self._note_released(released, "rolled back")
+        else:
+            self._forget(mark, "rolled back")
 
     def release(self, mark: LedgerMark | None, outcome: str) -> None:
         """Forget the locks since this mark, None: all of them, and report them."""
-        ledger = self.ledger
-        released = ledger.clear() if mark is None else ledger.roll_back_to(mark)
+        released = self._forget(mark, outcome)
         if released:
-            self._note_released(released, outcome)
             self._instrumentation.report_released(released, outcome)
 
-    def _note_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        for note_released in self._parts.released:
-            note_released(released, outcome)
+    def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
+        """Forget these locks, tell the parts, and return what is to be reported."""
+        ledger, parts = self.ledger, self._parts.released
+        if mark is not None:
+            released = ledger.roll_back_to(mark)
+        elif ledger.empty:
+            return ()
+        else:
+            wanted = parts or self._instrumentation.reports_released()
+            released = ledger.released() if wanted else []
+            ledger.clear()
+        if released:
+            for note_released in parts:
+                note_released(released, outcome)
+        return released
 
     def _note_settings_undone(self) -> None:
         for undone in self._parts.settings_undone:
@@ -199,14 +224,28 @@ class TransactionState(TransactionFollower):
         for discard in self._parts.discard:
             discard()
 
-    def end(self, outcome: str) -> None:
-        """End the transaction: forget all of it, and restore lent connections."""
-        self._lost.clear()
-        released = self.ledger.clear()
-        if released:
-            self._note_released(released, outcome)
-        self.connections.close()
-        if self.failure.occurred:
-            self.failure.end()
-        if released:
-            self._instrumentation.report_released(released, outcome)
+    def end(self, *, committed: bool) -> None:
+        """End the transaction: forget all of it, restore lent connections, and tell the parts."""
+        outcome = "committed" if committed else "rolled back"
+        try:
+            self._lost.clear()
+            self.savepoints.clear()
+            released = self._forget(None, outcome)
+            self.connections.close()
+            if self.failure.occurred:
+                self.failure.end()
+            if released:
+                self._instrumentation.report_released(released, outcome)
+        finally:
+            if self._parts.ended:
+                _call_each(self._parts.ended, committed=committed)
+
+
+def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:
+    """Call each of them, whatever an interruption, or another of them, meets."""
+    first, *others = functions
+    try:
+        first(committed=committed)
+    finally:
+        if others:
+            _call_each(others, committed=committed)

@@ -35,8 +35,8 @@ from ..compatible_servers import find_server
 from ..connection import ask_driver
 from ..names import quoted_name
 from .errors import PostgreSQLErrors
-from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, has_pipeline
-from .lock_limit import limited_block, lock_limit
+from .hold_limit import PostgreSQLHoldLimit
+from .lock_limit import PostgreSQLWaits, limited_block
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks
 
@@ -119,18 +119,6 @@ class PostgreSQLMarks(TransactionMarks):
         return found is UNMARKED or found == mark  # an aborted one does nothing more
 
 
-class PsycopgPipelining(Pipelining):
-    """The pipelines of psycopg 3."""
-
-    def pipeline(self, connection: Connection) -> Pipeline:
-        from .deferred_writes import PsycopgPipeline  # noqa: PLC0415  # imports psycopg
-
-        return PsycopgPipeline(connection)
-
-    def lock_limit(self, seconds: float, *, few_rows: bool) -> tuple[str, ...]:
-        return lock_limit(seconds, few_rows=few_rows).as_sent()
-
-
 class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
     monitoring = PostgreSQLMonitoring()
@@ -141,7 +129,7 @@ class PostgreSQLLocks(LockStrategy):
     marks = PostgreSQLMarks()
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
-    named_locks = PostgreSQLNamedLocks()
+    named_locks = PostgreSQLNamedLocks(waits)
     # "clock_timestamp() returns the actual current time, and therefore its value changes even within
     # a single SQL command", while now() is "the start time of the current transaction":
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
@@ -149,8 +137,15 @@ class PostgreSQLLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        if has_pipeline(dialect):
+        if _has_pipeline(dialect):
+            # They import psycopg.
+            from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
+            from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
+            from .pipelined_lock import PipelinedWaits  # noqa: PLC0415
+
             self.pipelining = PsycopgPipelining()
+            self.waits, self.hold_limit = PipelinedWaits(), PipelinedHoldLimit()
+            self.named_locks = PostgreSQLNamedLocks(self.waits)
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
@@ -181,6 +176,17 @@ class PostgreSQLLocks(LockStrategy):
         # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
+
+
+def _has_pipeline(dialect: Dialect) -> bool:
+    """Return whether the driver can send several statements in one round trip: with libpq 14 or later.
+
+    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+    """
+    if dialect.driver != "psycopg":
+        return False
+    dbapi: Any = dialect.loaded_dbapi
+    return bool(dbapi.Pipeline.is_supported())
 
 
 @contextmanager

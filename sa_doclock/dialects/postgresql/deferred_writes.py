@@ -8,7 +8,7 @@ its answer is not kept back: it is sent after the writes that are, and answered 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from copy import deepcopy
 from datetime import date, datetime, time, timedelta
@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...core.pool import CallFunction, on_return, withdraw
-from ..base import Read
+from ..base import Pipeline, Pipelining, Read
 from .hold_limit import after_lock
 from .pipeline import Call, CursorInterceptor, InterceptedCursor, Steps, run_steps, send_in_pipeline
 from .pipelined_lock import PipelinedLock
@@ -149,7 +149,7 @@ class PsycopgPipeline(CursorInterceptor):
         batch = self._next_batch(commit=commit)
         self.commit_sent = commit
         try:
-            run_steps(self.connection, send_in_pipeline(self.driver, batch.calls, batch.sent))
+            run_steps(self.connection, send_in_pipeline(self.driver, batch.calls()))
         except self.connection.dialect.loaded_dbapi.Error as error:
             self._raise(error, batch.failed(error))
         except BaseException as error:
@@ -162,23 +162,23 @@ class PsycopgPipeline(CursorInterceptor):
 
     def execute(
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps[None] | None:
+    ) -> Steps | None:
         if self._keep(cursor, query, params, many=False):
             return None
         return super().execute(cursor, query, params, options)
 
     def executemany(
         self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
-    ) -> Steps[None] | None:
+    ) -> Steps | None:
         if self._keep(cursor, query, rows, many=True):
             return None
         return super().executemany(cursor, query, rows, options)
 
-    def steps(self, call: Call) -> Steps[None]:
+    def steps(self, call: Call) -> Steps:
         yield from self._send_first()
-        yield call()
+        yield [call]
 
-    def before_other(self) -> Steps[None]:
+    def before_other(self) -> Steps:
         yield from self._send_first()
 
     def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
@@ -211,11 +211,11 @@ class PsycopgPipeline(CursorInterceptor):
             self._drop_rolled_back()
         return bool(self._kept)
 
-    def _send_first(self) -> Steps[None]:
+    def _send_first(self) -> Steps:
         """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
         if self._has_kept():
             batch = self._next_batch(commit=False)
-            yield from send_in_pipeline(self.driver, batch.calls, batch.sent)
+            yield from send_in_pipeline(self.driver, batch.calls())
 
     def note_next(self, statement: str, parameters: Any, context: Any) -> None:
         """Note the statement that is executed next, and send what is kept where it cannot wait."""
@@ -253,8 +253,8 @@ class PsycopgPipeline(CursorInterceptor):
         finally:
             self.forget_writes()
 
-    def _roll_back(self) -> Steps[None]:
-        yield self.driver.rollback()
+    def _roll_back(self) -> Steps:
+        yield [self.driver.rollback]
 
     def _next_batch(self, *, commit: bool) -> _Batch:
         kept, self._kept = self._kept, []
@@ -282,16 +282,23 @@ class PsycopgPipeline(CursorInterceptor):
         raise error
 
 
+class PsycopgPipelining(Pipelining):
+    """The pipelines of psycopg 3."""
+
+    def pipeline(self, connection: Connection) -> Pipeline:
+        return PsycopgPipeline(connection)
+
+
 class _Batch:
     """The statements that are sent in one round trip."""
 
     def __init__(
         self, writes: Sequence[Write], make_cursor: Callable[[], Any], *, commit: bool
     ) -> None:
-        self.calls: list[Call] = []
         self.cursors: list[Any] = []
-        self.sent: list[Any] = []
+        self._calls: list[Call] = []
         self._writes: list[Write | None] = []
+        self._sent = 0
         self._commit = commit
         for write in writes:
             text, prepare = write.sent, write.many or None
@@ -299,20 +306,26 @@ class _Batch:
                 # One cursor per statement: whether it has a result shows how far the server has come.
                 cursor = make_cursor()
                 self.cursors.append(cursor)
-                self.calls.append(partial(cursor.execute, text, row, prepare=prepare))
+                self._calls.append(partial(cursor.execute, text, row, prepare=prepare))
                 self._writes.append(write)
         if commit:
             cursor = make_cursor()
             self.cursors.append(cursor)
-            self.calls.append(partial(cursor.execute, "COMMIT", prepare=False))
+            self._calls.append(partial(cursor.execute, "COMMIT", prepare=False))
             self._writes.append(None)
+
+    def calls(self) -> Iterator[Call]:
+        """Yield the calls, and count those that were made."""
+        for call in self._calls:
+            yield call
+            self._sent += 1
 
     def failed(self, error: Any) -> Write | None:
         """Return the write that has this error; None for COMMIT."""
-        at = len(self.sent)
-        if self._commit and error.sqlstate is None and at == len(self.calls):
+        at = self._sent
+        if self._commit and error.sqlstate is None and at == len(self._calls):
             return None  # the connection is lost, and COMMIT was sent
-        if error.sqlstate is not None or at == len(self.calls):  # else it was not even sent
+        if error.sqlstate is not None or at == len(self._calls):  # else it was not even sent
             answered = [cursor.pgresult is not None for cursor in self.cursors]
             at = answered.index(False)
         return self._writes[at]

@@ -7,6 +7,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from ...options import milliseconds
+from ..base import ServerHoldLimit
 
 _IDLE: Final = "idle_in_transaction_session_timeout"
 _WHOLE: Final = "transaction_timeout"
@@ -41,3 +42,10 @@ def after_lock(connection: Connection, seconds: float) -> str:
 def _select(seconds: float, *names: str) -> str:
     limit = milliseconds(seconds)
     return f"SELECT {', '.join(_LIMITED.format(name=name, limit=limit) for name in names)}"
+
+
+class PostgreSQLHoldLimit(ServerHoldLimit):
+    """The limits of a transaction that holds locks."""
+
+    def limit(self, connection: Connection, seconds: float) -> None:
+        connection.exec_driver_sql(before_lock(seconds))

@@ -12,13 +12,14 @@ limits do.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, TextClause, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from ...options import milliseconds
+from ...options import LockOptions, milliseconds
+from ..base import LockWaits
 from ..waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 
 # set_config(.., true) is SET LOCAL, which takes no parameter.
@@ -39,6 +40,10 @@ _RESTORE_BOTH: Final = (
     f"{_RESTORE}, "
     "set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)"
 )
+
+
+_AFTER_GRANT: Final = milliseconds(SECONDS_AFTER_GRANT)
+_WITHOUT_WAIT: Final = milliseconds(SECONDS_WITHOUT_WAIT)
 
 
 class _Statements(NamedTuple):
@@ -70,11 +75,8 @@ class LockLimit(NamedTuple):
     statements: _Statements
     lock: str
     whole: str
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        """The parameters of ``statements.write``."""
-        return (self.lock,) if self.statements is _OF_LOCK else (self.lock, self.whole, self.whole)
+    parameters: tuple[str, ...]
+    """Those of ``statements.write``."""
 
     def as_sent(self) -> tuple[str, str]:
         """Return the statement before the lock, its parameters put in, and the one after it."""
@@ -87,9 +89,11 @@ def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
 
     :param few_rows: it locks a few rows by their keys, so that the whole statement is limited.
     """
-    lock = milliseconds(seconds)
-    whole = max(lock + milliseconds(SECONDS_AFTER_GRANT), milliseconds(SECONDS_WITHOUT_WAIT))
-    return LockLimit(_OF_BOTH if few_rows else _OF_LOCK, f"{lock}ms", f"{whole}ms")
+    limit = milliseconds(seconds)
+    lock, whole = f"{limit}ms", f"{max(limit + _AFTER_GRANT, _WITHOUT_WAIT)}ms"
+    if few_rows:
+        return LockLimit(_OF_BOTH, lock, whole, (lock, whole, whole))
+    return LockLimit(_OF_LOCK, lock, whole, (lock,))
 
 
 def waits_for_lock(statement: str) -> bool:
@@ -163,3 +167,26 @@ def limited_locks(connection: Connection, limit: LockLimit) -> Iterator[None]:
     finally:
         event.remove(connection, "before_cursor_execute", before_cursor_execute)
         event.remove(connection, "after_cursor_execute", after_cursor_execute)
+
+
+class PostgreSQLWaits(LockWaits):
+    """The waits of PostgreSQL, limited by settings around the lock."""
+
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if seconds is None:
+            return nullcontext()
+        return limited_locks(connection, lock_limit(seconds, few_rows=few_rows))
+
+    def longest(self, connection: Connection) -> float | None:
+        # in milliseconds, 0 for ever
+        limit = connection.exec_driver_sql(
+            "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
+        ).scalar_one()
+        return int(limit) / 1000 or None

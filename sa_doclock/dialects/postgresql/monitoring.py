@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
-from ...core.lock_info import KEY_MARK, Identity, LockConnection, Wait
+from ...core.lock_info import Identity
+from ...wait_info import KEY_MARK, LockConnection, Wait
 from ..base import LockMonitoring
 from ..monitoring import connections_by_id, elapsed_seconds
 from ..names import quoted_name
@@ -69,7 +70,7 @@ _WAITS = """
     CASE WHEN w.locktype = 'advisory' THEN CASE w.objsubid
     WHEN 1 THEN CAST((CAST(w.classid AS bigint) << 32) | CAST(w.objid AS bigint) AS text)
     ELSE concat_ws(', ', w.classid, w.objid) END END AS named,
-    substring(a.query FROM '/[*] {key_mark} (.*) [*]/') AS told,
+    substring(a.query FROM '/[*] {key_mark} (.*) [*]/') AS marked,
     CAST(extract(epoch FROM statement_timestamp() - {since}) AS float8) AS seconds
     FROM w LEFT JOIN r ON r.pid = w.pid LEFT JOIN pg_stat_activity a ON a.pid = w.pid
     LEFT JOIN pg_database d ON d.oid = COALESCE(r.database, w.database)
@@ -116,7 +117,7 @@ class PostgreSQLMonitoring(LockMonitoring):
         keys = recent_keys()
         places = _Places(connection)
         for row in rows:
-            named = keys.get(row.named, row.told or row.named)
+            named = keys.get(row.named, row.marked or row.named)
             key = named if row.page is None else places.key_at(row)
             seconds = elapsed_seconds(row.seconds)
             for blocker in row.blockers:

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Row, TextClause, text
 
-from ...core.lock_info import KEY_MARK
 from ...errors import LockFailed, LockNotAvailable, LockNotSupported
 from ...options import LockOptions
+from ...wait_info import KEY_MARK
 from ..named_locks import NamedLocks
 from ..recent_keys import remember_key
-from .limits import PostgreSQLWaits
+from ..waits import LockWaits
 
 # The server has the number alone: a comment of the statement tells lock_waits() in another process the
 # key that is waited for.  Nothing in it ends the comment, begins another one, or is a placeholder.
@@ -29,7 +29,6 @@ _LONGEST_IN_COMMENT: Final = 100
 OLD_KEYS: Final = "doclock_old_keys"
 """An execution option of engines: the number that earlier versions have computed is locked too."""
 
-_WAITS: Final = PostgreSQLWaits()
 _NUMBER: Final = "CAST(:number AS bigint)"
 _OLD_NUMBER: Final = "hashtextextended(:key, 0)"
 _FUNCTIONS: Final[Mapping[LockOptions, str]] = {
@@ -58,12 +57,18 @@ def number_of(key: str) -> int:
 
 
 class PostgreSQLNamedLocks(NamedLocks):
-    """Advisory locks of the transaction."""
+    """Advisory locks of the transaction.
+
+    :param waits: limits them as those of rows.
+    """
+
+    def __init__(self, waits: LockWaits) -> None:
+        self._waits = waits
 
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
-        with _WAITS.limited(connection, lock, seconds):
+        with self._waits.limited(connection, lock, seconds):
             found = lock_key(connection, key, lock)
         if found is None:
             raise LockNotSupported(

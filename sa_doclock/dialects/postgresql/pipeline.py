@@ -3,7 +3,7 @@
 SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so one round trip
 is sent, and answered, inside of one ``execute()``: that of a cursor which replaces the driver's
 own, made by the connection's ``cursor_factory``.  Steps that wait for the server are a generator,
-as psycopg's own are; what it yields is awaited under asyncio.
+as psycopg's own are; it yields calls of the driver, whose answers are awaited under asyncio.
 
 Three things here are not documented by psycopg:
 
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache, partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from weakref import ref
 
 from psycopg import IsolationLevel
@@ -31,97 +31,92 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
 from sqlalchemy.util import await_only
 
-T = TypeVar("T")
-Steps = Generator[Any, Any, T]
 Call = Callable[[], Any]
+Steps = Generator[Iterable[Call], Any, None]
+"""Calls of the driver, some at a time; what the last of them has returned comes back."""
 
 
-def run_sync(steps: Steps[T]) -> T:
+def run_sync(steps: Steps) -> None:
     """Run the steps with a driver that has waited when it returns."""
     answer = None
     try:
-        while True:
-            answer = steps.send(answer)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-
-
-async def run_async(steps: Steps[T]) -> T:
-    """Run the steps with a driver whose answers are awaited."""
-    try:
-        asked = next(steps)
+        calls = next(steps)
         while True:
             try:
-                answer = await asked
+                for call in calls:
+                    answer = call()
             except BaseException as error:  # noqa: BLE001, PERF203  # the generator decides
-                asked = steps.throw(error)
+                calls = steps.throw(error)
             else:
-                asked = steps.send(answer)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
+                calls = steps.send(answer)
+    except StopIteration:
+        pass
 
 
-def run_steps(connection: Connection, steps: Steps[T]) -> T:
+async def run_async(steps: Steps) -> None:
+    """Run the steps with a driver whose answers are awaited."""
+    answer = None
+    try:
+        calls = next(steps)
+        while True:
+            try:
+                for call in calls:
+                    answer = await call()
+            except BaseException as error:  # noqa: BLE001, PERF203  # the generator decides
+                calls = steps.throw(error)
+            else:
+                calls = steps.send(answer)
+    except StopIteration:
+        pass
+
+
+def run_steps(connection: Connection, steps: Steps) -> None:
     """Run the steps from where SQLAlchemy runs: in a greenlet, under asyncio."""
-    return await_only(run_async(steps)) if connection.dialect.is_async else run_sync(steps)
+    if connection.dialect.is_async:
+        await_only(run_async(steps))
+    else:
+        run_sync(steps)
 
 
-def send_in_pipeline(
-    driver: Any, calls: Iterable[Call], done: list[Any], *, begin: bool = True
-) -> Steps[None]:
+def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) -> Steps:
     """Send the statements of these calls in one round trip, with BEGIN where it is due.
 
     After the first statement that fails the server runs none of the others.  A call that fails
     here is the last one.
 
-    :param done: is given what each call has returned: those that were sent.
     :param begin: False leaves BEGIN to the driver, which waits for its answer.
     """
-    block = PipelineBlock(driver)
-    pipeline = yield from block.enter()
+    before = driver.pgconn.pipeline_status  # a program may have a pipeline open
+    enter, leave = _bounds(driver.pipeline())
+    pipeline = yield [enter]
     failure: BaseException | None = None
     try:
         if begin:
             _send_begin(driver, pipeline)
-        for call in calls:
-            answer = yield call()
-            done.append(answer)
+        yield calls
     except BaseException as error:  # noqa: BLE001  # raised below
-        failure = error
-    yield from block.leave(failure)
+        failure = _unless_freed(driver, error)
+    fetch = getattr(pipeline, "_fetch_gen", None)
+    if fetch is not None:
+        pipeline._fetch_gen = partial(_fetch_after_sync, pipeline, fetch)  # noqa: SLF001  # see above
+    try:
+        yield [leave]
+    except BaseException as error:  # noqa: BLE001  # raised below
+        failure = _error_to_raise(failure, _unless_freed(driver, error))
+    finally:
+        if fetch is not None:
+            del pipeline._fetch_gen  # noqa: SLF001  # a program may have the pipeline open
+    if failure is not None:
+        if driver.pgconn.pipeline_status != before:
+            driver.pgconn.finish()  # interrupted between two answers: it is of no use
+        raise failure
 
 
-class PipelineBlock:
-    """A block in which psycopg sends statements and does not wait for the answer of each."""
-
-    _pipeline: Any
-
-    def __init__(self, driver: Any) -> None:
-        self._driver = driver
-        self._before = driver.pgconn.pipeline_status  # a program may have a pipeline open
-        self._block = driver.pipeline()
-
-    def enter(self) -> Steps[Any]:
-        """Begin the block, and return psycopg's pipeline."""
-        enter = getattr(self._block, "__aenter__", None) or self._block.__enter__
-        self._pipeline = yield enter()
-        return self._pipeline
-
-    def leave(self, failure: BaseException | None) -> Steps[None]:
-        """End the block, with all answers.
-
-        :param failure: the error by which the block ends; raised, where there is no interruption.
-        """
-        leave = getattr(self._block, "__aexit__", None) or self._block.__exit__
-        try:
-            with _without_flush(self._pipeline):
-                yield leave(None, None, None)
-        except BaseException as error:  # noqa: BLE001  # raised below
-            failure = _error_to_raise(failure, error)
-        if failure is not None:
-            if self._driver.pgconn.pipeline_status != self._before:
-                self._driver.pgconn.finish()  # interrupted between two answers: it is of no use
-            raise failure
+def _bounds(block: Any) -> tuple[Call, Call]:
+    """Return what begins and what ends a block of psycopg's, in which it waits for no answer."""
+    if hasattr(block, "__aenter__"):
+        return block.__aenter__, partial(block.__aexit__, None, None, None)
+    return block.__enter__, partial(block.__exit__, None, None, None)
 
 
 def _send_begin(driver: Any, pipeline: Any) -> None:
@@ -133,24 +128,22 @@ def _send_begin(driver: Any, pipeline: Any) -> None:
         queue.append(None)
 
 
-@contextmanager
-def _without_flush(pipeline: Any) -> Iterator[None]:
-    """Have the pipeline, which ends in this block, send no Flush behind its Sync."""
-    fetch = getattr(pipeline, "_fetch_gen", None)
-    if fetch is None:
-        yield
-        return
+def _fetch_after_sync(pipeline: Any, fetch: Any, *, flush: bool) -> Generator[Any, Any, None]:
+    """Fetch the answers of a pipeline that ends, with no Flush behind its Sync."""
+    if flush:
+        yield from send(pipeline.pgconn)  # what the socket did not take at once
+    yield from fetch(flush=False)
 
-    def fetch_after_sync(*, flush: bool) -> Steps[None]:
-        if flush:
-            yield from send(pipeline.pgconn)  # what the socket did not take at once
-        yield from fetch(flush=False)
 
-    pipeline._fetch_gen = fetch_after_sync  # noqa: SLF001  # see above
-    try:
-        yield
-    finally:
-        del pipeline._fetch_gen  # noqa: SLF001  # a program may have the pipeline open
+def _unless_freed(driver: Any, error: BaseException) -> BaseException:
+    """Return the error, unless Python frees a run that was interrupted: nobody waits for the answers.
+
+    :raises GeneratorExit: so it is, and the connection is closed.
+    """
+    if isinstance(error, GeneratorExit):
+        driver.pgconn.finish()
+        raise error
+    return error
 
 
 def _error_to_raise(failure: BaseException | None, later: BaseException) -> BaseException:
@@ -197,25 +190,25 @@ class CursorInterceptor:
 
     def execute(
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps[None] | None:
+    ) -> Steps | None:
         """Return the steps that execute one statement; None where there are none."""
         return self.steps(partial(cursor.own.execute, query, params, **options))
 
     def executemany(
         self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
-    ) -> Steps[None] | None:
+    ) -> Steps | None:
         """Return the steps that execute one statement with many rows; None where there are none."""
         return self._send_many(partial(cursor.own.executemany, query, rows, **options))
 
-    def _send_many(self, call: Call) -> Steps[None]:
+    def _send_many(self, call: Call) -> Steps:
         yield from self.before_other()
-        yield from send_in_pipeline(self.driver, [call], [], begin=False)
+        yield from send_in_pipeline(self.driver, [call], begin=False)
 
-    def steps(self, call: Call) -> Steps[None]:
+    def steps(self, call: Call) -> Steps:
         """Make one call of the driver's."""
-        yield call()
+        yield [call]
 
-    def before_other(self) -> Steps[None]:
+    def before_other(self) -> Steps:
         """Prepare for what is neither ``execute()`` nor ``executemany()``: COPY, ``stream()``."""
         yield from ()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -14,8 +14,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.types import TypeEngine
 
+from ...options import LockOptions
 from ..base import Read
-from .lock_limit import lock_limit, waits_for_lock
+from .lock_limit import PostgreSQLWaits, lock_limit, waits_for_lock
 from .pipeline import (
     Call,
     CursorInterceptor,
@@ -67,8 +68,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         super().__init__(connection)
         self._after = after
         self._limit = None if seconds is None else lock_limit(seconds, few_rows=few_rows)
-        self._begins = reads is not None
-        self._reads = reads or tuple
+        self._reads = reads
         self._early: list[_EarlyRead] = []
         self._failure: Exception | None = None  # of an early read
 
@@ -92,7 +92,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def execute(
         self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps[None] | None:
+    ) -> Steps | None:
         if self._early and self._use_early_result(cursor, query, params):
             return None
         if self._failure is not None:
@@ -101,22 +101,26 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         self._early = []
         call = partial(cursor.own.execute, query, params, **options)
         if isinstance(query, str) and waits_for_lock(query):
-            return self._lock(cursor, call)
-        if self._begins and starts_transaction(self.driver):
-            return send_in_pipeline(self.driver, [call], [])
+            calls = self._with_limits(call)
+            if self._reads is not None:
+                return self._lock_and_read(cursor, calls, self._early_reads(self._reads()))
+            return send_in_pipeline(self.driver, calls, begin=False)
+        if self._reads is not None and starts_transaction(self.driver):
+            return send_in_pipeline(self.driver, [call])
         return self.steps(call)
 
-    def before_other(self) -> Steps[None]:
+    def before_other(self) -> Steps:
         self._early = []  # it might write
         yield from ()
 
-    def _lock(self, cursor: InterceptedCursor, call: Call) -> Steps[None]:
-        """Send a lock, with its limit and the early reads."""
-        calls, early = self._with_limits(call), self._early_reads()
-        for read in early:
-            calls.append(partial(read.cursor.execute, _TO_PRIMARY + read.text, read.parameters))
+    def _lock_and_read(
+        self, cursor: InterceptedCursor, calls: list[Call], early: list[_EarlyRead]
+    ) -> Steps:
+        calls += [
+            partial(read.cursor.execute, _TO_PRIMARY + read.text, read.parameters) for read in early
+        ]
         try:
-            yield from send_in_pipeline(self.driver, calls, [], begin=self._begins)
+            yield from send_in_pipeline(self.driver, calls)
         except self.connection.dialect.loaded_dbapi.Error as error:
             if self.driver.closed or not _is_of_early_read(error, cursor, early):
                 raise
@@ -126,21 +130,22 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def _with_limits(self, call: Call) -> list[Call]:
         """Return a lock, with what limits its wait, and what limits the transaction after it."""
-        calls = [call]
-        if self._limit is not None:
-            sent, parameters = self._limit.statements, self._limit.parameters
-            calls.insert(0, partial(self.cursor().execute, sent.write, parameters))
-            calls.append(partial(self.cursor().execute, sent.restore))
+        if self._limit is None:
+            calls = [call]
+        else:
+            sent, cursor = self._limit.statements, self.cursor()
+            write = partial(cursor.execute, sent.write, self._limit.parameters)
+            calls = [write, call, partial(cursor.execute, sent.restore)]
         if self._after is not None:
             calls.append(partial(self.cursor().execute, self._after))
             self._after = None
         return calls
 
-    def _early_reads(self) -> list[_EarlyRead]:
+    def _early_reads(self, reads: Iterable[Read]) -> list[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):
             return []  # it is put into the text when that is executed
         dialect = self.connection.dialect
-        sent = (_text_and_parameters(*read, dialect) for read in self._reads())
+        sent = (_text_and_parameters(*read, dialect) for read in reads)
         return [_EarlyRead(*one, self.cursor()) for one in sent if one is not None]
 
     def _use_early_result(self, cursor: InterceptedCursor, query: Any, params: Any) -> bool:
@@ -153,6 +158,29 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
                 cursor.own = read.cursor
                 return True
         return False
+
+
+class PipelinedWaits(PostgreSQLWaits):
+    """The waits of PostgreSQL, limited in one round trip with the lock."""
+
+    def limited(
+        self,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        *,
+        few_rows: bool = False,
+    ) -> AbstractContextManager[None]:
+        if seconds is None:
+            return nullcontext()
+        return PipelinedLock(connection, seconds, few_rows=few_rows)
+
+    def sent_around(
+        self, connection: Connection, lock: LockOptions, seconds: float | None
+    ) -> tuple[str, ...]:
+        if seconds is None:
+            return ()
+        return lock_limit(seconds, few_rows=LockOptions.SkipLocked not in lock).as_sent()
 
 
 def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_EarlyRead]) -> bool:

@@ -16,11 +16,11 @@ from ...checkout_info import Checkout
 from ...core.documents import (
     compares_in_python,
     declared_roots,
-    has_checkouts,
+    declares,
     identity_of,
     mapper_of,
     root_of,
-    select_stored_keys,
+    select_equal_keys,
 )
 from ...core.key_text import key_text
 from ...core.lock_info import DocumentKey, Identity, document_label
@@ -166,7 +166,7 @@ class CheckoutChanges:
         check_class(mapper)
         root, identity = root_of(mapper), identity_of(mapper, ident)
         if not compares_in_python(root):
-            stored = select_stored_keys(self._reader.session(), root, {identity: None})
+            stored = dict(select_equal_keys(self._reader.session(), root, {identity: None}))
             identity = stored.get(identity, identity)
         rows, name = self._rows_and_name(root, identity)
         row = rows.read_one(name, timed=False)
@@ -206,7 +206,7 @@ class CheckoutChanges:
             check_class(mapper_of(entity))
             roots = [root_of(mapper_of(entity))]
         else:
-            roots = [root for root in declared_roots() if has_checkouts(root)]
+            roots = [root for root in declared_roots() if declares(root, "checkout")]
         by_connection: dict[Connection, list[Mapper[Any]]] = {}
         for root in roots:
             by_connection.setdefault(self._reader.connection(root), []).append(root)

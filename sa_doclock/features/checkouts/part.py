@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Table, inspect
 from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
-from ...core.documents import document_key, has_checkouts, identity_of, root_of
+from ...core.documents import declares, document_key, identity_of, root_of
 from ...core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ...core.transaction import (
     Limit,
@@ -92,7 +92,7 @@ class CheckOuts(SessionPart):
 
         def limit_and_ask(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
-        ) -> AbstractContextManager[LockRequest]:
+        ) -> AbstractContextManager[LockRequest | None]:
             block = limit(connection, plan, request)
             return self._asking(block, request) if _is_of_one(request) else block
 
@@ -100,8 +100,8 @@ class CheckOuts(SessionPart):
 
     @contextmanager
     def _asking(
-        self, block: AbstractContextManager[LockRequest], request: LockRequest
-    ) -> Iterator[LockRequest]:
+        self, block: AbstractContextManager[LockRequest | None], request: LockRequest
+    ) -> Iterator[LockRequest | None]:
         with block as limited:
             yield limited
             root, key = root_of(_mapper_of(request)), request.keys[0]
@@ -172,7 +172,7 @@ class CheckOuts(SessionPart):
     def _asked(self, document: DocumentKey | LockedName) -> DocumentKey | None:
         """Return a document that is asked for; None for any other lock."""
         entity, identity = document
-        if entity is None or not has_checkouts(inspect(entity)):
+        if entity is None or not declares(inspect(entity), "checkout"):
             return None
         writable = self.reader.state.ledger.is_writable((entity, identity))
         return (entity, identity) if writable else None
@@ -211,7 +211,7 @@ def _is_of_one(request: LockRequest) -> bool:
     return (
         len(request.keys) == 1
         and base_of(request.lock) is LockOptions.ForUpdate
-        and has_checkouts(root_of(_mapper_of(request)))
+        and declares(_mapper_of(request), "checkout")
     )
 
 
@@ -225,7 +225,7 @@ def checkouts_of(state: LockContext) -> CheckOuts:
 
 def check_class(mapper: Mapper[Any]) -> None:
     """:raises LockMisuse: documents of this class are not declared with ``checkout=True``."""
-    if not has_checkouts(root_of(mapper)):
+    if not declares(mapper, "checkout"):
         name = mapper.class_.__name__
         raise LockMisuse(
             f"a {name} cannot be checked out; decorate the class with @document(checkout=True)"

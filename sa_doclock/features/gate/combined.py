@@ -21,9 +21,9 @@ from sqlalchemy.util import greenlet_spawn
 
 from ...core.documents import document_key, identity_of, mapper_of
 from ...core.lock_info import DocumentKey
-from ...core.process_waits import observed_wait
 from ...errors import DeadlockDetected, LockMisuse, LockNotAvailable
 from ...options import LockOptions, LockTimeout, check_wait
+from ..process_waits import observed_wait
 from .combined_batch import Batch, Call
 from .wakeup import Wakeup
 

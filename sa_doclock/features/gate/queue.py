@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from ...core.process_waits import observed_wait
 from ...options import LockTimeout, check_positive
+from ..process_waits import observed_wait
 from .combined import CombinedCommits
 from .wakeup import TaskWakeup, Wakeup
 

@@ -21,13 +21,13 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ...core.documents import document_key, own_table
-from ...core.process_waits import observed_wait
 from ...core.transaction import LockCall, LockContext, LockRequest, SessionPart, Take
 from ...dialects import strategy_for, translated_schema
 from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
+from ..process_waits import observed_wait
 from .queue import DocumentGate, QueueEntry
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
@@ -91,8 +91,8 @@ class SessionQueue(SessionPart):
         tries = LockOptions.NoWait in lock and request.seconds is not None  # of a batch
         if not self._session().is_active or not (tries or may_queue(lock)):
             return request
-        if request.adopted:
-            return request  # it names no key before it is sent
+        if not request.by_key:
+            return request  # it names none before it is sent
         position = self._position(request)
         if position is None:
             return request

@@ -6,7 +6,6 @@ It keeps the headers that a transaction has inserted, which need no lock (``mark
 ``locks_lost``, ``ended``).
 """
 
-from . import written_rows
 from .atomic import atomic_update
 from .provenance import ReadProvenance
 from .refusals import check_guard_mode

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import BindParameter, ClauseElement, Update
 
 from ...core.documents import is_header, key_attributes
-from ...core.sqlalchemy_internals import values_of
+from .dml_internals import values_of
 from .targets import Row, Target, is_header_target
 
 U = TypeVar("U", bound=Update)

@@ -17,13 +17,13 @@ from sqlalchemy import Insert, Update
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import document_key
+from ...core.documents import ask, document_key
 from ...core.lock_info import DocumentKey
-from ...core.sqlalchemy_internals import autoflush, values_of
+from ...core.sqlalchemy_internals import autoflush
+from .dml_internals import values_of
 from .flush import FlushGuard
-from .refusals import Refusals
 from .returned import keys_of_result
-from .rows import Write
+from .rules import Write
 from .statement_check import StatementCheck, listed
 from .targets import (
     Row,
@@ -40,9 +40,9 @@ from .touched import brings_into_its_where, covers, rows_written, select_number
 class DmlGuard:
     """The guard of one session for statements, and for writes without a flush."""
 
-    def __init__(self, refusals: Refusals, flushes: FlushGuard) -> None:
-        self._session, self._refusals = refusals.session, refusals
-        self._flushes, self._documents = flushes, refusals.documents
+    def __init__(self, flushes: FlushGuard) -> None:
+        self._refusals, self._documents = flushes.refusals, flushes.documents
+        self._session, self._flushes = flushes.refusals.session, flushes
 
     @contextmanager
     def statement(
@@ -82,9 +82,8 @@ class DmlGuard:
 
     def _ask_number(self, statement: Any, given: Iterable[Row], how: Mapping[str, Any]) -> int:
         number, session = select_number(statement), self._session()
-        with session.no_autoflush:
-            counts = [session.execute(number, parameters, **how) for parameters in given]
-        return sum(int(count.scalar_one()) for count in counts)
+        counts = [ask(session, number, parameters, **how) for parameters in given]
+        return sum(int(count) for ((count,),) in counts)
 
     def _after(
         self,

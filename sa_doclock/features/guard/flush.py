@@ -7,142 +7,154 @@ each row again when it has been written, and an error there undoes the flush.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from itertools import repeat
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
-from sqlalchemy.orm import InstanceState
+from sqlalchemy.orm import InstanceState, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import Part, has_null, loaded_headers
-from ...core.lock_info import Identity
+from ...core.documents import has_null, notify_in_time
+from ...core.sqlalchemy_internals import states_to_flush
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
-from .rows import CheckedRows, RowsOfClass, States, Write, rows_by_class
-from .rules import WriteRules, rules_for
+from .rules import Generated, States, Write, WriteRules, rules_for
+
+# Threads: an entry is set once, by the thread that uses its session.
+guards: Final[WeakValueDictionary[int | None, FlushGuard]] = WeakValueDictionary()
+"""The guards of flushes, by the ``hash_key`` of the session, which is the ``session_id`` of its rows."""
 
 
 class FlushGuard:
-    """The guard of one session for the rows of its flushes."""
+    """The guard of one session for the rows of its flushes.
+
+    :ivar held: the changed and deleted rows whose documents were held when the flush began, each with
+        the attributes by which it comes to another document; such a row is not checked again, unless
+        one of them has changed meanwhile.
+    """
 
     def __init__(self, refusals: Refusals) -> None:
-        self._session, self._refusals = refusals.session, refusals
-        self._documents = refusals.documents
-        self.checked = CheckedRows()
+        self.refusals, self._session = refusals, refusals.session
+        self.documents = refusals.documents
+        self.held: dict[InstanceState[Any], frozenset[str]] = {}
+        guards[refusals.session().hash_key] = self
 
-    def check_flush(self, rows: Iterable[RowsOfClass]) -> None:
+    def check_flush(self, session: Session) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
-        self.checked.clear()
-        if not self._refusals.unguarded:
-            self._check(rows, None)
+        self.held.clear()
+        notify_in_time()  # before anything is checked, the rows of all documents must be listened to
+        if not self.refusals.unguarded:
+            new, modified, deleted = states_to_flush(session)
+            self._check(new, modified - deleted, deleted, None)
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
-        if self._refusals.active:
+        if self.refusals.active:
             states = [instance_state(one) for one in instances]
             new = [state for state in states if state.key is None]
             changed = [state for state in states if state.key is not None]
-            self._check(rows_by_class(new, changed, ()), new)
+            self._check(new, changed, (), new)
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """Check one row that a flush has written, and that an error takes back.
 
-        Not one that is ``checked``.
+        Not one that was ``held``.
         """
         rules = rules_for(state.mapper)
         if rules is None:
             return
-        if self._refusals.active and not self._is_held(rules, state, write):
-            check = FullCheck(self._refusals, self._session(), written=True)
-            check.check([(state, rules, write)])
+        # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
+        judged = Write.INSERT if state.key is None else write
+        if not (self.refusals.unguarded or self._row_is_held(judged, rules, state)):
+            check = FullCheck(self.refusals, self._session(), written=True)
+            check.check([(state, rules, judged)])
+        if not rules.keys:
+            return  # no header
         if write is Write.INSERT:
             self.add_inserted(state)
         elif write is Write.UPDATE:
             self._add_new_key(state, rules)
 
+    def _row_is_held(self, write: Write, rules: WriteRules, state: InstanceState[Any]) -> bool:
+        if not rules.moves.isdisjoint(state.expired_attributes):
+            return False  # only the database knows what was written
+        if write is Write.INSERT and rules.direct is not None and not rules.updates:
+            # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
+            header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
+            if self.documents.may_write((rules.entity, header)):
+                return True
+        return self._are_held(write, rules, [state])
+
     def _add_new_key(self, state: InstanceState[Any], rules: WriteRules) -> None:
         key = new_key_of(state, rules)
         if key is not None:
-            self._documents.add_key((rules.entity, state.identity or ()), key)
+            self.documents.add_key((rules.entity, state.identity or ()), key)
 
-    def _check(self, rows: Iterable[RowsOfClass], new: States | None) -> None:
-        self._refusals.reset_warnings()
+    def _check(self, new: States, changed: States, deleted: States, along: States | None) -> None:
+        """Check these rows.
+
+        :param along: objects that are inserted along; None: all new ones of the session.
+        """
+        self.refusals.reset_warnings()
         to_check: list[WrittenRow] = []
-        for write, rules, states in rows:
-            # The others are held, as what is loaded shows.
-            if write is not Write.UPDATE:
-                to_check += self._not_held(rules, states, write)
-            elif self._all_are_held(rules, states):
-                self.checked.add(states, rules.checked)
-            else:
-                to_check += self._changes_not_held(rules, states)
+        for write, rules, states in _by_class(new, changed, deleted):
+            if write is not Write.INSERT:  # which header a new row names is known afterwards
+                self.held.update(dict.fromkeys(states, rules.checked))
+            late = rules.generated is not None and _is_seen_too_late(
+                write, rules.generated, flushed=along is None
+            )
+            if late or not self._are_held(write, rules, states):
+                to_check += self._not_held(write, rules, states, late=late)
         if to_check:
-            FullCheck(self._refusals, self._session(), new).check(to_check)
+            FullCheck(self.refusals, self._session(), along).check(to_check)
 
-    def _not_held(self, rules: WriteRules, states: States, write: Write) -> Iterator[WrittenRow]:
+    def _not_held(
+        self, write: Write, rules: WriteRules, states: States, *, late: bool
+    ) -> Iterator[WrittenRow]:
+        """Yield those of these rows whose documents may not be held; all, if the check is too late."""
         for state in states:
-            if not self._is_held(rules, state, write):
+            if late or not self._are_held(write, rules, [state]):
+                self.held.pop(state, None)
                 yield state, rules, write
 
-    def _changes_not_held(self, rules: WriteRules, states: States) -> Iterator[WrittenRow]:
-        for state in states:
-            if self._is_held(rules, state, Write.UPDATE):
-                self.checked.add((state,), rules.checked)
-            else:
-                yield state, rules, Write.UPDATE
-
-    def _all_are_held(self, rules: WriteRules, states: States) -> bool:
-        """Return whether _is_held() is true of all these changes, without its calls for each."""
-        headers = rules.headers_of_changed(states)
+    def _are_held(self, write: Write, rules: WriteRules, states: States) -> bool:
+        """Return whether what is loaded shows that the documents of all these rows are held."""
+        headers = rules.headers_of(self._session(), write, states)
         if headers is None:
             return False
-        return all(self._documents.may_write((rules.entity, header)) for header in headers)
-
-    def _is_held(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> bool:
-        """Return whether what is loaded shows that the document is held, as it mostly does."""
-        if write is Write.DELETE:
-            moved = not rules.moves.isdisjoint(state.committed_state)
-            return not rules.deletes and not moved and self._row_is_held(rules, state)
-        changed = state.committed_state
-        if rules.updates and not rules.updates.keys().isdisjoint(changed):
-            return False
-        if state.key is None:
-            return rules.header or self._new_row_is_held(rules, state)
-        return rules.moves.isdisjoint(changed) and self._row_is_held(rules, state)
-
-    def _row_is_held(self, rules: WriteRules, state: InstanceState[Any]) -> bool:
-        may_write, entity, loaded = self._documents.may_write, rules.entity, state.dict
-        if rules.header:
-            return may_write((entity, state.identity or ()))
-        if rules.direct is not None:
-            return may_write((entity, _direct_header(rules.direct, loaded)))
-        if rules.root is None:
-            return True
-        headers = list(loaded_headers(self._session(), rules.root, state.mapper, loaded))
-        return bool(headers) and all(may_write((entity, header)) for header in headers)
-
-    def _new_row_is_held(self, rules: WriteRules, state: InstanceState[Any]) -> bool:
-        entity, loaded = rules.entity, state.dict
-        if rules.direct is None:
-            return rules.root is None
-        header = _direct_header(rules.direct, loaded)
-        if not has_null(header) and not self._documents.may_write((entity, header)):
-            return False
-        backrefs = rules.direct.backrefs
-        owners = (owner for name in backrefs if (owner := loaded.get(name)) is not None)
-        return all(self._is_new_or_held(entity, instance_state(owner)) for owner in owners)
-
-    def _is_new_or_held(self, entity: type[Any], owner: InstanceState[Any]) -> bool:
-        if owner.identity is None:
-            return owner.pending
-        return self._documents.may_write((entity, owner.identity))
+        return all(map(self.documents.may_write, zip(repeat(rules.entity), headers)))
 
     def add_inserted(self, state: InstanceState[Any]) -> None:
         """Record an inserted row: a new header belongs to this transaction alone."""
-        document = document_of_header(state) if self._refusals.enabled else None
+        document = document_of_header(state) if self.refusals.enabled else None
         if document is not None and not has_null(document[1]):
-            self._documents.add_inserted(document)
+            self.documents.add_inserted(document)
 
 
-def _direct_header(part: Part, loaded: Mapping[str, Any]) -> Identity:
-    # A list, since a generator costs more than all the rest here.
-    return tuple([loaded.get(name) for name in part.foreign_key or ()])
+def _is_seen_too_late(write: Write, generated: Generated, *, flushed: bool) -> bool:
+    """Return whether the table may set what names the owner, which no check after it would tell.
+
+    :param flushed: each row is checked again when it is written; a new one tells its document then,
+        an old one not that it has come to another.
+    """
+    checked_after = flushed and write is Write.INSERT
+    return bool(generated.by(write)) and not checked_after
+
+
+def _by_class(
+    new: States, changed: States, deleted: States
+) -> list[tuple[Write, WriteRules, States]]:
+    """Return these rows by their class, but for those that the guard never checks."""
+    rows: list[tuple[Write, WriteRules, States]] = []
+    ways = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
+    for write, states in ways:
+        found: dict[type[Any], list[InstanceState[Any]]] = defaultdict(list)
+        for state in states:
+            found[state.class_].append(state)  # a class, and no mapper, has its hash from C
+        for some in found.values():
+            rules = rules_for(some[0].manager.mapper)
+            if rules is not None:
+                rows.append((write, rules, some))
+    return rows

@@ -13,6 +13,7 @@ from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ...core.documents import (
+    UNKNOWN,
     HeaderResolver,
     compares_in_python,
     document_root,
@@ -21,12 +22,12 @@ from ...core.documents import (
     key_attributes,
     kinds_of,
     mapper_of,
+    state_in_session,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
-from .rows import States, Write
-from .rules import WriteRules, names_of_parts, rules_for
+from .rules import States, Write, WriteRules, names_of_parts, rules_for
 
 WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
 
@@ -49,17 +50,28 @@ class FullCheck:
     def check(self, to_check: Iterable[WrittenRow]) -> None:
         """Refuse the writes to documents that are not held."""
         for state, rules, write in to_check:
+            if self.written:  # first: other checks read what has expired
+                self._check_unread(rules, state, write)
+                self._check_kinds(rules, state, write)
+            if self.new is not None:  # written without a flush, so that nothing checks it after
+                self._check_generated(rules, state, write)
             if rules.root is not None:
                 self._check_documents(rules.root, state, write, None)
-            if self.written and write is Write.UPDATE:
-                self._check_kinds(rules, state)
-            related = rules.deletes if write is Write.DELETE else rules.updates
-            for name, root in related.items():
-                for other in _touched(state, name, write):
-                    through = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
-                    self._check_documents(root, other, Write.UPDATE, through)
+            self._check_related(state, rules, write)
         if self.found:
             self.refusals.refuse_all(self.found, self.resolvers, self._expected())
+
+    def _check_related(self, state: InstanceState[Any], rules: WriteRules, write: Write) -> None:
+        """Check the rows that the flush of the row's relationships writes to."""
+        related = rules.deletes if write is Write.DELETE else rules.updates
+        # When the row is written, most of these have events of their own.
+        unseen_alone = self.written and write is not Write.DELETE
+        for name, root in related.items():
+            if unseen_alone and name not in rules.unseen:
+                continue
+            through = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
+            for other in _touched(state, name, write):
+                self._check_documents(root, other, Write.UPDATE, through)
 
     def _check_documents(
         self,
@@ -79,20 +91,54 @@ class FullCheck:
                 by = attribute, attribute
             self.found.append(_refusal(root, identity, state, write, by))
 
-    def _check_kinds(self, rules: WriteRules, state: InstanceState[Any]) -> None:
+    def _check_unread(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> None:
+        """Check a row that was written with values that only the database knows.
+
+        Such are an SQL expression that a listener has set, and a default of the server.
+        """
+        names = sorted(rules.moves & state.expired_attributes)
+        if names and rules.root is not None:
+            by = (names[0], names[0]) if write is Write.UPDATE else None
+            identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
+            for header in self._resolver(rules.root).stored_headers(state.mapper, identity):
+                self._refuse_unless_permitted(rules.root, header, state, write, by)
+
+    def _check_generated(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> None:
+        """Check a row whose document the table sets when it is written."""
+        if rules.generated is None or rules.root is None:
+            return
+        given = state.dict if write is Write.INSERT else state.committed_state
+        names = sorted(rules.generated.by(write) - given.keys())
+        if names:
+            by = names[0], names[0]
+            self.found.append(_refusal(rules.root, UNKNOWN, state, write, by))
+
+    def _refuse_unless_permitted(
+        self,
+        root: Mapper[Any],
+        identity: Identity,
+        state: InstanceState[Any],
+        write: Write,
+        by: tuple[str, str] | None,
+    ) -> None:
+        if not self.refusals.permits(root, identity):
+            self.found.append(_refusal(root, identity, state, write, by))
+
+    def _check_kinds(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> None:
         """Check a row that is written as one of another class: only the database knows its owners.
 
         Before it is written the row is found as one of the class that it leaves.
         """
-        for name in rules.kind.intersection(state.committed_state):
+        if write is not Write.UPDATE:
+            return
+        for name in rules.kind.intersection({*state.committed_state, *state.expired_attributes}):
             by = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
             for kind in _kinds(state, name):
                 root = document_root(kind)
                 if root is None or state.mapper.isa(kind):
                     continue
                 for identity in self._resolver(root).stored_headers(kind, state.identity or ()):
-                    if not self.refusals.permits(root, identity):
-                        self.found.append(_refusal(root, identity, state, Write.UPDATE, by))
+                    self._refuse_unless_permitted(root, identity, state, Write.UPDATE, by)
 
     def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
         resolver = self.resolvers.get(root)
@@ -112,8 +158,12 @@ class FullCheck:
     def _inserted(self) -> frozenset[DocumentKey | None]:
         """The documents whose headers are inserted along, and the new keys of those that are held."""
         new = new_states(self.session) if self.new is None else self.new
-        inserted = map(document_of_header, new)
-        return frozenset([*inserted, *self._new_keys()])
+        found = frozenset([*map(document_of_header, new), *self._new_keys()])
+        # Else the key is that of another object, which this flush deletes, or gives another key.
+        return frozenset(one for one in found if one and not self._is_stored(one))
+
+    def _is_stored(self, key: DocumentKey) -> bool:
+        return state_in_session(self.session, mapper_of(key[0]), key[1]) is not None
 
     def _new_keys(self) -> Iterator[DocumentKey]:
         for state in modified_states(self.session):
@@ -165,6 +215,7 @@ def _refusal(
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
+    """Yield the objects that the relationship writes to; new ones are checked by themselves."""
     attribute = state.attrs[name]
     history = attribute.history
     if write is not Write.DELETE:
@@ -173,7 +224,8 @@ def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[Ins
         found = list(history.sum())
     else:
         found = list(attribute.load_history().sum())  # as the flush would do
-    yield from (instance_state(instance) for instance in found if instance is not None)
+    states = (instance_state(instance) for instance in found if instance is not None)
+    yield from (one for one in states if one.key is not None)
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:

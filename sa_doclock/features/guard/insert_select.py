@@ -7,7 +7,7 @@ and whatever else was added has come to another document.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -15,11 +15,11 @@ from sqlalchemy import Column, ColumnElement, Insert, func, or_, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from ...core.documents import has_null
+from ...core.documents import ask, has_null
 from ...core.lock_info import Identity
-from ...core.sqlalchemy_internals import select_of_insert, values_of
 from ...core.statements import chunks, key_in
 from ...dialects import schema_translation
+from .dml_internals import select_of_insert, values_of
 from .targets import Link, Row, Target
 
 
@@ -87,14 +87,14 @@ class InsertedFromSelect:
     def _columns(self, link: Link) -> list[Column[Any]]:
         return [self._target.column_of(name, self._table) for name in link.names]
 
-    def _execute(self, statement: Any, parameters: Row, how: Mapping[str, Any]) -> list[Any]:
+    def _execute(self, statement: Any, parameters: Row, how: Mapping[str, Any]) -> Sequence[Any]:
         binds = {"mapper": self._target.root, **how.get("bind_arguments", {})}
-        found = self._session.execute(
+        return ask(
+            self._session,
             statement.execution_options(**self._options),
             parameters,
             **{**how, "bind_arguments": binds},
         )
-        return list(found)
 
 
 def inserted_rows(result: Any) -> int | None:

@@ -18,10 +18,11 @@ from sqlalchemy import Result, event
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session
 
-from ...core.caller import frame_of_program
+from ...caller import frame_of_program
 from ...core.documents import declared_roots, mapper_cache, parts_of
-from ...core.sqlalchemy_internals import allow_listening, merged_results, run_before, run_of
+from ...core.sqlalchemy_internals import allow_listening
 from ...core.transaction import LockContext, SessionPart
+from .dml_internals import merged_results, run_before, run_of
 
 READS_REMEMBERED: Final = 2000
 """The most executions that a session remembers; of more it forgets the older half."""
@@ -49,7 +50,7 @@ class ReadProvenance(SessionPart):
     """The last statements of one session that may have read objects."""
 
     def __init__(self, session: Session, state: LockContext) -> None:
-        self._session, self._ledger = state.session, state.ledger
+        self._session, self._ledger, self._calls = state.session, state.ledger, state.calls
         self._reads: list[Execution] = []
         event.listen(session, "do_orm_execute", partial(_note_execution, self._note))
 
@@ -65,7 +66,7 @@ class ReadProvenance(SessionPart):
                 last, sql = run_of(result), result.raw.context.compiled.string  # type: ignore[union-attr]
             except AttributeError:  # a listener of the program has made the result
                 return
-            between, unlocked = not ledger.grants, not ledger.held
+            between, unlocked = self._calls.current is None, not ledger.held
             reads.append(Execution(above, last, sql, between, unlocked, _line_of_read()))
             if len(reads) > READS_REMEMBERED:
                 del reads[: READS_REMEMBERED // 2]

@@ -1,4 +1,4 @@
-"""The refusal of a write to a document without its lock: an error, a warning, or nothing."""
+"""The documents that a transaction may write, and the refusal of others: an error, a warning, or nothing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any, Final, NamedTuple, get_args
 
 from sqlalchemy.orm import InstanceState, Mapper
 
-from ...core.caller import line_of_program, warn_program
+from ...caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...core.key_text import key_text
-from ...core.lock_info import Identity, public_key
+from ...core.ledger import Ledger
+from ...core.loading.session_order import in_session_order
+from ...core.lock_info import DocumentKey, Identity, public_key
 from ...core.transaction import LockContext, add_document, database_name, state_of
-from ...errors import UnlockedWrite, UnlockedWriteWarning
+from ...errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
-from .writable import WritableDocuments
 
 _MODES: Final = get_args(GuardMode)
 
@@ -25,6 +26,42 @@ def check_guard_mode(mode: object) -> None:
     """Raise ValueError if there is no such mode."""
     if mode not in _MODES:
         raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
+
+
+class WritableDocuments:
+    """The documents that one transaction may write: those that it holds ForUpdate, and those that are new."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._inserted: dict[DocumentKey, None] = {}
+
+    def may_write(self, key: DocumentKey) -> bool:
+        """Return whether the document is held ForUpdate, or is new in this transaction."""
+        return self.ledger.is_writable(key) or key in self._inserted
+
+    def add_inserted(self, key: DocumentKey) -> None:
+        """Note a document whose header this transaction has inserted, or another name of one.
+
+        In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
+        """
+        self._inserted[key] = None
+
+    def add_key(self, key: DocumentKey, identity: Identity) -> None:
+        """Note that the primary key of a document was changed to this; it is held by both."""
+        held = self.ledger.held.get(key)
+        if held is not None:
+            self.ledger.record((key[0], identity), held)
+        elif key in self._inserted:
+            self.add_inserted((key[0], identity))
+
+    def mark(self) -> int:
+        """Return the number of new documents."""
+        return len(self._inserted)
+
+    def roll_back_to(self, mark: int) -> None:
+        """Forget the new documents that came since."""
+        while len(self._inserted) > mark:
+            self._inserted.popitem()
 
 
 class Refusal(NamedTuple):
@@ -40,7 +77,6 @@ class Refusal(NamedTuple):
 class Refusals:
     """The refusals of one session, which the checks of flushes and of statements share.
 
-    :param documents: that may be written.
     :param reads: tells where the session has read a row, where it traces that.
     """
 
@@ -50,13 +86,13 @@ class Refusals:
     def __init__(
         self,
         state: LockContext,
-        documents: WritableDocuments,
         mode: GuardMode,
         reads: ReadProvenance | None,
     ) -> None:
         self.session = state.session
         self._reads, self._report = reads, state.instrumentation.report_unlocked_write
-        self.documents = documents
+        self.documents = WritableDocuments(state.ledger)
+        """Those that may be written."""
         self.mode = mode
         self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
@@ -106,7 +142,8 @@ class Refusals:
         """
         keys = {root: {one.identity for one in refusals if one.root is root} for root in resolvers}
         stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
-        for one in refusals:
+        refusals = sorted(refusals, key=lambda one: repr(one.identity))  # of one object too
+        for one in in_session_order(self.session(), refusals, lambda one: one.state):
             key = stored[one.root].get(one.identity)
             if key is not None:
                 self._refuse_unless_held(one, key)
@@ -159,7 +196,8 @@ class Refusals:
         )
         if text not in self._reported:
             self._reported.add(text)
-            warn_program(text, UnlockedWriteWarning)
+            background = with_background(text, "warning", outcome_of(error))
+            warn_program(background, UnlockedWriteWarning)
         if (entity, identity) not in self._reported:
             self._reported.add((entity, identity))
             self._report(error, line_of_program())

@@ -12,7 +12,8 @@ from sqlalchemy.orm.attributes import instance_state
 
 from ...core.documents import key_attributes
 from ...core.lock_info import Identity
-from ...core.sqlalchemy_internals import buffer_rows, returned_columns, rows_of_cursor
+from ...core.sqlalchemy_internals import buffer_rows
+from .dml_internals import returned_columns
 from .targets import Target
 
 
@@ -40,13 +41,8 @@ def _keys_of_columns(
     names = key_attributes(target.mapper)
     if not {*names} <= {*returned}:
         return result, []
-    if isinstance(result, IteratorResult):
-        frozen = result.freeze()
-        result, rows = frozen(), frozen().all()
-    else:
-        rows = rows_of_cursor(result)
     places = [returned.index(name) for name in names]
-    return result, [tuple(row[place] for place in places) for row in rows]
+    return result, [tuple(row[place] for place in places) for row in buffer_rows(result)]
 
 
 def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, product, repeat
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
@@ -11,16 +13,19 @@ from sqlalchemy.orm import (
     Mapper,
     RelationshipDirection,
     RelationshipProperty,
+    Session,
     attributes,
 )
 
 from ...core.documents import (
     Part,
     document_root,
+    has_null,
     is_header,
     is_row_of_root,
     key_attributes,
     kind_attribute,
+    loaded_headers,
     mapper_cache,
     parts_of,
     parts_with_detail,
@@ -33,6 +38,25 @@ States = Collection[InstanceState[Any]]
 _committed_state: Final[Callable[[Any], Mapping[str, Any]]] = attrgetter("committed_state")
 _key: Final[Callable[[Any], tuple[Any, ...] | None]] = attrgetter("key")
 _object: Final = methodcaller("obj")
+
+
+class Write(enum.Enum):
+    """The kinds of writes, in the words of the error."""
+
+    INSERT = "inserted"
+    UPDATE = "changed"
+    DELETE = "deleted"
+
+
+class Generated(NamedTuple):
+    """The attributes that the table sets where the program does not, by the kind of a write."""
+
+    inserted: frozenset[str] = frozenset()
+    updated: frozenset[str] = frozenset()
+
+    def by(self, write: Write) -> frozenset[str]:
+        """Return those that a write of this kind sets."""
+        return {Write.INSERT: self.inserted, Write.UPDATE: self.updated}.get(write, frozenset())
 
 
 class WriteRules(NamedTuple):
@@ -49,23 +73,57 @@ class WriteRules(NamedTuple):
     kind: frozenset[
         str
     ]  # the attribute by which a row becomes one of another class, with documents
+    generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
+    unseen: frozenset[str]  # those of them that write rows of which no event is checked
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
-    # The headers that objects name, which are loaded: each once, else KeyError.  None: of such
-    # objects more must be known.
+    # The headers that objects are, or name by a foreign key, which is loaded, else KeyError.  None:
+    # of such objects other rows tell the header.
     named: Callable[[States], Iterable[Identity]] | None
 
-    def headers_of_changed(self, states: States) -> Iterable[Identity] | None:
-        """Return the headers of objects of this class whose change is one of their documents alone.
+    def headers_of(
+        self, session: Session, write: Write, states: States
+    ) -> Iterable[Identity] | None:
+        """Return the headers of objects of this class, whose write is one of their documents alone.
 
-        None if one of them may be a change of another document, or is not loaded.
+        Owners that are new are not among them.  None if one of the objects may be a write to
+        another document, or does not tell its header.
         """
-        if not all(map(self.elsewhere.isdisjoint, map(_committed_state, states))):
+        elsewhere = self.updates.keys() if write is Write.INSERT else self.elsewhere
+        alone = all(map(elsewhere.isdisjoint, map(_committed_state, states)))
+        if not alone or (write is Write.DELETE and self.deletes):
             return None
+        if write is Write.INSERT:
+            return self._headers_of_new(states)
+        if self.named is None:
+            return self._headers_through_others(session, states)
         try:
-            return None if self.named is None else self.named(states)
+            return self.named(states)
         except (AttributeError, KeyError):  # the object is freed, or its key is expired
             return None
+
+    def _headers_of_new(self, states: States) -> Iterable[Identity] | None:
+        """Return the headers that new objects name, by their foreign key or by their owner."""
+        if self.header or self.root is None:
+            return ()
+        if self.direct is None:
+            return None
+        loaded = [*map(attributes.instance_dict, map(_object, states))]
+        by_owner = _headers_of_owners(loaded, self.direct.backrefs)
+        if by_owner is None:
+            return None
+        values = [map(dict.get, loaded, repeat(name)) for name in self.direct.foreign_key or ()]
+        by_key = set(zip(*values, strict=True))
+        return by_owner + [header for header in by_key if not has_null(header)]
+
+    def _headers_through_others(
+        self, session: Session, states: States
+    ) -> Iterable[Identity] | None:
+        """Return the headers that other rows lead to, which are loaded."""
+        if self.root is None:
+            return ()
+        headers = [[*loaded_headers(session, self.root, one)] for one in states]
+        return chain.from_iterable(headers) if all(headers) else None
 
 
 @mapper_cache
@@ -85,6 +143,15 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     return _rules_of_document(root, mapper, updates, deletes, kind)
 
 
+def _unseen(mapper: Mapper[Any], names: Iterable[str]) -> frozenset[str]:
+    return frozenset(name for name in names if _writes_unseen(mapper.relationships[name]))
+
+
+def _writes_unseen(relationship: RelationshipProperty[Any]) -> bool:
+    """Return whether it writes to an association table, or by UPDATEs of its own."""
+    return relationship.secondary is not None or relationship.post_update
+
+
 def _rules_of_document(
     root: Mapper[Any],
     mapper: Mapper[Any],
@@ -98,6 +165,7 @@ def _rules_of_document(
     keys = _header_keys(root, mapper)
     own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
     header, direct = is_header(root, mapper), _direct_part(root, parts)
+    generated = generated_attributes(mapper, _attributes_of(parts))
     return WriteRules(
         root,
         root.class_,
@@ -108,7 +176,9 @@ def _rules_of_document(
         elsewhere=moves | updates.keys(),
         checked=moves | keys | updates.keys(),
         kind=kind,
+        generated=generated if any(generated) else None,
         updates=updates,
+        unseen=_unseen(mapper, updates),
         deletes={name: other for name, other in deletes.items() if name not in own},
         named=_named_headers(header, direct),
     )
@@ -132,10 +202,26 @@ def _rules_of_related(
         elsewhere=checked,
         checked=checked,
         kind=kind,
+        generated=None,
         updates=updates,
+        unseen=_unseen(mapper, updates),
         deletes=deletes,
         named=None,
     )
+
+
+def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
+    """Return those of these attributes that the table sets where the program does not."""
+    columns = [(one.key, column) for one in mapper.column_attrs for column in one.columns]
+    named = [(name, column) for name, column in columns if name in {*names}]
+
+    def having(*defaults: str) -> frozenset[str]:
+        found = product(named, defaults)
+        return frozenset(
+            name for (name, column), default in found if getattr(column, default, None) is not None
+        )
+
+    return Generated(having("default", "server_default"), having("onupdate", "server_onupdate"))
 
 
 def _kind(mapper: Mapper[Any]) -> frozenset[str]:
@@ -160,6 +246,10 @@ def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
         yield from (name for name, _ in part.discriminators)
 
 
+def _attributes_of(parts: Iterable[Part]) -> set[str]:
+    return set(chain.from_iterable(part.attributes for part in parts))
+
+
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
@@ -169,7 +259,7 @@ def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
 
 
 def _own_identities(states: States) -> Iterable[Identity]:
-    return [key[1] for key in map(_key, states) if key is not None]
+    return map(itemgetter(1), filter(None, map(_key, states)))
 
 
 def _named_headers(
@@ -188,6 +278,20 @@ def _named_headers(
         return values if composite else zip(values, strict=True)
 
     return headers
+
+
+def _headers_of_owners(
+    loaded: Sequence[dict[str, Any]], backrefs: Iterable[str]
+) -> list[Identity] | None:
+    """Return the headers that are the owners of objects; None if one is neither stored nor new."""
+    found: dict[int, Any] = {}
+    for name in backrefs:
+        owners = [*map(dict.get, loaded, repeat(name))]
+        found.update(zip(map(id, owners), owners, strict=True))  # each once
+    states = [attributes.instance_state(one) for one in found.values() if one is not None]
+    if not all(state.identity or state.pending for state in states):
+        return None
+    return [state.identity for state in states if state.identity is not None]
 
 
 def _related_documents(

@@ -9,18 +9,26 @@ from typing import Any
 from sqlalchemy import ClauseElement, Insert, or_, select
 from sqlalchemy.orm import Mapper, Session
 
-from ...core.documents import UNKNOWN, HeaderResolver, document_key, has_null, key_attributes, takes
+from ...core.documents import (
+    UNKNOWN,
+    HeaderResolver,
+    ask,
+    document_key,
+    has_null,
+    key_attributes,
+    takes,
+)
 from ...core.lock_info import DocumentKey, Identity
-from ...core.sqlalchemy_internals import values_of
 from ...core.statements import add_lock, chunks, key_in
 from ...dialects import schema_translation
 from ...options import LockOptions
 from .atomic import needs_no_lock
+from .dml_internals import values_of
 from .insert_select import InsertedFromSelect, inserted_rows
 from .refusals import Refusal, Refusals
-from .rows import Write
+from .rules import Write
 from .targets import Link, Row, Target, is_header_target, literal
-from .touched import select_touched
+from .touched import criteria_of, select_touched
 from .upserts import stays_in_its_document
 
 
@@ -160,13 +168,13 @@ class StatementCheck:
     def _check_where(
         self, statement: Any, values: Sequence[Row], given: Sequence[Row], how: Mapping[str, Any]
     ) -> None:
-        touched = select_touched(statement, self.target.columns)
+        touched = select_touched(statement, self.target)
         self.asked = 0
         for parameters in given:
             new = [{**row, **self.target.by_attribute(parameters)} for row in values]
             for row in new:
                 self._check_owners(row, of_row=False)
-            for *found, rows in self._session.execute(touched, parameters, **how).all():
+            for *found, rows in ask(self._session, touched, parameters, **how):
                 self.asked += rows
                 self._free += rows if self._is_free(found) else 0
                 self._check_row(tuple(found), new)
@@ -193,6 +201,7 @@ class StatementCheck:
         )
         where = [*no_owner, *([] if statement.whereclause is None else [statement.whereclause])]
         rows = select(*self.target.key_columns).where(*where)
+        rows = rows.options(*criteria_of(statement, self.target.mapper))
         rows = rows.execution_options(**schema_translation(statement.get_execution_options()))
         locking = add_lock(rows, mapper.class_, LockOptions.ForUpdate)
         # Past the session's own execute(): the lock is none of a document.
@@ -216,7 +225,7 @@ class StatementCheck:
         columns = target.key_columns
         for some in chunks([key for key in keys if key is not None]):
             touched = select(*target.columns).where(key_in(columns, some))
-            for row in self._session.execute(touched).all():
+            for row in ask(self._session, touched):
                 self._check_row(tuple(row))
 
     def _check_overwritten(self, rows: Iterable[Row]) -> None:
@@ -273,12 +282,12 @@ class StatementCheck:
     def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
         """Return whether the values do not say which owner the row comes to.
 
-        A composite key that an UPDATE sets in part has its other part in the row, and a name
-        that an INSERT leaves out may have a default.
+        A composite key that an UPDATE sets in part has its other part in the row, and the table
+        may set a name that the statement leaves out.
         """
-        given = [name in row for name in link.names]
-        unclear_in_part = {Write.UPDATE: any(given), Write.INSERT: link.has_default}
-        if not all(given) and unclear_in_part.get(self._write):
+        left_out = {name for name in link.names if name not in row}
+        in_part = self._write is Write.UPDATE and 0 < len(left_out) < len(link.names)
+        if in_part or not left_out.isdisjoint(link.generated.by(self._write)):
             return True
         return any(isinstance(value, ClauseElement) for value in key)
 

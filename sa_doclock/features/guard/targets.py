@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, product
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import Alias, BindParameter, ClauseElement, Null, Update, inspect
@@ -24,7 +24,8 @@ from ...core.documents import (
     parts_with_detail,
 )
 from ...core.lock_info import Identity
-from ...core.sqlalchemy_internals import values_of
+from .dml_internals import values_of
+from .rules import Generated, generated_attributes
 
 Row = Mapping[Any, Any]
 
@@ -35,7 +36,7 @@ class Link(NamedTuple):
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
     part: Part | None = None  # set if the names refer to another key of the owner
-    has_default: bool = False  # a row that does not name them has an owner all the same
+    generated: Generated = Generated()  # by the table, of them
     types: tuple[Any, ...] = ()  # of the columns, where they are a foreign key to the primary key
     discriminators: tuple[tuple[str, Any], ...] = ()  # constants that the row must have, too
 
@@ -209,17 +210,12 @@ def _build_target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> Ta
 def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
     for part in sorted(parts, key=lambda part: part.foreign_key is None):
         if part.foreign_key:
-            has_default = _has_default(mapper, part.foreign_key)
+            generated = generated_attributes(mapper, part.foreign_key)
             types, discriminators = part.types, part.discriminators
-            yield Link(part.owner, part.foreign_key, None, has_default, types, discriminators)
+            yield Link(part.owner, part.foreign_key, None, generated, types, discriminators)
         elif part.reference:
-            yield Link(part.owner, tuple(name for name, _ in part.reference), part)
-
-
-def _has_default(mapper: Mapper[Any], names: Iterable[str]) -> bool:
-    columns = chain.from_iterable(mapper.column_attrs[name].columns for name in names)
-    defaults = ("default", "server_default")
-    return any(getattr(one, default, None) for one, default in product(columns, defaults))
+            names = tuple(name for name, _ in part.reference)
+            yield Link(part.owner, names, part, generated_attributes(mapper, names))
 
 
 def _targets_of_table(table: Any) -> tuple[Target, ...]:

@@ -13,29 +13,41 @@ from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy import Column, Select, Update, func, inspect, select
-from sqlalchemy.engine import IteratorResult
+from sqlalchemy.orm import LoaderCriteriaOption, Mapper
 from sqlalchemy.sql.visitors import iterate
 
-from ...core.sqlalchemy_internals import buffer_rows, returned_columns, rows_of_cursor, values_of
+from ...core.sqlalchemy_internals import buffer_rows, options_of
 from ...dialects import schema_translation
+from .dml_internals import returned_columns, values_of
 from .targets import Row, Target, entity_of
 
 _NUMBER: Final = func.count()  # Threads: it is never changed.
 
 
-def select_touched(statement: Any, columns: Sequence[Any]) -> Select[Any]:
-    """Return the SELECT of the values that the written rows have in these columns, each once.
+def select_touched(statement: Any, target: Target) -> Select[Any]:
+    """Return the SELECT of the values that the written rows have in ``target.columns``, each once.
 
     The last column of its result is the number of the rows.
     """
-    columns = _columns_written(statement, columns)
+    columns = _columns_written(statement, target.columns)
     options = schema_translation(statement.get_execution_options())
     counted = select(*columns, _NUMBER).group_by(*columns).execution_options(**options)
+    counted = counted.options(*criteria_of(statement, target.mapper))
     if statement.whereclause is None:
         return counted
     if _may_join(statement):
         return _once(statement, columns, counted)
     return counted.where(statement.whereclause)
+
+
+def criteria_of(statement: Any, mapper: Mapper[Any] | None) -> list[LoaderCriteriaOption]:
+    """Return the ``with_loader_criteria()`` of a statement that writes the rows of this class.
+
+    SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and of no other.
+    """
+    if mapper is None or entity_of(statement) is not mapper.class_:
+        return []
+    return [one for one in options_of(statement) if isinstance(one, LoaderCriteriaOption)]
 
 
 def _columns_written(statement: Any, columns: Sequence[Any]) -> Sequence[Any]:
@@ -54,8 +66,8 @@ def _once(statement: Any, columns: Sequence[Any], counted: Select[Any]) -> Selec
     if not keys or len(rows.get_final_froms()) == 1:
         return counted.where(statement.whereclause)
     found = list(rows.distinct().subquery().c)[: len(columns)]
-    options = counted.get_execution_options()
-    return select(*found, _NUMBER).group_by(*found).execution_options(**options)
+    once = select(*found, _NUMBER).group_by(*found).options(*options_of(counted))
+    return once.execution_options(**counted.get_execution_options())
 
 
 def select_number(statement: Any) -> Select[Any]:
@@ -65,7 +77,9 @@ def select_number(statement: Any) -> Select[Any]:
     rows = select(*keys).select_from(source).distinct()
     if statement.whereclause is not None:
         rows = rows.where(statement.whereclause)
-    return select(_NUMBER).select_from(rows.subquery()).execution_options(**options)
+    number = select(_NUMBER).select_from(rows.subquery()).execution_options(**options)
+    mapper = None if entity is None else inspect(entity).mapper
+    return number.options(*criteria_of(statement, mapper))
 
 
 def _may_join(statement: Any) -> bool:
@@ -108,6 +122,4 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
     if not returned_columns(statement):
         count = getattr(result, "rowcount", -1)
         return result, None if count < 0 else count
-    if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        return result, len(buffer_rows(result))
-    return result, len(rows_of_cursor(result))
+    return result, len(buffer_rows(result))

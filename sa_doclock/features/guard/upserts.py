@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Column, Insert, PrimaryKeyConstraint, UniqueConstraint
 
 from ...core.documents import key_attributes
-from ...core.sqlalchemy_internals import Conflict, conflict_of
+from .dml_internals import Conflict, conflict_of
 from .targets import Target, is_header_target
 
 

@@ -1,28 +1,26 @@
-"""WriteGuard: how the write guard joins a session."""
+"""The write guard as a part of each session, and as listener to the rows of documents, and of no others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from threading import Lock
 from typing import Any
+from weakref import WeakSet, ref
 
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy import Connection, event
+from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
-from ...core.documents import any_declared
+from ...core.documents import any_declared, kind_attribute, listen_for_documents
+from ...core.sqlalchemy_internals import allow_listening
 from ...core.transaction import Block, FirstUse, LockContext, SessionPart, state_of
 from ...options import GuardMode
 from .dml import DmlGuard
-from .flush import FlushGuard
+from .flush import FlushGuard, guards
 from .provenance import ReadProvenance
 from .refusals import Refusals
-from .rows import Write, rows_of_flush
-from .writable import WritableDocuments
-
-
-def guard_of(session: Session | None) -> WriteGuard | None:
-    """Return the guard of this session; None where it has none, or there is no session."""
-    state = None if session is None else state_of(session)
-    return None if state is None else state.parts.find(WriteGuard)
+from .rules import Write
 
 
 class WriteGuard(SessionPart):
@@ -32,23 +30,24 @@ class WriteGuard(SessionPart):
     """
 
     def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
-        self.documents = WritableDocuments(state.ledger)
-        self.refusals = Refusals(state, self.documents, mode, reads)
+        self._state, self._mode, self._reads = ref(state), mode, reads  # which has this part
 
     @FirstUse
     def flushes(self) -> FlushGuard:
-        """The guard of flushes."""
-        return FlushGuard(self.refusals)
+        """The guard of flushes, with the refusals of all checks."""
+        state = self._state()
+        assert state is not None
+        return FlushGuard(Refusals(state, self._mode, self._reads))
 
     @FirstUse
     def _dml(self) -> DmlGuard:
         """The guard of INSERT, UPDATE and DELETE statements."""
-        return DmlGuard(self.refusals, self.flushes)
+        return DmlGuard(self.flushes)
 
     @contextmanager
     def unguarded(self) -> Iterator[None]:
         """Check nothing in this block."""
-        with self.refusals.disabled():
+        with self.flushes.refusals.disabled():
             yield
 
     def before_flush(self, session: Session) -> None:
@@ -57,7 +56,7 @@ class WriteGuard(SessionPart):
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
         if any_declared():
-            self.flushes.check_flush(rows_of_flush(session))
+            self.flushes.check_flush(session)
 
     def around_unguarded(self) -> Block:
         """See :class:`SessionPart`."""
@@ -81,18 +80,96 @@ class WriteGuard(SessionPart):
 
     def mark(self) -> int:
         """See :class:`SessionPart`."""
-        return self.documents.mark()
+        return self.flushes.documents.mark()
 
     def roll_back_to(self, mark: Any) -> None:
         """See :class:`SessionPart`."""
-        self.documents.roll_back_to(mark or 0)
+        self.flushes.documents.roll_back_to(mark or 0)
 
     def locks_lost(self) -> None:
         """See :class:`SessionPart`: nobody knows whether the new documents are there."""
-        self.documents.roll_back_to(0)
+        self.flushes.documents.roll_back_to(0)
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
-        self.documents.roll_back_to(0)
         if "flushes" in vars(self):
-            self.flushes.checked.clear()
+            self.flushes.documents.roll_back_to(0)
+            self.flushes.held.clear()
+
+
+# Global, as mappers are: each is listened to once, for all sessions of the process.
+# Threads: read and changed under the lock.
+_followed: WeakSet[Mapper[Any]] = WeakSet()
+_following = Lock()  # a thread that finds a mapper followed must find its listeners, too
+
+
+@listen_for_documents
+def _follow(mappers: Collection[Mapper[Any]]) -> None:
+    with _following:
+        for mapper in _outermost({*mappers, *map(_of_all_kinds, mappers)}):
+            if mapper not in _followed:
+                _followed.add(mapper)
+                for name, check in _WRITES.items():
+                    allow_listening(mapper.self_and_descendants, name)
+                    # With retval, or SQLAlchemy puts a function around ours, for each row a call.
+                    event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
+
+
+def _of_all_kinds(mapper: Mapper[Any]) -> Mapper[Any]:
+    """Return the class whose rows may become rows of this one."""
+    return mapper if kind_attribute(mapper) is None else mapper.base_mapper
+
+
+def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
+    """Yield those that are no subclass of another, whose listeners they have already."""
+    for mapper in mappers:
+        if not any(mapper is not other and mapper.isa(other) for other in mappers):
+            yield mapper
+
+
+def _guard_of(state: InstanceState[Any]) -> FlushGuard | None:
+    """Return the guard of a session whose flush began before any document was declared."""
+    context = None if state.session is None else state_of(state.session)
+    guard = None if context is None else context.parts.find(WriteGuard)
+    return None if guard is None else guard.flushes
+
+
+def _before_update(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
+    # The document of a row that was held is held; another, which it comes to, is checked after.
+    guard = guards.get(state.session_id) or _guard_of(state)
+    if guard is not None and state not in guard.held:
+        guard.check_row(state, Write.UPDATE)
+    return EXT_CONTINUE
+
+
+def _after_insert(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
+    guard = guards.get(state.session_id) or _guard_of(state)
+    if guard is not None:
+        guard.check_row(state, Write.INSERT)
+    return EXT_CONTINUE
+
+
+def _unless_held(write: Write) -> Callable[..., Any]:
+    def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
+        guard = guards.get(state.session_id) or _guard_of(state)
+        if guard is not None:
+            moves = guard.held.get(state)
+            # A value that was written as an SQL expression has expired, and is no change any more.
+            if moves is None or not (
+                moves.isdisjoint(state.committed_state)
+                and moves.isdisjoint(state.expired_attributes)
+            ):
+                guard.check_row(state, write)
+        return EXT_CONTINUE
+
+    return check
+
+
+# After the row was written no hook can change it any more, and raising takes it back; before,
+# the database still tells what an expired row was.
+_WRITES = {
+    "after_insert": _after_insert,
+    "before_update": _before_update,
+    "after_update": _unless_held(Write.UPDATE),
+    "before_delete": _unless_held(Write.DELETE),
+}

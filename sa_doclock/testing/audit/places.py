@@ -8,7 +8,7 @@ from os import sep
 from types import FrameType
 from typing import Final, NamedTuple
 
-from ...core.caller import frames, is_of_library
+from ...caller import frames, is_of_library
 
 
 class Place(NamedTuple):

@@ -25,7 +25,8 @@ from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.sql.operators import eq
 from sqlalchemy.sql.visitors import iterate
 
-from ...core.sqlalchemy_internals import for_update_clause, values_of, written_out
+from ...core.sqlalchemy_internals import for_update_clause, written_out
+from ...features.guard.dml_internals import values_of
 
 #: The row locks of all databases, in the text of a SELECT.
 _ROW_LOCK: Final = re.compile(

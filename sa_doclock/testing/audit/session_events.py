@@ -8,9 +8,9 @@ from sqlalchemy import Connection, Result, inspect
 from sqlalchemy.orm import InstanceState, ORMExecuteState, Session, SessionTransaction
 
 from ...core.lock_info import DocumentKey, LockedName
-from ...core.session import LockingSession
 from ...core.sqlalchemy_internals import buffer_rows, for_update_of
 from ...options import LockOptions, is_row_lock
+from ...session import LockingSession
 from .places import places_of_program
 from .rows import Row, entity_name, entity_of_class, row_of
 from .sent import asks_for_lock

@@ -130,10 +130,6 @@ class Transaction:
         """Return whether it may remember more rows."""
         return len(self.locks) + len(self.inserted) + len(self.updated) < MOST_ROWS
 
-    def note_sent(self) -> None:
-        """Begin to measure how long no statement runs."""
-        self.idle_since = time.perf_counter()
-
     def idle_seconds(self) -> float:
         """Return how long no statement has run, 0.0 if nothing is locked."""
         if self.first_lock is None or self.idle_since is None:

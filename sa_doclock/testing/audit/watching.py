@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Mapper, QueryableAttribute, Session
 
-from ...core.session import LockingSession
+from ...session import LockingSession
 from .detail_without_header import DetailWithoutHeader
 from .finding import CODES, AuditFinding
 from .lock_order import LockOrder

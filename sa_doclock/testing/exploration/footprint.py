@@ -6,6 +6,8 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from os import sep
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,10 +15,12 @@ from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnElement
 
-from ...core.caller import is_sent_by_library
+from ...caller import frames, is_of_sqlalchemy
 from .accesses import ANYTHING, Access, Accesses, Mode
 from .sql_text import calls_function, calls_lock_function, modes_of_tables, table_name
 
+_LIBRARY: Final = f"{Path(__file__).parents[2]}{sep}"
+_KIT: Final = (f"{_LIBRARY}testing{sep}", frames.__code__.co_filename)
 _FIRST_WORD: Final = re.compile(r"\s*(\w+)")
 _NO_ACCESS: Final = frozenset(
     ["SET", "SHOW", "SAVEPOINT", "RELEASE", "PRAGMA", "BEGIN", "START", "USE", "ROLLBACK"]
@@ -94,7 +98,13 @@ def _without_tables(statement: str) -> Accesses:
     """
     if calls_lock_function(statement):
         return ANYTHING
-    return ANYTHING if calls_function(statement) and not is_sent_by_library() else frozenset()
+    return ANYTHING if calls_function(statement) and not _is_sent_by_library() else frozenset()
+
+
+def _is_sent_by_library() -> bool:
+    """Return whether the statement is one of sa_doclock's own, and not of this kit."""
+    files = (frame.f_code.co_filename for frame in frames() if not is_of_sqlalchemy(frame))
+    return next((file for file in files if not file.startswith(_KIT)), "").startswith(_LIBRARY)
 
 
 def _strongest(modes: Iterable[Mode]) -> Mode:

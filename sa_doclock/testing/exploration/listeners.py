@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
 
-from ...core.caller import line_of_program
+from ...caller import line_of_program
 from ...core.sqlalchemy_internals import keep_rows
 from .accesses import Access, Accesses, TransactionAccesses, at_end
 from .engines import AUTOCOMMIT, EnginesSeen

@@ -18,10 +18,10 @@ from ...checkout_info import Checkout
 from ...core.documents import identity_of, mapper_of
 from ...core.key_text import printable, short_text
 from ...core.lock_info import document_label, public_key
-from ...core.session import LockingSession
 from ...errors import DocLockError
 from ...features.checkouts import checkout_table, list_checkouts
 from ...features.checkouts.table import NAME
+from ...session import LockingSession
 from .console import ServerUrl, errors_as_text, results
 from .database import BadUsage, Target, open_database
 from .models import import_name

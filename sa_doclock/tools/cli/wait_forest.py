@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ...core.lock_info import LockConnection, LockWait
+from ...wait_info import LockConnection, LockWait
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from ...core.lock_info import KEY_MARK, LockConnection
+from ...wait_info import KEY_MARK, LockConnection
 from .wait_forest import Node
 
 _LONGEST_COMMENT = 500

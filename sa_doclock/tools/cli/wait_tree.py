@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 from rich.tree import Tree
 
-from ...core.lock_info import LockConnection, LockWait, short_statement
+from ...wait_info import LockConnection, LockWait, short_statement
 from .wait_forest import Node, forest_of
 from .wait_summary import summary_of
 

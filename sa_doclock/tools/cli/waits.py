@@ -13,7 +13,7 @@ import typer
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from ...core.lock_info import LockWait
+from ...wait_info import LockWait
 from ..monitoring import lock_waits
 from .console import ServerUrl, errors_as_text, results
 from .database import open_database

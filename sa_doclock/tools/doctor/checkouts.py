@@ -8,7 +8,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from ...core.documents import has_checkouts, own_table, root_of
+from ...core.documents import declares, own_table
 from ...dialects import schema_of
 from ...features.checkouts.table import COLUMNS, UtcTimestamp, checkout_table
 from .check import Problem, Subject, check, checks_in
@@ -19,7 +19,7 @@ _APART: Final = timedelta(seconds=30)
 
 def _tables(subject: Subject) -> list[sa.Table]:
     """Return the tables of check-outs that the documents need."""
-    headers = [own_table(one) for one in subject.headers if has_checkouts(root_of(one))]
+    headers = [own_table(one) for one in subject.headers if declares(one, "checkout")]
     found = [
         table
         for metadata in dict.fromkeys(header.metadata for header in headers)

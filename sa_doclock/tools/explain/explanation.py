@@ -16,16 +16,16 @@ from ...core.documents import (
     mapper_of,
     own_table,
     parts_of,
-    some_key,
 )
 from ...core.loading import reads_of
-from ...core.session import LockingSession
 from ...dialects import schema_translation, side_engine, strategy_for
 from ...dialects.base import LockStrategy
 from ...errors import LockNotSupported
 from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
+from ...session import LockingSession
 from .conflicts import conflicts_of, modifier_notes
 from .round_trips import round_trips_of
+from .some_key import some_key
 from .without_lock import without_lock
 
 _NO_KEY_KNOWN = "the table has no rows: the statements that read parts are not among these"
@@ -113,7 +113,8 @@ def explain_lock(
         key = _some_key(bind, mapper)
         _lock(bind, entity, key, lock, seconds)  # what is asked once for each engine is asked here
         sent = _lock(bind, entity, key, lock, seconds)
-        statements = sent.with_limit(_pipelined_limit(strategy, lock, seconds))
+        with bind.connect() as connection:
+            limit = strategy.waits.sent_around(connection, lock, seconds)
         trips = round_trips_of(
             strategy,
             bind.dialect.driver,
@@ -133,7 +134,7 @@ def explain_lock(
         lock,
         strategy.name,
         next(iter(levels), None),
-        statements,
+        sent.with_limit(limit),
         rows,
         conflicts.others,
         notes,
@@ -236,16 +237,9 @@ class _Recorder:
 
     def with_limit(self, limit: Sequence[str]) -> tuple[str, ...]:
         """Return the statements, with those that limit the lock around it."""
-        if not (limit and self.first_lock):
+        if not limit:
             return tuple(self.statements)
-        place = self.first_lock
+        # Where no statement has a lock in its text, on SQLite, the first SELECT waits for a reader's.
+        place = self.first_lock or 1 + [one[:6] for one in self.statements].index("SELECT")
         before, lock = self.statements[: place - 1], self.statements[place - 1]
         return (*before, *limit[:-1], lock, limit[-1], *self.statements[place:])
-
-
-def _pipelined_limit(
-    strategy: LockStrategy, lock: LockOptions, seconds: float | None
-) -> tuple[str, ...]:
-    if seconds is None or strategy.pipelining is None:
-        return ()
-    return strategy.pipelining.lock_limit(seconds, few_rows=LockOptions.SkipLocked not in lock)

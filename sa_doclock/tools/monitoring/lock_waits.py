@@ -5,11 +5,11 @@ from __future__ import annotations
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ...core.lock_info import LockWait
 from ...dialects import product_of, side_connection, strategy_class
 from ...dialects.base import LockStrategy
 from ...dialects.monitoring import describe_connections
 from ...errors import LockNotSupported
+from ...wait_info import LockWait
 from .wait_graph import WaitGraph
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
-from ...core.lock_info import Wait
+from ...wait_info import Wait
 
 _Request = tuple[int, "str | None", "str | None"]  # the number of the waiter, table and key
 

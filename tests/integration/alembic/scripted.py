@@ -7,7 +7,7 @@ What it models, from Microsoft's documentation and nothing more:
 - ALTER DATABASE in a transaction is error 226 ("Database Engine events and errors").
 - What a transaction wrote is there for others when it commits, and gone when it rolls back.
 
-The rest is told by the test: the settings, who is in the way, what is refused and what state
+The rest is given by the test: the settings, who is in the way, what is refused and what state
 ALTER DATABASE leaves.  It proves what is sent, in which order, in which transaction.  It proves
 nothing about what a SQL Server does.
 """

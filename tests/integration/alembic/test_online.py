@@ -139,7 +139,7 @@ def test_within_another_autocommit_block_it_is_refused_for_the_script_would_be_w
     assert server.altered() == []
 
 
-def test_whom_it_waits_for_is_told_before_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+def test_whom_it_waits_for_is_reported_before_it_waits(caplog: pytest.LogCaptureFixture) -> None:
     server = Server(
         transactions=[(53, "app", "web1", "uvicorn", 340), (61, "report", None, None, 4)]
     )
@@ -161,9 +161,9 @@ def test_without_the_privilege_to_list_sessions_it_still_runs(
     with caplog.at_level(logging.WARNING):
         run(server, ENABLE)
     assert server.snapshot == ON
-    [told] = logged(caplog, logging.WARNING)
-    assert told.startswith("cannot list the sessions in its way")
-    assert "VIEW SERVER STATE" in told
+    [reported] = logged(caplog, logging.WARNING)
+    assert reported.startswith("cannot list the sessions in its way")
+    assert "VIEW SERVER STATE" in reported
 
 
 def test_a_lost_connection_is_not_taken_for_a_missing_privilege() -> None:
@@ -290,7 +290,7 @@ def test_only_what_is_missing_is_set() -> None:
     assert (server.snapshot, server.read_committed_snapshot) == (OFF, False)
 
 
-def test_disable_leaves_read_committed_snapshot_alone_unless_told() -> None:
+def test_disable_leaves_read_committed_snapshot_alone_unless_asked() -> None:
     server = Server(snapshot=ON, read_committed_snapshot=True)
     run(server, DISABLE)
     assert (server.snapshot, server.read_committed_snapshot) == (OFF, True)

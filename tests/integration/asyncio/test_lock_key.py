@@ -51,7 +51,7 @@ def test_the_second_waits_for_the_end_of_the_first(ann: Player, ben: Player) -> 
         ben.does(playing(end))
 
 
-def test_it_is_told_after_that_time(ann: Player, ben: Player) -> None:
+def test_it_gets_an_error_after_that_time(ann: Player, ben: Player) -> None:
     async def take_soon(session: AsyncLockingSession) -> None:
         await session.lock_key(KEY, lock_timeout=0.2)
 

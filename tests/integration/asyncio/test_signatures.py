@@ -65,11 +65,11 @@ def test_it_is_awaited_unless_it_only_makes_a_statement(name: str) -> None:
 
 @rows("name", METHODS)
 def test_it_is_documented_and_leads_to_the_synchronous_one(name: str) -> None:
-    told = inspect.getdoc(_member(AsyncLockingSession, name)) or ""
+    reported = inspect.getdoc(_member(AsyncLockingSession, name)) or ""
     documented = inspect.getdoc(_member(LockingSession, name))
-    assert f"LockingSession.{name}" in told
+    assert f"LockingSession.{name}" in reported
     assert documented
-    assert not [paragraph for paragraph in documented.split("\n\n") if paragraph not in told]
+    assert not [paragraph for paragraph in documented.split("\n\n") if paragraph not in reported]
 
 
 def test_a_subclass_of_the_synchronous_session_is_asked() -> None:

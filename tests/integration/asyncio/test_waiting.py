@@ -72,21 +72,23 @@ each_limit = pytest.mark.parametrize("seconds", LIMITS.values(), ids=LIMITS)
 
 
 @each_limit
-def test_a_writer_that_does_not_wait_that_long_is_told(
+def test_a_writer_that_does_not_wait_that_long_gets_an_error(
     ann: Player, ben: Player, seconds: float | None
 ) -> None:
-    check_it_is_told(ann, ben, FOR_UPDATE, seconds)
+    check_it_gets_an_error(ann, ben, FOR_UPDATE, seconds)
 
 
 @pytest.mark.not_databases("sqlite", "mssql")
 @each_limit
-def test_a_reader_that_does_not_wait_that_long_is_told(
+def test_a_reader_that_does_not_wait_that_long_gets_an_error(
     ann: Player, ben: Player, seconds: float | None
 ) -> None:
-    check_it_is_told(ann, ben, SHARED, seconds)
+    check_it_gets_an_error(ann, ben, SHARED, seconds)
 
 
-def check_it_is_told(ann: Player, ben: Player, lock: LockOptions, seconds: float | None) -> None:
+def check_it_gets_an_error(
+    ann: Player, ben: Player, lock: LockOptions, seconds: float | None
+) -> None:
     ann.does(playing(add_ten))
     with pytest.raises(LockNotAvailable, match="Order 1 ") as caught:
         ben.does(reads(lock | NO_WAIT if seconds is None else lock, seconds))
@@ -120,7 +122,7 @@ def test_every_method_takes_the_limit(ann: Player, ben: Player, play: Play[None]
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
-def test_a_deadlock_has_a_victim_that_is_told(ann: Player, ben: Player) -> None:
+def test_a_deadlock_has_a_victim_that_gets_an_error(ann: Player, ben: Player) -> None:
     ann.does(playing(locks(1)))
     ben.does(playing(locks(2)))
     queued = ben.starts(playing(locks(1)))

@@ -16,7 +16,7 @@ from tests.integration.asyncio.bridge import playing
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.asyncio.plays import FOR_UPDATE, add_ten, reads, roll_back
 from tests.integration.monitoring.side import side_connections
-from tests.integration.monitoring.steps import wait_until_told
+from tests.integration.monitoring.steps import wait_until_reported
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.models import Order
@@ -29,7 +29,7 @@ ONE_ONLY = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 2}
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 @in_a_loop
-async def test_the_holder_is_told(ann: Player, url: sa.URL) -> None:
+async def test_the_holder_is_reported(ann: Player, url: sa.URL) -> None:
     ann.does(playing(add_ten))
     mine = ann.connection_id()
     async with (
@@ -50,7 +50,7 @@ async def test_the_holder_is_told(ann: Player, url: sa.URL) -> None:
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
 @in_a_loop
-async def test_a_wait_is_told(ann: Player, ben: Player, url: sa.URL) -> None:
+async def test_a_wait_is_reported(ann: Player, ben: Player, url: sa.URL) -> None:
     ann.does(playing(add_ten))
     queued = ben.starts(reads(FOR_UPDATE))
     wait_until_blocked(waiter=ben, holder=ann, step=queued)
@@ -75,7 +75,7 @@ async def test_forty_tasks_that_give_up_open_one_connection(
     for name in ("SHARED_FOR", "PATIENCE"):  # however slow the machine is
         monkeypatch.setattr(shared_query, name, 2 * PATIENCE)
     ann.does(playing(add_ten))
-    wait_until_told(database, ann)
+    wait_until_reported(database, ann)
 
     async def give_up(session: AsyncLockingSession) -> LockNotAvailable:
         with pytest.raises(LockNotAvailable) as caught:

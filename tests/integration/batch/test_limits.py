@@ -142,7 +142,7 @@ def test_reads_that_never_wait_are_the_same(
                 actor.rollback()
             skipped = actor.entity_set(Order, ForUpdate | LockOptions.SkipLocked)
             assert [order.id for order in actor.scalars(skipped)] == [2]
-        # SQL Server is told before the first statement whose deadlock it shall be.
+        # SQL Server is informed before the first statement whose deadlock it shall be.
         said.append([one for one in statements if "DEADLOCK_PRIORITY" not in one.upper()])
     assert said[0] == said[1]
 

@@ -193,7 +193,7 @@ def test_a_deadlock_of_two_batches_cannot_be(
         actor.does(lambda session: session.rollback())
 
 
-def test_a_deadlock_of_its_writes_is_told_as_ever(
+def test_a_deadlock_of_its_writes_is_reported_as_ever(
     engine: sa.Engine, dave: Callable[..., Actor[Session]]
 ) -> None:
     def write(ident: int) -> Callable[[Session], None]:

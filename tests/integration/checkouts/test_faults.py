@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -21,37 +17,13 @@ from sa_doclock import CheckoutLost, LockingSession, LockNotAvailable, LockOptio
 from sa_doclock.dialects import strategy_for
 from tests.integration.checkouts.models import CHECKOUTS, Order, expire
 from tests.support.databases import Database
+from tests.support.processes import forked
 from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[3]
 TODO = sa.select(Order).where(Order.total == 0)
-Worker = subprocess.Popen[str]
-
-
-@contextmanager
-def started(database: Database, *arguments: str) -> Iterator[Worker]:
-    """Start a worker, and end it in any case."""
-    command = [sys.executable, "-m", "tests.integration.checkouts.worker", database.url, *arguments]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    worker = subprocess.Popen(command, cwd=ROOT, **pipes)
-    try:
-        yield worker
-    finally:
-        worker.kill()
-        worker.communicate()
-
-
-def next_line(worker: Worker) -> str:
-    assert worker.stdout is not None
-    return worker.stdout.readline().strip()
-
-
-def tell(worker: Worker) -> None:
-    assert worker.stdin is not None
-    worker.stdin.write("go on\n")
-    worker.stdin.flush()
+WORKER = "tests.integration.checkouts.worker"
 
 
 def is_free(factory: sessionmaker[LockingSession]) -> bool:
@@ -86,22 +58,22 @@ def total(engine: sa.Engine) -> int:
 def test_a_worker_that_is_stopped_past_its_lease_cannot_save(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
-    with started(database, "stopped", "0.5") as worker:
-        assert next_line(worker) == "working 1"
-        worker.send_signal(signal.SIGSTOP)
+    with forked(WORKER, database.url, "stopped", "0.5") as worker:
+        assert worker.next_line() == "working 1"
+        worker.signal(signal.SIGSTOP)
         wait_until(lambda: is_free(factory))  # its time is over by the clock of the database
         assert save_as(factory, "another") == 2
-        worker.send_signal(signal.SIGCONT)
-        tell(worker)
-        assert next_line(worker).startswith("lost 1")
+        worker.signal(signal.SIGCONT)
+        worker.tell()
+        assert worker.next_line().startswith("lost 1")
     assert total(engine) == 2
 
 
 def test_the_row_of_a_worker_that_is_killed_is_done_by_another(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
-    with started(database, "killed", "0.5") as worker:
-        assert next_line(worker) == "working 1"
+    with forked(WORKER, database.url, "killed", "0.5") as worker:
+        assert worker.next_line() == "working 1"
         worker.kill()
         wait_until(lambda: is_free(factory))
         assert save_as(factory, "another") == 2
@@ -115,12 +87,12 @@ def test_a_worker_that_is_killed_at_each_statement(
     for number in range(1, 60):
         with engine.begin() as connection:
             connection.execute(sa.update(Order).values(total=0))
-        with started(database, f"killed at {number}", "600", str(number)) as worker:
-            lines, _ = worker.communicate(timeout=60)
-        if worker.returncode == 0:
+        with forked(WORKER, database.url, f"killed at {number}", "600", str(number)) as worker:
+            lines, status = worker.output.read(), worker.end()
+        if status == 0:
             assert lines.splitlines()[-1] == "saved"
             break
-        assert worker.returncode == -signal.SIGKILL
+        assert status == -signal.SIGKILL
         killed += 1
         wait_until(lambda: is_unlocked(engine))
         expire(engine)
@@ -131,7 +103,7 @@ def test_a_worker_that_is_killed_at_each_statement(
         else:
             assert save_as(factory, "another") == total(engine)
     assert killed >= 9
-    assert worker.returncode == 0
+    assert status == 0
 
 
 @pytest.mark.not_databases("sqlite")
@@ -183,7 +155,7 @@ def test_the_clock_of_the_client_decides_nothing(
     assert is_free(factory)
 
 
-WORKERS, TAKEOVERS = 4, 1_000
+WORKERS, TAKEOVERS = 4, 300
 
 
 class Run:

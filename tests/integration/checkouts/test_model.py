@@ -1,4 +1,4 @@
-"""Check-outs against a model: hypothesis writes the programs, and what is told must be what the model says.
+"""Check-outs against a model: hypothesis writes the programs, and what is reported must be what the model says.
 
 The invariants: a document has at most one valid owner; epochs grow; a write under an old epoch is never
 committed; what was rolled back never was; expiry frees.
@@ -163,7 +163,7 @@ def test_programs_of_check_outs(engine: sa.Engine, factory: sessionmaker[Locking
     run_state_machine_as_test(
         cast("Any", lambda: Machine(engine, factory)),
         settings=settings(
-            max_examples=40,
+            max_examples=20,
             stateful_step_count=30,
             deadline=None,
             suppress_health_check=list(HealthCheck),

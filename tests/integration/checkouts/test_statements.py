@@ -81,13 +81,13 @@ def test_the_statements_of_each_change(
 
 
 @pytest.mark.databases("sqlite")
-def test_listeners_and_the_log_are_told(
+def test_listeners_and_the_log_are_notified(
     session: LockingSession, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
 
     def note(_session: object, checkout: Checkout, change: str) -> None:
-        told.append((change, checkout.epoch))
+        reported.append((change, checkout.epoch))
 
     sa.event.listen(session, "checkout_changed", note)
     with caplog.at_level(logging.INFO, "sa_doclock"):
@@ -96,7 +96,7 @@ def test_listeners_and_the_log_are_told(
         theirs = session.take_over(Order, 1, "bob")
         session.check_in(session.renew(theirs))
         session.take_over(Order, 1, "cat")  # nobody has it
-    assert told == [
+    assert reported == [
         ("checked out", 1),
         ("renewed", 1),
         ("taken over", 2),

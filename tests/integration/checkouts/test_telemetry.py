@@ -7,22 +7,22 @@ import pytest
 from sa_doclock import LockingSession
 from sa_doclock.opentelemetry import instrument, uninstrument
 from tests.integration.checkouts.models import Order
-from tests.integration.telemetry.conftest import Told
+from tests.integration.telemetry.conftest import Recorded
 
 pytestmark = pytest.mark.databases("sqlite")
 
 
 def test_a_change_is_an_event_of_the_span_that_is_open(session: LockingSession) -> None:
-    told = Told()
-    instrument(tracer_provider=told.tracers, meter_provider=told.meters)
+    reported = Recorded()
+    instrument(tracer_provider=reported.tracers, meter_provider=reported.meters)
     try:
-        tracer = told.tracers.get_tracer("the program")
+        tracer = reported.tracers.get_tracer("the program")
         with tracer.start_as_current_span("request"):
             session.check_in(session.check_out(Order, 1, "ann"))
             session.commit()
     finally:
         uninstrument()
-    lock, request = told.spans
+    lock, request = reported.spans
     assert (lock.name, request.name) == ("lock Order", "request")
     assert [event.name for event in request.events] == ["checked out Order", "checked in Order"]
     assert dict(request.events[0].attributes or {}) == {

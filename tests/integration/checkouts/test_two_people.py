@@ -1,4 +1,4 @@
-"""Two people want to edit one order: one gets it, the other is told who has it."""
+"""Two people want to edit one order: one gets it, the other learns who has it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ FOR_ALL: dict[str, Callable[..., Any]] = {
 }
 
 
-def test_the_second_is_told_who_has_it(session: LockingSession, other: LockingSession) -> None:
+def test_the_second_learns_who_has_it(session: LockingSession, other: LockingSession) -> None:
     mine = checked_out(session)
     with pytest.raises(CheckedOut, match="'ann' has it checked out since") as caught:
         other.check_out(Order, 1, "bob")

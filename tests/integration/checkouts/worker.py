@@ -1,6 +1,6 @@
-"""A worker of its own process: ``python -m tests.integration.checkouts.worker URL OWNER SECONDS [KILLED_AT]``.
+"""A worker of its own process: ``main(URL, OWNER, SECONDS, [KILLED_AT])``.
 
-It leases the first order, tells that it works, waits to be told to go on, saves, and tells how that ended.
+It leases the first order, tells that it works, waits to be asked to go on, saves, and tells how that ended.
 With KILLED_AT it waits for nobody, and kills itself in front of the statement with this number.
 """
 
@@ -56,7 +56,3 @@ def main(url: str, owner: str, seconds: str, killed_at: str = "") -> None:
         tell(f"lost {error.expected} {error.found}")
     else:
         tell("saved")
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -21,7 +21,7 @@ Run = Callable[..., list[Any]]
 async def leave_by_break(claims: Any) -> None:
     async for _ in claims:
         break
-    await asyncio.sleep(0)  # the event loop is told of the generator, and begins to close it
+    await asyncio.sleep(0)  # the event loop is notified of the generator, and begins to close it
     current = asyncio.current_task()
     await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not current))
 

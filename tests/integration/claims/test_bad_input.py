@@ -48,8 +48,8 @@ class Summary(Mapping):
     __mapper_args__ = {"primary_key": [__table__.c.id]}  # noqa: RUF012
 
 
-class Told(Mapping):
-    __tablename__ = "cl_told"
+class Reported(Mapping):
+    __tablename__ = "cl_reported"
     __table_args__ = {"info": {"is_view": True}}  # noqa: RUF012
     id: Mapped[int] = mapped_column(primary_key=True)
 
@@ -77,7 +77,7 @@ STATEMENTS: dict[str, tuple[Any, type[Exception]]] = {
     "joinedload": (NEW.options(joinedload(Job.steps)), LockNotSupported),
     "yield_per": (NEW.execution_options(yield_per=10), LockNotSupported),
     "subquery": (sa.select(Summary), LockNotSupported),
-    "view": (sa.select(Told), LockNotSupported),
+    "view": (sa.select(Reported), LockNotSupported),
 }
 ARGUMENTS: dict[str, tuple[dict[str, Any], type[Exception]]] = {
     "limit 0": ({"limit": 0}, ValueError),

@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, LockOptions, async_claim_each, claim_each
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.claims.jobs import NEW, Job, Log, Step, run
 from tests.integration.claims.loops import factory
-from tests.integration.claims.test_processes import next_line, started, tell
+from tests.integration.claims.test_processes import started
 from tests.integration.claims.worker import has_one_before
 from tests.support.databases import Database
 
@@ -123,16 +123,15 @@ def test_four_processes_and_one_that_dies(
     elsewhere(sa.delete(Step), sa.delete(Job), sa.insert(Job).values(rows))
     elsewhere(sa.insert(Step).values(steps))
     with started(documents, "victim", "ann", "ben", "cat", ordered=True) as (victim, *others):
-        tell(victim)
-        assert next_line(victim) == "inside 1"
+        victim.tell()
+        assert victim.next_line() == "inside 1"
         for other in others:
-            tell(other)
+            other.tell()
         if documents.name != "sqlite":  # where nobody works beside the victim
-            assert next_line(others[0]).startswith("working on ")
+            assert others[0].next_line().startswith("working on ")
         victim.kill()
         for other in others:
-            other.communicate(timeout=120)
-            assert other.returncode == 0
+            assert other.end() == 0
     order = [ident for (ident,) in elsewhere(sa.select(Log.job_id).order_by(Log.id))]
     assert len(order) == len(set(order))
 

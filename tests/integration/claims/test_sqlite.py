@@ -1,4 +1,4 @@
-"""SQLite locks the file: one works at a time, whatever row it is of; and that is told."""
+"""SQLite locks the file: one works at a time, whatever row it is of; and that is reported."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ def test_the_log_tells_it_once(
 ) -> None:
     with caplog.at_level(logging.INFO, "sa_doclock"):
         work(session_factory, until_empty=True)
-    told = [record.message for record in caplog.records if "without row locks" in record.message]
-    assert len(told) == (engine.dialect.name == "sqlite")
+    reported = [
+        record.message for record in caplog.records if "without row locks" in record.message
+    ]
+    assert len(reported) == (engine.dialect.name == "sqlite")
 
 
 @on_sqlite

@@ -1,7 +1,6 @@
-"""A process that works, with two threads:
-``python -m tests.integration.claims.worker URL CONNECT_ARGS NAME [one_per]``, the arguments as JSON.
+"""A process that works, with two threads: ``main(URL, CONNECT_ARGS, NAME, [one_per])``.
 
-It tells on its standard output how far it is, and is told on its standard input to go on. The
+It tells on its standard output how far it is, and is asked on its standard input to go on. The
 worker ``victim`` stays in its first block, where it has written, until it is killed.  With ``one_per``
 each block locks the step of its weight, without waiting: who does not have the weight alone fails.
 Some blocks put another job of their weight before all others.
@@ -92,7 +91,3 @@ def main(url: str, connect_args: str, name: str, *ordered: str) -> None:
     for thread in threads:
         thread.join()
     sys.exit(bool(failures))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

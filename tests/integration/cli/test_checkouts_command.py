@@ -97,7 +97,7 @@ def test_a_check_in_ends_one_that_has_expired(database: Database, engine: sa.Eng
 @pytest.mark.databases("sqlite")
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("take-over", "--yes", "--owner", "x", ORDER, "7"), "there is no Order with the primary"),
         (("take-over", "--yes", "--owner", "", ORDER, "1"), "the owner must have 1 to 255"),
@@ -106,8 +106,8 @@ def test_a_check_in_ends_one_that_has_expired(database: Database, engine: sa.Eng
         (("checkouts", "--table", "nothing"), "there is no table nothing"),
     ],
 )
-def test_what_cannot_be_done(database: Database, words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_done(database: Database, words: tuple[str, ...], reported: str) -> None:
     status, output = invoke(database, *words)
     assert status == 2, output
-    assert told in output
+    assert reported in output
     assert output.startswith("sa-doclock: ") or "checked out" in output or "has it" in output

@@ -33,14 +33,14 @@ def test_the_report_has_cures_and_links_and_no_password(database: Database) -> N
 
 def test_json_is_a_list_of_objects(database: Database) -> None:
     status, output = invoke("--url", database.url, "--json", "--models", PARTS)
-    told = json.loads(output)
-    assert told
-    for one in told:
+    reported = json.loads(output)
+    assert reported
+    for one in reported:
         assert one.keys() == {"severity", "code", "text", "cure", "link"}
         assert one["severity"] in SEVERITIES
         assert one["link"].endswith(f"#{one['code']}")
-    assert "table-missing" in {one["code"] for one in told}
-    assert (status == 2) is ("error" in {one["severity"] for one in told})
+    assert "table-missing" in {one["code"] for one in reported}
+    assert (status == 2) is ("error" in {one["severity"] for one in reported})
 
 
 def test_the_exit_status(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_the_busy_timeout_is_that_of_the_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("models", "told"),
+    ("models", "reported"),
     [
         ("shop", "'shop' is not package.module:Name"),
         ("no_such_module:Base", "no_such_module cannot be imported"),
@@ -67,7 +67,7 @@ def test_the_busy_timeout_is_that_of_the_url(tmp_path: Path) -> None:
         ("sa_doclock:document", "--models: a declarative base or a registry is needed"),
     ],
 )
-def test_models_that_are_none(tmp_path: Path, models: str, told: str) -> None:
+def test_models_that_are_none(tmp_path: Path, models: str, reported: str) -> None:
     status, output = invoke("--url", f"sqlite:///{tmp_path / 'shop.db'}", "--models", models)
     assert status == 2
-    assert told in output
+    assert reported in output

@@ -24,25 +24,29 @@ def invoke(*words: str) -> tuple[int, str]:
 
 
 def test_the_text_is_that_of_the_function(documents: Database) -> None:
-    told = explain_lock(documents.engine(), Order, LockOptions.ForUpdate | LockOptions.NoWait)
+    reported = explain_lock(documents.engine(), Order, LockOptions.ForUpdate | LockOptions.NoWait)
     words = ("--url", documents.url, ORDER, "ForUpdate | NoWait")
-    assert invoke(*words) == (0, f"{told}\n")
+    assert invoke(*words) == (0, f"{reported}\n")
 
 
 def test_json(documents: Database) -> None:
     status, output = invoke(
         "--url", documents.url, "--json", "--lock-timeout", "0.3", ORDER, "SharedRead"
     )
-    told = json.loads(output)
+    reported = json.loads(output)
     assert status == 0
-    assert (told["entity"], told["lock"], told["database"]) == (ORDER, "SharedRead", documents.name)
-    assert told.keys() >= {"level", "statements", "rows", "waits_for", "notes"}
-    assert any("lk_order" in one for one in told["statements"])
+    assert (reported["entity"], reported["lock"], reported["database"]) == (
+        ORDER,
+        "SharedRead",
+        documents.name,
+    )
+    assert reported.keys() >= {"level", "statements", "rows", "waits_for", "notes"}
+    assert any("lk_order" in one for one in reported["statements"])
 
 
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("tests.support.models:Order", "Update"), "there is no lock 'Update': None_, NoLock"),
         (("tests.support.models:Order", "ForUpdate|SharedRead"), "collide"),
@@ -52,10 +56,12 @@ def test_json(documents: Database) -> None:
         (("tests.support.models:Order", "SnapshotRead", "--lock-timeout", "1"), "never waits"),
     ],
 )
-def test_what_cannot_be_explained(documents: Database, words: tuple[str, ...], told: str) -> None:
+def test_what_cannot_be_explained(
+    documents: Database, words: tuple[str, ...], reported: str
+) -> None:
     status, output = invoke("--url", documents.url, *words)
     assert status == 2, output
-    assert told in output
+    assert reported in output
     assert output.startswith("sa-doclock: ")
 
 
@@ -85,10 +91,10 @@ class X(Base):
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("module", BROKEN)
 @pytest.mark.parametrize("command", ["explain", "doctor"])
-def test_a_module_that_cannot_be_imported_is_told_on_one_line(
+def test_a_module_that_cannot_be_imported_is_reported_on_one_line(
     documents: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, module: str
 ) -> None:
-    source, told = BROKEN[module]
+    source, reported = BROKEN[module]
     (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     name = f"{module}:X"
@@ -98,14 +104,14 @@ def test_a_module_that_cannot_be_imported_is_told_on_one_line(
     )
     assert result.exit_code == 2
     assert result.output.startswith("sa-doclock: ")
-    assert told.format(folder=tmp_path) in result.output
+    assert reported.format(folder=tmp_path) in result.output
     assert len(result.output.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
     "words", [("explain", "no_class:X", "ForUpdate"), ("doctor", "--models", "no_class:X")]
 )
-def test_a_mapping_that_is_wrong_is_told_on_one_line(
+def test_a_mapping_that_is_wrong_is_reported_on_one_line(
     sa_doclock: Callable[..., Process], tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     (tmp_path / "no_class.py").write_text(NO_CLASS, encoding="utf-8")

@@ -63,7 +63,7 @@ def test_python_runs_the_package_too() -> None:
 
 
 def test_help_names_every_option(sa_doclock: Run) -> None:
-    told = sa_doclock("stress", "--help").stdout
+    reported = sa_doclock("stress", "--help").stdout
     for option in (
         "--url",
         "--documents",
@@ -75,7 +75,7 @@ def test_help_names_every_option(sa_doclock: Run) -> None:
         "--seed",
         "--json",
     ):
-        assert option in told
+        assert option in reported
 
 
 def test_what_a_stream_cannot_take_is_written_as_python_does(

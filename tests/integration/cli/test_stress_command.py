@@ -73,8 +73,8 @@ def test_json_is_one_object_on_stdout(sa_doclock: Run) -> None:
     process = sa_doclock("stress", "--json", "--read", "snapshot", *SMALL)
     assert process.returncode == 0, process.stderr
     assert process.stderr == ""
-    told: dict[str, Any] = json.loads(process.stdout)
-    assert told["settings"] == {
+    reported: dict[str, Any] = json.loads(process.stdout)
+    assert reported["settings"] == {
         "documents": 1,
         "threads": 8,
         "iterations": 10,
@@ -84,17 +84,17 @@ def test_json_is_one_object_on_stdout(sa_doclock: Run) -> None:
         "whole": False,
         "seed": 1,
     }
-    assert told["database"]["product"] == "sqlite"
-    assert told["sqlalchemy"] == sa.__version__
-    assert sum(operation["count"] for operation in told["operations"].values()) == 80
-    for operation in told["operations"].values():
+    assert reported["database"]["product"] == "sqlite"
+    assert reported["sqlalchemy"] == sa.__version__
+    assert sum(operation["count"] for operation in reported["operations"].values()) == 80
+    for operation in reported["operations"].values():
         waits = [operation[f"wait_{which}_ms"] for which in ("p50", "p99", "max")]
         assert waits == sorted(waits)
     nothing = {"count": 0, "broken_reads": 0, "stale_reads": 0, "broken_documents": []}
-    assert told["inconsistencies"] == nothing
-    assert told["errors"] == {"count": 0, "kinds": {}}
-    assert (told["deadlocks"], told["retries"]) == (0, 0)
-    assert (told["ok"], told["interrupted"]) == (True, False)
+    assert reported["inconsistencies"] == nothing
+    assert reported["errors"] == {"count": 0, "kinds": {}}
+    assert (reported["deadlocks"], reported["retries"]) == (0, 0)
+    assert (reported["ok"], reported["interrupted"]) == (True, False)
 
 
 @pytest.mark.slow
@@ -102,16 +102,16 @@ def test_json_of_what_went_wrong(sa_doclock: Run) -> None:
     words = ("--no-locks", "--details-only", "--documents", "1", "--seed", "1")
     process = sa_doclock("stress", "--json", *words)
     assert process.returncode == 1, process.stderr
-    told = json.loads(process.stdout)
-    found = told["inconsistencies"]
-    assert not told["ok"]
+    reported = json.loads(process.stdout)
+    found = reported["inconsistencies"]
+    assert not reported["ok"]
     assert found["count"] == found["broken_reads"] + len(found["broken_documents"]) > 0
     assert found["stale_reads"] is None  # nothing says what is stale, where nothing is locked
     for broken in found["broken_documents"]:
         assert broken.keys() == {"number", "total", "sum_of_details"}
 
 
-def test_the_seed_that_was_chosen_is_told() -> None:
+def test_the_seed_that_was_chosen_is_reported() -> None:
     _, first = invoke("--json", "--threads", "1", "--iterations", "1")
     _, second = invoke("--json", "--threads", "1", "--iterations", "1")
     assert json.loads(first)["settings"]["seed"] != json.loads(second)["settings"]["seed"]
@@ -126,7 +126,7 @@ def test_it_runs_on_every_database_and_shows_no_password(database: Database) -> 
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("", "is not a database URL"),
         ("orders.db", "is not a database URL"),
@@ -141,33 +141,33 @@ def test_it_runs_on_every_database_and_shows_no_password(database: Database) -> 
     ],
 )
 @pytest.mark.parametrize("command", ["stress", "demo"])
-def test_a_bad_url_is_told_in_one_sentence(
-    command: str, url: str, told: str, monkeypatch: pytest.MonkeyPatch
+def test_a_bad_url_is_reported_in_one_sentence(
+    command: str, url: str, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "psycopg2", None)  # as if it were not installed
     result = CliRunner().invoke(app, [command, "--url", url], catch_exceptions=False)
     assert result.exit_code == 2
-    assert told in result.output
+    assert reported in result.output
     assert "Traceback" not in result.output
     assert "secret" not in result.output
     assert len(result.output.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "reported"),
     [
         ("mysql+mysqldb://u:secret@host/db", "write mysql+pymysql:// in the URL"),
         ("postgresql+psycopg2://u:secret@host/db", "write postgresql+psycopg:// in the URL"),
         ("mssql+pyodbc://u:secret@host/db", ": pip install 'sa-doclock[mssql]'\n"),
     ],
 )
-def test_what_an_extra_installs_is_told_as_it_is(
-    url: str, told: str, monkeypatch: pytest.MonkeyPatch
+def test_what_an_extra_installs_is_reported_as_it_is(
+    url: str, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for driver in ("MySQLdb", "psycopg2", "pyodbc"):
         monkeypatch.setitem(sys.modules, driver, None)  # as if it were not installed
     status, output = invoke("--url", url)
-    assert (status, told in output) == (2, True), output
+    assert (status, reported in output) == (2, True), output
 
 
 @pytest.mark.parametrize("command", ["demo", "stress", "waits", "doctor"])
@@ -175,9 +175,9 @@ def test_each_command_takes_the_url_of_the_environment_and_says_so(
     command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "postgresql+psycopg://u:secret@127.0.0.1:1/db"
-    told = CliRunner().invoke(app, [command, "--help"], env={"SA_DOCLOCK_URL": url}).output
-    assert "[env var: SA_DOCLOCK_URL" in told
-    assert "secret" not in told
+    reported = CliRunner().invoke(app, [command, "--help"], env={"SA_DOCLOCK_URL": url}).output
+    assert "[env var: SA_DOCLOCK_URL" in reported
+    assert "secret" not in reported
     monkeypatch.setenv("SA_DOCLOCK_URL", url)
     result = CliRunner().invoke(app, [command], catch_exceptions=False)
     assert result.exit_code == 2
@@ -186,7 +186,7 @@ def test_each_command_takes_the_url_of_the_environment_and_says_so(
     assert len(result.output.splitlines()) == 1
 
 
-def test_the_old_name_of_postgresql_is_told_the_new_one() -> None:
+def test_the_old_name_of_postgresql_is_answered_with_the_new_one() -> None:
     status, output = invoke("--url", "postgres://u:secret@host/db")
     assert (status, "write postgresql+psycopg://" in output) == (2, True), output
 
@@ -222,7 +222,7 @@ def test_bad_options_end_with_2(words: tuple[str, ...]) -> None:
     assert "Traceback" not in output
 
 
-def test_a_database_that_may_not_be_written_is_told(tmp_path: Path) -> None:
+def test_a_database_that_may_not_be_written_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "mine.db"
     sa.create_engine(f"sqlite:///{path}", poolclass=sa.NullPool).connect().close()
     url = f"sqlite:///file:{path}?mode=ro&uri=true"
@@ -231,7 +231,9 @@ def test_a_database_that_may_not_be_written_is_told(tmp_path: Path) -> None:
     assert "cannot create the table doclock_stress_doc_" in output
 
 
-def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_cannot_be_had_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from sa_doclock import LockNotSupported  # noqa: PLC0415
     from sa_doclock.tools.cli import stress  # noqa: PLC0415
 
@@ -249,7 +251,7 @@ def test_a_lock_that_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a process there cannot be asked to end")
 @pytest.mark.parametrize("when", ["created", "at work"])
-def test_a_run_that_is_told_to_end_drops_its_tables(tmp_path: Path, when: str) -> None:
+def test_a_run_that_is_asked_to_end_drops_its_tables(tmp_path: Path, when: str) -> None:
     url = f"sqlite:///{tmp_path / 'mine.db'}"
     command = [sys.executable, "-m", "sa_doclock", "stress", "--url", url]
     with subprocess.Popen(
@@ -275,9 +277,9 @@ def test_a_run_that_is_told_to_end_drops_its_tables(tmp_path: Path, when: str) -
     if when == "created" and not output:
         assert complaint == "sa-doclock: interrupted\n"  # before there was anything to tell
         return
-    told = json.loads(output)
-    assert told["interrupted"]
-    assert told["errors"]["count"] == told["inconsistencies"]["count"] == 0, told
+    reported = json.loads(output)
+    assert reported["interrupted"]
+    assert reported["errors"]["count"] == reported["inconsistencies"]["count"] == 0, reported
 
 
 def has_tables(engine: sa.Engine) -> bool:

@@ -76,12 +76,12 @@ def test_json_and_alarm(database: Database, waiting: tuple[int, int]) -> None:
         lambda: invoke(database, "--json", "--alarm", "0"),
         lambda found: ours(found[1]) and found[0],  # MariaDB counts whole seconds
     )
-    (told,) = ours(output)
+    (reported,) = ours(output)
     assert status == 1
-    assert told["blocker"]["connection_id"] == alice
-    assert told["root_blocker"]["state"] == "idle in transaction"
-    assert (told["table"], told["key"]) == ("lk_order", "1")
-    assert told["seconds"] > 0
+    assert reported["blocker"]["connection_id"] == alice
+    assert reported["root_blocker"]["state"] == "idle in transaction"
+    assert (reported["table"], reported["key"]) == ("lk_order", "1")
+    assert reported["seconds"] > 0
     # The alarm counts what is left out too.
     status, output = invoke(database, "--json", "--alarm", "0", "--longer-than", YEAR)
     assert (status, json.loads(output)) == (1, [])

@@ -102,10 +102,10 @@ def test_many_wait_for_one(database: Database, holder: int, engine: sa.Engine) -
     assert sorted(numbers) == sorted({holder, *(wait.waiter.connection_id for wait in found)})
 
     status, output = invoke(database, "--json", "--alarm", "0.001")
-    told = json.loads(output)
-    assert {one["root_blocker"]["connection_id"] for one in told} == {holder}
-    assert len({one["waiter"]["connection_id"] for one in told}) == MANY
-    assert len(told) <= 3 * MANY
+    reported = json.loads(output)
+    assert {one["root_blocker"]["connection_id"] for one in reported} == {holder}
+    assert len({one["waiter"]["connection_id"] for one in reported}) == MANY
+    assert len(reported) <= 3 * MANY
     assert invoke(database, "--alarm", YEAR)[0] == 0
 
 

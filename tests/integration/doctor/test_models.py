@@ -132,9 +132,9 @@ def test_tables_are_looked_for_in_the_schema_that_the_engine_says(
         try:
             connection.exec_driver_sql("CREATE TABLE dr_other.dr_order (id integer NOT NULL)")
             engine = database.engine().execution_options(schema_translate_map={None: "dr_other"})
-            told = {one.code: one for one in check_database(engine, Base)}
-            assert "dr_line" in told["table-missing"].text
-            connection.exec_driver_sql(told["key-not-unique"].cure)
+            reported = {one.code: one for one in check_database(engine, Base)}
+            assert "dr_line" in reported["table-missing"].text
+            connection.exec_driver_sql(reported["key-not-unique"].cure)
             assert "key-not-unique" not in {one.code for one in check_database(engine, Base)}
         finally:
             connection.exec_driver_sql("DROP SCHEMA dr_other CASCADE")
@@ -153,9 +153,11 @@ def test_a_table_without_row_locks(database: Database, make: Make) -> None:
 @pytest.mark.databases("mysql", "mariadb")
 def test_without_models_all_tables_of_the_database_count(database: Database, make: Make) -> None:
     def others() -> list[Finding]:
-        told = check_database(database.engine())
+        reported = check_database(database.engine())
         return [
-            one for one in told if one.code == "other-storage-engines" and "dr_order" in one.text
+            one
+            for one in reported
+            if one.code == "other-storage-engines" and "dr_order" in one.text
         ]
 
     make(end=" ENGINE=MyISAM")

@@ -42,50 +42,50 @@ def cases(*databases: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", found, ids=[case.code for case in found])
 
 
-def assert_told_apart(codes: Codes, case: Case) -> None:
+def assert_distinguished(codes: Codes, case: Case) -> None:
     assert case.code in codes(case.fault)
     assert case.code not in codes(case.healthy)
 
 
 @cases(*ALL)
 def test_an_engine(codes: Codes, case: Case) -> None:
-    assert_told_apart(codes, case)
+    assert_distinguished(codes, case)
 
 
 @pytest.mark.not_databases("sqlite")
 @cases(*SERVERS)
 def test_an_engine_of_a_server(codes: Codes, case: Case) -> None:
-    assert_told_apart(codes, case)
+    assert_distinguished(codes, case)
 
 
 @pytest.mark.databases("mysql", "mariadb")
 @cases(*INNODB)
 def test_a_variable_of_an_innodb_session(codes: Codes, case: Case) -> None:
-    assert_told_apart(codes, case)
+    assert_distinguished(codes, case)
 
 
 @pytest.mark.databases("postgresql")
 @cases("postgresql")
 def test_a_setting_of_postgresql(codes: Codes, case: Case) -> None:
-    assert_told_apart(codes, case)
+    assert_distinguished(codes, case)
 
 
 @pytest.mark.databases("mysql")
 @cases("mysql")
 def test_a_setting_of_mysql(codes: Codes, case: Case) -> None:
-    assert_told_apart(codes, case)
+    assert_distinguished(codes, case)
 
 
 @pytest.mark.databases("mariadb")
 @cases("mariadb")
 def test_a_setting_of_mariadb(codes: Codes, case: Case) -> None:
-    assert_told_apart(codes, case)
+    assert_distinguished(codes, case)
 
 
 @pytest.mark.databases("sqlite")
 @cases("sqlite")
 def test_a_setting_of_sqlite(codes: Codes, case: Case) -> None:
-    assert_told_apart(codes, case)
+    assert_distinguished(codes, case)
 
 
 @pytest.mark.databases("mysql", "mariadb")

@@ -47,6 +47,27 @@ def test_held_and_expired_is_loaded_once(
     assert all(one in session for one in kept)
 
 
+def test_what_a_listener_loads_and_changes_meanwhile_stays(session: LockingSession) -> None:
+    folder, new = session.get_one_entity(Folder, 1, ForUpdate), Sheet(id=99, value=1)
+
+    def append(state: sa.orm.ORMExecuteState) -> None:
+        if not state.is_relationship_load and new not in folder.sheets:
+            folder.sheets.append(new)
+
+    sa.event.listen(session, "do_orm_execute", append)
+    assert new in session.get_one_document(Folder, 1, ForUpdate).sheets
+
+
+def test_a_set_leaves_others_that_are_held(session: LockingSession, sent: list[str]) -> None:
+    orders = session.scalars(sa.select(Order)).all()
+    for number in (2, 1):  # 1 was read before the lock of 2
+        session.get_entity(Order, number, ForUpdate)
+    session.scalars(session.entity_set(Order, ForUpdate).where(Order.id == 2)).all()
+    sent.clear()
+    assert all(order.total for order in orders if order.id == 1)
+    assert sent == []
+
+
 def test_held_and_not_loaded_loads_the_parts(session: LockingSession, sent: list[str]) -> None:
     order = session.get_entity(Order, 1, ForUpdate)
     sent.clear()

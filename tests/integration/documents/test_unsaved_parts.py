@@ -1,4 +1,4 @@
-"""Pending changes on parts at any depth: told before the lock, or under it where it must ask."""
+"""Pending changes on parts at any depth: reported before the lock, or under it where it must ask."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_what_must_be_asked_is_asked_under_the_lock(
         session.flush()
 
 
-def test_what_needs_no_answer_is_told_before_anything_is_sent(
+def test_what_needs_no_answer_is_reported_before_anything_is_sent(
     session: LockingSession, sent: list[str]
 ) -> None:
     line = known(session, Line, 1)

@@ -68,14 +68,14 @@ def counted(
 
 
 def check(wire: Wire, engine: sa.Engine, entity: type[Any], ident: Any, lock: LockOptions) -> None:
-    told = explain_lock(engine, entity, lock)
-    assert told.round_trips == counted(wire, engine, entity, ident, lock)
+    reported = explain_lock(engine, entity, lock)
+    assert reported.round_trips == counted(wire, engine, entity, ident, lock)
     if engine.dialect.driver == "psycopg":
-        assert told.pipelined_round_trips == counted(
+        assert reported.pipelined_round_trips == counted(
             wire, engine, entity, ident, lock, pipeline=True
         )
     else:
-        assert told.pipelined_round_trips is None
+        assert reported.pipelined_round_trips is None
 
 
 @ON_SERVERS
@@ -98,23 +98,23 @@ def test_at_a_level_of_the_engine(make: Make, wire: Wire, level: str, lock: Lock
 @pytest.mark.parametrize("seconds", [0, 0.3, 2])
 def test_with_a_limit(make: Make, wire: Wire, seconds: float) -> None:
     engine = make()
-    told = explain_lock(engine, Order, FOR_UPDATE, lock_timeout=seconds)
+    reported = explain_lock(engine, Order, FOR_UPDATE, lock_timeout=seconds)
     how = {"lock_timeout": seconds}
-    assert told.round_trips == counted(wire, engine, Order, 1, FOR_UPDATE, **how)
-    if told.pipelined_round_trips is not None:
+    assert reported.round_trips == counted(wire, engine, Order, 1, FOR_UPDATE, **how)
+    if reported.pipelined_round_trips is not None:
         trips = counted(wire, engine, Order, 1, FOR_UPDATE, pipeline=True, **how)
-        assert told.pipelined_round_trips == trips
+        assert reported.pipelined_round_trips == trips
 
 
 @pytest.mark.databases("sqlite")
 def test_a_file_has_none(engine: sa.Engine) -> None:
-    told = explain_lock(engine, Order, FOR_UPDATE)
-    assert (told.round_trips, told.pipelined_round_trips) == (0, None)
-    assert "round trips: 0\n" in str(told)
+    reported = explain_lock(engine, Order, FOR_UPDATE)
+    assert (reported.round_trips, reported.pipelined_round_trips) == (0, None)
+    assert "round trips: 0\n" in str(reported)
 
 
 @ON_SERVERS
 def test_the_text_has_them(engine: sa.Engine) -> None:
-    told: LockExplanation = explain_lock(engine, Order, FOR_UPDATE)
+    reported: LockExplanation = explain_lock(engine, Order, FOR_UPDATE)
     pipelined = "; 1 with pipeline=True" if engine.dialect.driver == "psycopg" else ""
-    assert f"\nround trips: {told.round_trips}{pipelined}\n" in str(told)
+    assert f"\nround trips: {reported.round_trips}{pipelined}\n" in str(reported)

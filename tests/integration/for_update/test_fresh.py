@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import event, inspect
 
-from sa_doclock import LockingSession, UnsavedChanges
+from sa_doclock import LockingSession, LockOptions, UnsavedChanges
 from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, seen
-from tests.support.models import Line, Order
+from tests.support.models import Customer, Line, Order
 
 pytestmark = pytest.mark.read_committed
 
@@ -99,7 +99,7 @@ def test_a_change_of_what_another_has_changed_is_refused(session: Session, take:
 def test_listeners_learn_that_a_change_was_refused(session: Session) -> None:
     ended: list[object] = []
     event.listen(session, "before_lock", lambda *_: None)
-    event.listen(session, "after_lock", lambda *told: ended.append(told[-1]))
+    event.listen(session, "after_lock", lambda *reported: ended.append(reported[-1]))
     order: Order = session.info["kept"][0]
     order.total = 31
     with session.no_autoflush, pytest.raises(UnsavedChanges) as caught:
@@ -144,6 +144,33 @@ def test_without_autoflush_a_listener_may_read_and_flush(session: Session) -> No
     assert first not in session.dirty  # its change was flushed
 
 
+def test_what_a_listener_flushes_during_the_statement_is_what_the_session_had(
+    session: Session,
+) -> None:
+    first: Order = session.info["kept"][0]
+    first.remark = "mine"
+    flushed: list[bool] = []
+
+    def lock_another(*arguments: object) -> None:
+        if str(arguments[2]).startswith("SELECT") and not flushed:
+            flushed.append(False)
+            session.get_one_entity(Customer, 1, LockOptions.ForUpdate)
+
+    def flush(*_: object) -> None:
+        session.flush()
+        flushed.append(first not in session.dirty)
+
+    event.listen(session.connection(), "before_cursor_execute", lock_another)
+    event.listen(Customer, "load", flush)
+    try:
+        with session.no_autoflush:
+            session.scalars(STATEMENT).one()
+    finally:
+        event.remove(Customer, "load", flush)
+    assert flushed == [False, True]
+    assert (first.remark, first in session.dirty) == ("mine", False)
+
+
 def test_a_statement_that_fails_leaves_the_objects_as_they_were(session: Session) -> None:
     order: Order = session.info["kept"][0]
     session.begin()
@@ -164,3 +191,80 @@ def test_a_line_with_a_pending_change_keeps_it(session: Session) -> None:
     with session.no_autoflush:
         session.scalars(STATEMENT).one()
     assert line.value == 21
+
+
+@pytest.mark.parametrize("take", COLLIDING.values(), ids=COLLIDING)
+def test_a_change_of_a_line_that_another_has_changed_is_refused(
+    session: Session, take: Take
+) -> None:
+    line: Line = session.info["kept"][0].lines[0]
+    line.value = 11
+    with session.no_autoflush, pytest.raises(UnsavedChanges, match=r"Order 1 .*'value' of Line 1 "):
+        take(session)
+    assert line.value == 11  # nothing is lost
+    assert not session.held_locks
+
+
+def test_a_delete_of_what_another_has_changed_is_refused(session: Session) -> None:
+    order: Order = session.info["kept"][0]
+    for doomed, changed in ((order, "'total'"), (session.info["lines"][0], "'value' of Line 1")):
+        session.delete(doomed)
+        for overwrites in (False, True):
+            options = {"populate_existing": overwrites}
+            with session.no_autoflush, pytest.raises(UnsavedChanges, match=f"{changed} .* deleted"):
+                session.scalars(STATEMENT, execution_options=options).one()
+        assert doomed in session.deleted  # nothing is lost
+        assert not session.held_locks
+        session.add(doomed)
+
+
+def test_a_line_that_nobody_has_changed_is_deleted(session: Session) -> None:
+    session.delete(session.info["lines"][1])
+    with session.no_autoflush:
+        order = session.scalars(STATEMENT).one()
+    session.flush()
+    assert seen(order) == (40, [20])
+
+
+def test_of_a_locked_document_nothing_is_compared(session: Session) -> None:
+    session.scalars(STATEMENT).one()
+    line: Line = session.info["kept"][0].lines[0]
+    line.value += 1
+    sent: list[str] = []
+    event.listen(session.connection(), "before_cursor_execute", lambda *args: sent.append(args[2]))
+    with session.no_autoflush:
+        session.scalars(STATEMENT).one()
+    assert not [one for one in sent if "lk_line" in one]
+    assert line.value == 21
+
+
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_listener_may_read_the_document_before_it_is_locked(
+    session_factory: Callable[[], Session], other: Session, changes: bool
+) -> None:
+    kept: list[object] = []
+    with session_factory() as session, session.no_autoflush:
+
+        @event.listens_for(session, "do_orm_execute", once=True)
+        def read(_state: object) -> None:
+            order = session.get_one(Order, 1)
+            kept.extend([order, *order.lines])
+            if changes:
+                order.total += 1
+            add_ten(other)
+            other.commit()
+
+        if changes:
+            with pytest.raises(UnsavedChanges, match="total"):
+                session.scalars(STATEMENT).one()
+        else:
+            assert seen(session.scalars(STATEMENT).one()) == (50, [30, 20])
+
+
+def test_a_changed_line_is_compared_in_the_database_of_the_statement(session: Session) -> None:
+    bind = {"bind": session.get_bind()}
+    with Session(autoflush=False) as unbound:
+        line = unbound.scalars(sa.select(Line).where(Line.id == 1), bind_arguments=bind).one()
+        line.value += 1
+        unbound.scalars(STATEMENT, bind_arguments=bind).one()
+        assert [*unbound.held_locks] == [(Order, (1,))]

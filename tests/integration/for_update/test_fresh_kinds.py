@@ -38,6 +38,7 @@ class Note(Base):
     a: Mapped[int]
     b: Mapped[int]
     text: Mapped[str] = mapped_column(sa.String(20))
+    tags: Mapped[Any] = mapped_column(MutableDict.as_mutable(sa.JSON()), default=dict)
     __table_args__ = (sa.ForeignKeyConstraint(["a", "b"], ["fk_doc.a", "fk_doc.b"]),)
 
 
@@ -191,3 +192,16 @@ def test_a_part_that_a_second_class_has_loaded_again_is_read_again(
     change()
     lock()
     assert note.text == "changed"
+
+
+def test_a_part_that_was_changed_in_place_is_refused(
+    session: LockingSession, change: Change
+) -> None:
+    note = session.get_one(Note, 1)
+    assert note.tags == {}
+    session.commit()
+    change()
+    note.tags["mine"] = 1
+    with session.no_autoflush, pytest.raises(UnsavedChanges, match="'tags' of Note 1"):
+        session.scalars(STATEMENT).one()
+    assert note.tags == {"mine": 1}

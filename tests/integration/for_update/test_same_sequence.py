@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from tests.integration.locking.steps import recorded
 from tests.support.models import Customer, Order
 
 pytestmark = pytest.mark.read_committed
@@ -63,6 +64,12 @@ def test_a_refusal_is_left_to_the_program(session: Session, other: Session) -> N
     del kept
 
 
+def test_a_batch_executes_it_once_and_as_it_is(engine: sa.Engine) -> None:
+    with Session(engine, priority="batch") as batch, recorded(engine) as sent:
+        assert batch.scalars(FIRST).one() is nowait(batch)
+    assert not [one for one in sent if "SAVEPOINT" in one]
+
+
 @pytest.mark.databases("mysql", "mariadb")
 def test_a_transaction_that_the_server_keeps_goes_on(session: Session, other: Session) -> None:
     kept = other.get_one_entity(Order, 1, ForUpdate)
@@ -76,7 +83,7 @@ def test_a_transaction_that_the_server_keeps_goes_on(session: Session, other: Se
 
 
 @pytest.mark.databases("postgresql")
-def test_it_is_told_who_holds_the_lock(engine: sa.Engine, other: Session) -> None:
+def test_it_learns_who_holds_the_lock(engine: sa.Engine, other: Session) -> None:
     kept = other.get_one_entity(Order, 1, ForUpdate)
     with Session(engine, diagnose=True) as session:
         with pytest.raises(LockNotAvailable, match="held by") as caught:

@@ -13,7 +13,7 @@ from sqlalchemy.exc import CompileError, DBAPIError, SQLAlchemyError
 
 from sa_doclock import LockingSession, LockNotSupported
 from tests.integration.for_update.shapes import ORDERS, Shape, all_shapes
-from tests.support.databases import Database
+from tests.support.databases import MATRIX, Database
 from tests.support.models import Order
 
 pytestmark = [
@@ -23,6 +23,7 @@ pytestmark = [
 
 _ROW = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).with_for_update(nowait=True)
 _IN_A_RUN = 250
+_PARTS = 3
 
 
 class Prober:
@@ -87,15 +88,20 @@ def _wrong_shapes(outcomes: dict[Shape, str]) -> str:
 
 
 def test_some_shapes(session_factory: Callable[[], LockingSession], documents: Database) -> None:
-    seed = random.randrange(2**32)
+    seed = random.SystemRandom().randrange(2**32)
     shapes = random.Random(seed).sample([*all_shapes()], _IN_A_RUN)
     outcomes = _outcomes(shapes, session_factory, documents)
     assert not _wrong_shapes(outcomes), f"seed {seed}\n{_wrong_shapes(outcomes)}"
 
 
 @pytest.mark.slow
-def test_all_shapes(session_factory: Callable[[], LockingSession], documents: Database) -> None:
-    outcomes = _outcomes(all_shapes(), session_factory, documents)
+@pytest.mark.parametrize("part", [_PARTS, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_all_shapes(
+    session_factory: Callable[[], LockingSession], documents: Database, part: int
+) -> None:
+    """CI takes every third shape on each database, and others on the next database."""
+    first = [*MATRIX].index(documents.column) % part
+    outcomes = _outcomes([*all_shapes()][first::part], session_factory, documents)
     assert not _wrong_shapes(outcomes), _wrong_shapes(outcomes)
     came = [*outcomes.values()]
-    assert came.count("held") > 200, {one: came.count(one) for one in {*came}}
+    assert came.count("held") > 200 / part, {one: came.count(one) for one in {*came}}

@@ -39,11 +39,11 @@ TOTAL = sa.select(Order.total).where(Order.id == 1)
 
 def writers_commit_beside_readers(test: Any) -> Any:
     """Mark a test of SQLite in WAL mode: with a rollback journal nobody commits beside a reader."""
-    told = pytest.mark.skipif(
+    reported = pytest.mark.skipif(
         sys.version_info < (3, 11), reason="sqlite3 tells no error numbers before Python 3.11"
     )
     in_wal_mode = pytest.mark.not_databases("sqlite-journal")(test)
-    return told(pytest.mark.databases("sqlite")(in_wal_mode))
+    return reported(pytest.mark.databases("sqlite")(in_wal_mode))
 
 
 def read_shared(session: Session) -> Order:
@@ -65,6 +65,7 @@ UPGRADES: dict[str, Callable[[Session], object]] = {
     "get": lambda s: s.get(Order, 1, with_for_update=True),
     "refresh": lambda s: s.refresh(s.get_one(Order, 1), with_for_update=True),
     "of a table": lambda s: s.execute(sa.select(ORDERS).with_for_update()).all(),
+    "within": lambda s: s.execute(sa.select(FIRST.with_for_update().subquery())).all(),
 }
 
 

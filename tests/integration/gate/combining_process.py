@@ -1,5 +1,4 @@
-"""A process that combines commits until it is killed:
-``python -m tests.integration.gate.combining_process URL CONNECT_ARGS``, the arguments as JSON.
+"""A process that combines commits until it is killed: ``main(URL, CONNECT_ARGS)``.
 
 It tells each number on its standard output once gate.run() has returned.
 """
@@ -48,7 +47,3 @@ def main(url: str, connect_args: str) -> None:
 
     for _ in range(THREADS):
         threading.Thread(target=work).start()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

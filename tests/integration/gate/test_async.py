@@ -123,7 +123,7 @@ async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(
 
 
 @in_a_loop
-async def test_a_timeout_is_told(documents: Database, gate: DocumentGate) -> None:
+async def test_a_timeout_is_reported(documents: Database, gate: DocumentGate) -> None:
     async with opened(documents, gate) as (_, makes), makes() as holder:
         await holder.get_entity(Order, 1, ForUpdate)
         with pytest.raises(LockNotAvailable, match=r"Order 1 FOR UPDATE on .* within 0\.05 s"):

@@ -99,7 +99,7 @@ def test_they_are_answered_in_order_after_one_lock_and_one_commit(
     held()
     assert [call.result(PATIENCE) for call in calls] == [40, 50, 60, 70, 80, 90]
     assert len(commits) == 2
-    assert commits[0] == 0  # nobody is told before
+    assert commits[0] == 0  # nobody is notified before
     assert len(locks) == (0 if engine.dialect.name == "sqlite" else 2)
     assert total(session) == 90
 
@@ -107,12 +107,12 @@ def test_they_are_answered_in_order_after_one_lock_and_one_commit(
 def test_a_function_that_raises_undoes_its_own_alone(
     send: Send, held: Callable[[], None], session: Session
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     def with_mail(text: str, then: Function) -> Function:
         def function(session: Session, order: Any) -> Any:
-            session.on_commit(lambda: told.append(text))
-            session.on_commit(lambda: told.append(f"{text} again"))
+            session.on_commit(lambda: reported.append(text))
+            session.on_commit(lambda: reported.append(f"{text} again"))
             return then(session, order)
 
         return function
@@ -127,7 +127,7 @@ def test_a_function_that_raises_undoes_its_own_alone(
     assert [calls[0].result(PATIENCE), calls[3].result(PATIENCE)] == [31, 33]
     assert isinstance(calls[1].exception(PATIENCE), ZeroDivisionError)
     assert isinstance(calls[2].exception(PATIENCE), IntegrityError)
-    assert told == ["a", "a again", "d", "d again"]
+    assert reported == ["a", "a again", "d", "d again"]
     assert total(session) == 33
     assert len(session.get_one(Order, 1).lines) == 2
 
@@ -140,8 +140,8 @@ def test_the_error_of_the_commit_is_everybodys(
     def refuse(_connection: Any) -> None:
         raise RuntimeError("no commit")
 
-    held()
     sa.event.listen(engine, "commit", refuse, once=True)
+    held()
     errors = [call.exception(PATIENCE) for call in calls]
     assert [type(error) for error in errors] == [RuntimeError, ZeroDivisionError, RuntimeError]
     assert total(session) == 30
@@ -222,7 +222,7 @@ def interrupt(_session: Session, order: Any) -> None:
     raise KeyboardInterrupt
 
 
-def test_an_interruption_of_the_thread_that_runs_them_is_told_to_all(
+def test_an_interruption_of_the_thread_that_runs_them_is_reported_to_all(
     send: Send, held: Callable[[], None], session: Session
 ) -> None:
     calls = [send(add(1)), send(interrupt), send(add(2))]

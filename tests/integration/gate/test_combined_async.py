@@ -59,11 +59,11 @@ class Callers:
 
 @in_a_loop
 async def test_each_has_its_own_answer_and_a_cancelled_one_is_left_out(documents: Database) -> None:
-    gate, told = DocumentGate(), list[str]()
+    gate, reported = DocumentGate(), list[str]()
 
     async def mail() -> None:
         await asyncio.sleep(0)
-        told.append("mail")
+        reported.append("mail")
 
     async def with_mail(session: Session, order: Any) -> int:
         session.on_commit(mail)
@@ -90,7 +90,7 @@ async def test_each_has_its_own_answer_and_a_cancelled_one_is_left_out(documents
         kinds = [one if isinstance(one, int) else type(one) for one in found]
         cancelled = asyncio.CancelledError
         assert kinds == [cancelled, cancelled, ZeroDivisionError, 34, 42]
-        assert told == ["mail"]
+        assert reported == ["mail"]
         assert await total(makes) == 42
         assert gate.waiting == 0
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,7 @@ from tests.integration.gate.combining_process import add_line
 from tests.reliability.faults.proxy import Link, Proxy
 from tests.support.databases import Database
 from tests.support.models import Line, Order
+from tests.support.processes import forked
 
 ROOT = Path(__file__).resolve().parents[3]
 CALLERS, CALLS, FIRST = 12, 25, 1000
@@ -38,14 +37,12 @@ def check(answered: set[int], session: LockingSession) -> None:
 
 @pytest.mark.slow
 def test_a_process_is_killed(documents: Database, session: LockingSession) -> None:
-    arguments = [documents.url, json.dumps(documents.connect_args)]
-    command = [sys.executable, "-m", "tests.integration.gate.combining_process", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(60)]
+    arguments = documents.url, json.dumps(documents.connect_args)
+    with forked("tests.integration.gate.combining_process", *arguments) as process:
+        reported = [process.output.readline() for _ in range(60)]
         process.kill()
-        told += process.stdout.readlines()
-    answered = {int(line) for line in told if line.endswith("\n")}
+        reported += process.output.readlines()
+    answered = {int(line) for line in reported if line.endswith("\n")}
     assert len(answered) >= 60
     check(answered, session)
 

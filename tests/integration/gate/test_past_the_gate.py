@@ -74,7 +74,7 @@ def test_so_does_who_was_lent_one(
 
 
 @pytest.mark.databases("sqlite")
-def test_what_is_not_supported_is_told_at_once(alice: Player, bob: Player) -> None:
+def test_what_is_not_supported_is_reported_at_once(alice: Player, bob: Player) -> None:
     alice.does(locks(Order, 1))
     with pytest.raises(LockNotSupported, match="nothing to skip"):
         bob.does(

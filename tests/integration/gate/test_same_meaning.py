@@ -25,7 +25,7 @@ Session = LockingSession
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
 
 
-def test_who_does_not_get_it_in_time_is_told_of_the_document(
+def test_who_does_not_get_it_in_time_gets_an_error_with_the_document(
     gate: DocumentGate, alice: Player, bob: Player
 ) -> None:
     alice.does(locks(Order, 1))
@@ -104,7 +104,7 @@ def test_what_was_waited_at_the_gate_is_taken_off(
     assert set(limits) == {29.5, 14}  # of the 13 s that are left, in tenths of the whole
 
 
-def test_who_comes_in_when_the_time_is_over_is_told_so(
+def test_who_comes_in_when_the_time_is_over_gets_that_error(
     gate: DocumentGate, clock: Clock, limits: list[float | None], alice: Player, bob: Player
 ) -> None:
     alice.does(locks(Order, 1))

@@ -42,7 +42,7 @@ each_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
 
 @each_use
-def test_it_is_told(
+def test_it_is_reported(
     engine: sa.Engine, session: Session, other: Session, use: Callable[[Session], Any]
 ) -> None:
     kept = session.get_entity(Order, 1, ForUpdate)
@@ -113,7 +113,7 @@ def test_another_engine_is_no_reason(
 
 @pytest.mark.databases("postgresql")
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"poolclass": NullPool}, False),
         ({"max_overflow": -1}, True),  # no public attribute says that it has no limit
@@ -128,12 +128,12 @@ def test_nor_is_a_pool_that_is_never_exhausted(
     make_engine: Callable[..., sa.Engine],
     gate: DocumentGate,
     options: dict[str, Any],
-    told: bool,  # of a table
+    reported: bool,  # of a table
 ) -> None:
     engine = make_engine(**options)
     with LockingSession(engine, gate=gate) as session, LockingSession(engine, gate=gate) as other:
         kept = session.get_entity(Order, 1, ForUpdate)
-        with pytest.raises(LockMisuse) if told else nullcontext():
+        with pytest.raises(LockMisuse) if reported else nullcontext():
             assert other.get(Customer, 1) is not None
         del kept
 

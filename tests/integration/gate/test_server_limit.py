@@ -49,7 +49,7 @@ def test_it_is_known_what_that_is(engine: sa.Engine, database: Database) -> None
         assert strategy_for(engine).waits.longest(connection) == SETTINGS[database.name][1]
 
 
-def test_who_waits_at_the_gate_is_told_after_that(
+def test_who_waits_at_the_gate_gets_an_error_after_that(
     gate: DocumentGate, alice: Player, bob: Player
 ) -> None:
     alice.does(locks(Order, 1))

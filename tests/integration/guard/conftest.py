@@ -86,7 +86,7 @@ def make_session(engine: sa.Engine) -> Iterator[Callable[..., LockingSession]]:
 
 @pytest.fixture
 def session(make_session: Callable[..., LockingSession]) -> LockingSession:
-    """Open a session that is guarded, as all are that are not told otherwise."""
+    """Open a session that is guarded, as all are that are not set otherwise."""
     return make_session()
 
 

@@ -72,7 +72,7 @@ READS: dict[str, Callable[[LockingSession, Any], Any]] = {
 def test_a_set_is_locked(session: LockingSession, read: Callable[..., Any]) -> None:
     locked = with_lock(sa.select(Order), ForUpdate)
     for ident in (1, 2):
-        # SQLAlchemy wraps what a lambda refers to, unless it is told not to.
+        # SQLAlchemy wraps what a lambda refers to, unless it is set not to.
         statement = sa.lambda_stmt(lambda: locked, enable_tracking=False)
         statement += lambda s: s.where(Order.id == ident)  # noqa: B023
         assert read(session, statement).id == ident
@@ -91,3 +91,17 @@ def test_a_plain_select_stays_a_lambda(session: LockingSession) -> None:
     statement = sa.lambda_stmt(lambda: sa.select(Order.id).where(Order.id == 1))
     assert session.scalars(statement).all() == [1]
     assert dict(session.held_locks) == {}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("listens", [False, True], ids=["alone", "with a listener"])
+def test_a_with_for_update_is_adopted(
+    session: LockingSession, read: Callable[..., Any], listens: bool
+) -> None:
+    if listens:
+        sa.event.listen(session, "do_orm_execute", lambda _: None)
+    statement = sa.lambda_stmt(lambda: sa.select(Order).where(Order.id == 1).with_for_update())
+    order = read(session, statement)
+    assert dict(session.held_locks) == {(Order, (1,)): ForUpdate}
+    order.total += 1
+    session.flush()

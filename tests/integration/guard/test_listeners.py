@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, func, select
 
 from sa_doclock import LockingSession, UnlockedWrite
+from sa_doclock.features.guard import write_guard
 from tests.integration.guard.models import Comment, Customer, Line, Order, Tag, Tax
 from tests.integration.guard.steps import hold, refused
+from tests.support.rows import rows
 
 MakeSession = Callable[..., LockingSession]
 Stored = Callable[[Any, Any], Any]
@@ -267,6 +270,30 @@ def test_a_hook_that_moves_a_changed_row(session: LockingSession, expired: bool)
     assert held
 
 
+@rows("name, held", [*product(["before_insert", "before_update"], [1, 2])])
+def test_a_hook_that_sends_a_row_where_only_the_database_knows(
+    make_session: MakeSession, name: str, held: int
+) -> None:
+    """Its foreign key is an SQL expression, and nothing else in it changes."""
+
+    def send_to_the_last(_mapper: object, _connection: object, line: Line) -> None:
+        line.order_id = select(func.max(Order.id)).scalar_subquery()
+
+    with make_session() as session:
+        kept, line = hold(session, Order, *range(1, held + 1)), session.get_one(Line, 1)
+        line.value += 0  # the flush looks at it
+        new = Line(id=9, order_id=1)
+        session.add(new)
+        with listening(Line, name, send_to_the_last):
+            if held == 1:
+                with pytest.raises(UnlockedWrite, match="Order 2"):
+                    session.flush()
+            else:
+                session.flush()
+                assert (new if name == "before_insert" else line).order_id == 2
+        assert kept
+
+
 def test_what_is_changed_after_a_flush_is_the_next_flushs(session: LockingSession) -> None:
     line = session.get_one(Line, 1)
 
@@ -277,4 +304,15 @@ def test_what_is_changed_after_a_flush_is_the_next_flushs(session: LockingSessio
     with listening(session, "after_flush_postexec", change):
         session.flush()
     with refused(session, Order, 1, "Line 1"):
+        session.flush()
+
+
+def test_a_flush_that_began_before_any_document_was_declared_is_guarded(
+    session: LockingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = session.get(Line, 1)
+    assert changed is not None
+    changed.value += 1
+    monkeypatch.setattr(write_guard, "any_declared", lambda: False)  # a listener declares the first
+    with pytest.raises(UnlockedWrite):
         session.flush()

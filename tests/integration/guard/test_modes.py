@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, UnlockedWrite, UnlockedWriteWarning
+from sa_doclock.errors import PAGE
 from tests.integration.guard.models import Line, Order, Tax
 from tests.integration.guard.steps import hold
 
@@ -60,6 +61,7 @@ def test_warn_says_it_at_the_line_of_the_program_and_writes(
         write(session)
     (warning,) = caught
     assert "get_entity(Order, ..., LockOptions.ForUpdate)" in str(warning.message)
+    assert str(warning.message).endswith(f"(Background on this warning at: {PAGE}#unlocked_write)")
     assert warning.filename == __file__
     assert warning.lineno == line_number_of(write, 1)
     session.commit()

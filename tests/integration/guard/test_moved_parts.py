@@ -6,10 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import Engine, update
 
-from sa_doclock import LockingSession
+from sa_doclock import LockingSession, LockOptions, UnsavedChanges
 from tests.integration.guard.models import Entry, Line, Order, Plan, Step, Tax, Voucher
 from tests.integration.guard.steps import hold, refused
+from tests.integration.locking.call_counts import calls_of
+from tests.support.rows import rows
+
+MakeSession = Callable[..., LockingSession]
 
 
 def by_foreign_key(session: LockingSession) -> Any:
@@ -197,3 +202,63 @@ def test_a_part_that_was_moved_and_is_deleted_belongs_to_the_document_it_left(
     session.delete(entry)
     session.commit()
     assert held
+
+
+@rows("own", [True, False])
+def test_a_pending_tax_whose_line_came_from_another_document(
+    make_session: MakeSession, engine: Engine, own: bool
+) -> None:
+    """It is one of the order that is locked, whichever the session has seen it in."""
+    with make_session(expire_on_commit=False) as session:
+        first, line = hold(session, Order, 1), session.get_one(Line, 1)
+        tax = line.taxes[0]
+        (second,) = hold(session, Order, 2)
+        if own:
+            line.order = second
+        session.commit()
+        with engine.begin() as connection:
+            connection.execute(update(Tax).where(Tax.id == tax.id).values(rate=50))
+            connection.execute(update(Line).where(Line.id == line.id).values(order_id=2))
+        tax.rate += 1
+        with pytest.raises(UnsavedChanges, match="Tax"):
+            session.get_entity(Order, 2, LockOptions.ForUpdate)
+        assert first
+    with engine.begin() as connection:
+        connection.execute(update(Line).where(Line.id == 1).values(order_id=1))
+
+
+@pytest.mark.databases("sqlite")
+def test_what_is_pending_in_new_documents_costs_a_lock_nothing(session: LockingSession) -> None:
+    def lock() -> None:
+        kept.append(session.get_entity(Order, 1, LockOptions.ForUpdate))
+
+    def calls(count: int) -> int:
+        for number in range(100, 100 + count):
+            tax = Tax(id=number)
+            kept.append(Order(id=number, lines=[Line(id=number, taxes=[tax])]))
+            session.add(kept[-1])
+        kept.extend(hold(session, Order, 2))  # which looks at each of them once
+        found = calls_of(lock)
+        session.rollback()
+        return len(found)
+
+    kept: list[object] = []
+    calls(1)
+    assert calls(30) == calls(10)
+
+
+@pytest.mark.not_databases("sqlite", "sqlite-journal")  # whose lock nobody passes
+def test_a_new_tax_whose_line_comes_to_another_document_meanwhile(
+    make_session: MakeSession, engine: Engine
+) -> None:
+    with make_session(autoflush=False) as session:
+        line = session.get_one(Line, 1)
+        session.add(Tax(id=100, line_id=line.id))
+        nothing = session.get_entity(Order, 3, LockOptions.ForUpdate)  # the line is read again
+        with engine.begin() as connection:
+            connection.execute(update(Line).where(Line.id == 1).values(order_id=2))
+        with pytest.raises(UnsavedChanges, match="Tax"):
+            session.get_entity(Order, 2, LockOptions.ForUpdate)
+        assert nothing is None
+    with engine.begin() as connection:
+        connection.execute(update(Line).where(Line.id == 1).values(order_id=1))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect, update
-from sqlalchemy.orm import DeclarativeBase
+from sqlalchemy import Engine, ForeignKey, event, insert, inspect, update
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from sa_doclock import LockingSession
+from sa_doclock import LockingSession, document
 from tests.integration.guard.models import Line, Order
 from tests.integration.guard.steps import Action, hold, refused, writes_sent
+from tests.support.rows import rows
 
 
 class Other(DeclarativeBase):
@@ -25,6 +27,11 @@ class PlainLine(Other):
     """The foreign key has its name of the database here."""
 
     __table__ = Line.__table__
+
+
+class ReferringLine(Other):
+    __table__ = Line.__table__
+    order: Mapped[Order] = relationship(Order, overlaps="lines, order")
 
 
 def changed(session: LockingSession, entity: Any, **values: Any) -> None:
@@ -82,4 +89,81 @@ def test_a_moved_part_needs_both_locks(session: LockingSession) -> None:
     held = hold(session, Order, 1)
     with refused(session, Order, 2):
         changed(session, PlainLine, order_no=2)
+    assert held
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("second_class", [True, False], ids=["second class", "post_update"])
+def test_a_listener_that_moves_a_row_without_an_event_by_its_new_owner(
+    engine: Engine, *, second_class: bool
+) -> None:
+    """SQLAlchemy calls none for an UPDATE of its own, the guard hears none of a second class."""
+
+    class Base(DeclarativeBase):
+        pass
+
+    @document(parts=("leaves",))
+    class Tree(Base):
+        __tablename__ = "gd_tree"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        height: Mapped[int] = mapped_column(default=0)
+
+    class Leaf(Base):
+        __tablename__ = "gd_leaf"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        tree_id: Mapped[int] = mapped_column(ForeignKey("gd_tree.id"))
+
+    class PlainLeaf(Base):
+        __table__ = Leaf.__table__
+
+    moved: Any = PlainLeaf if second_class else Leaf
+    Tree.leaves = relationship(Leaf)
+    Tree.others = relationship(moved, overlaps="leaves", post_update=not second_class)
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(insert(Tree), [{"id": 1}, {"id": 2}])
+        connection.execute(insert(Leaf), [{"id": 2, "tree_id": 2}])
+    with LockingSession(engine) as session:
+        tree: Any = hold(session, Tree, 1)[0]
+        leaf = session.get_one(moved, 2)
+        assert tree.others == []
+        tree.height += 1
+        event.listen(session, "before_flush", lambda *_: tree.others.append(leaf))
+        with refused(session, Tree, 2, sent_first=True):
+            session.flush()
+
+
+@rows(
+    "change",
+    [
+        lambda _session, row: setattr(row, "value", 7),
+        lambda session, row: session.delete(row),
+        lambda session, _row: session.add(PlainLine(id=99, order_no=2)),
+        lambda session, _row: setattr(session.get_one(PlainLine, 1), "order_no", 2),
+    ],
+)
+def test_what_a_late_listener_does_needs_the_lock(
+    session: LockingSession, change: Callable[[LockingSession, Any], None]
+) -> None:
+    held = hold(session, Order, 1)[0]
+    row = session.get_one(PlainLine, 3)
+    event.listen(session, "before_flush", lambda *_: change(session, row), once=True)
+    held.total = 7
+    with refused(session, Order, 2, sent_first=True):
+        session.flush()
+    session.rollback()
+
+
+@rows("number", [99, 1])
+def test_a_row_that_comes_to_a_document_by_its_own_relationship_needs_the_lock(
+    session: LockingSession, number: int
+) -> None:
+    held = hold(session, Order, 1)
+    with session.no_autoflush:
+        row = session.get(ReferringLine, number) or ReferringLine(id=number)
+        row.order = session.get_one(Order, 2)
+    session.add(row)
+    with refused(session, Order, 2, sent_first=True):
+        session.flush()
+    session.rollback()
     assert held

@@ -40,7 +40,7 @@ def sentence_of_read(session: LockingSession) -> str:
 
 
 def here(function: Callable[..., Any], offset: int) -> str:
-    """Return how a line of a function is told, so many below its ``def``."""
+    """Return how a line of a function is shown, so many below its ``def``."""
     code = function.__code__
     return f", at {code.co_filename}:{code.co_firstlineno + offset} in {code.co_name}."
 
@@ -91,7 +91,7 @@ def change(read: Any) -> None:
 
 
 @each_reader
-def test_the_statement_is_told(
+def test_the_statement_is_reported(
     session: LockingSession, read: Callable[[LockingSession], Any], words: str, offset: int
 ) -> None:
     change(found := read(session))
@@ -103,7 +103,7 @@ def test_the_statement_is_told(
 
 
 @each_reader
-def test_the_line_is_told_too(
+def test_the_line_is_reported_too(
     make_session: MakeSession, read: Callable[[LockingSession], Any], words: str, offset: int
 ) -> None:
     session = make_session()
@@ -114,7 +114,7 @@ def test_the_line_is_told_too(
     assert found
 
 
-def test_nothing_is_told_without_tracing(make_session: MakeSession) -> None:
+def test_nothing_is_reported_without_tracing(make_session: MakeSession) -> None:
     session = make_session(guard_tracing=False)
     change(get_order(session))
     assert sentence_of_read(session) == ""
@@ -171,19 +171,21 @@ def lock_in_a_block(session: LockingSession) -> Any:
         return order
 
 
-def test_a_row_read_by_locked_is_told_at_the_line_of_the_block(make_session: MakeSession) -> None:
+def test_a_row_read_by_locked_is_reported_at_the_line_of_the_block(
+    make_session: MakeSession,
+) -> None:
     session = make_session(expire_on_commit=False)
     order = lock_in_a_block(session)
     order.total += 1
     assert sentence_of_read(session).endswith(here(lock_in_a_block, 1))
 
 
-def test_nothing_is_told_of_a_new_row(session: LockingSession) -> None:
+def test_nothing_is_reported_of_a_new_row(session: LockingSession) -> None:
     session.add(Line(id=9, order_id=1))
     assert sentence_of_read(session) == ""
 
 
-def test_nothing_is_told_of_a_row_that_another_session_has_made(
+def test_nothing_is_reported_of_a_row_that_another_session_has_made(
     make_session: MakeSession,
 ) -> None:
     first, second = make_session(), make_session(expire_on_commit=False)
@@ -195,7 +197,7 @@ def test_nothing_is_told_of_a_row_that_another_session_has_made(
     assert sentence_of_read(first) == ""
 
 
-def test_nothing_is_told_of_a_row_under_a_read_lock(session: LockingSession) -> None:
+def test_nothing_is_reported_of_a_row_under_a_read_lock(session: LockingSession) -> None:
     order = session.get_one_entity(Order, 1, LockOptions.SharedRead)
     order.total = 31
     assert sentence_of_read(session) == ""
@@ -208,7 +210,7 @@ def test_of_the_row_that_is_changed_not_of_its_header(session: LockingSession) -
     assert order.total == 30
 
 
-def test_a_link_is_told_of_too(session: LockingSession) -> None:
+def test_a_link_is_reported_too(session: LockingSession) -> None:
     customer, order = session.get_one(Customer, 2), session.get_one(Order, 1)
     customer.orders.append(order)
     assert "FROM gd_order" in sentence_of_read(session)
@@ -229,7 +231,7 @@ async def lock_in_an_async_block(session: AsyncLockingSession) -> Any:
 
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("read", [read_in_a_coroutine, lock_in_an_async_block])
-def test_the_line_of_a_coroutine_is_told(
+def test_the_line_of_a_coroutine_is_reported(
     documents: Database, read: Callable[[AsyncLockingSession], Any]
 ) -> None:
     async def main() -> str:

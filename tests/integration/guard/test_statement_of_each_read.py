@@ -110,14 +110,14 @@ WAYS = (
 
 
 @pytest.mark.parametrize("read", WAYS, ids=[way.__name__ for way in WAYS])
-def test_a_header_is_told_of(session: LockingSession, read: Read) -> None:
+def test_a_header_is_reported(session: LockingSession, read: Read) -> None:
     change(read(session))
     assert sentence_of_read(session).startswith(
         (WITHOUT, "It was read without the lock by SELECT 1")
     )
 
 
-def test_what_scalar_has_read_is_told_as_what_execute_has(make_session: MakeSession) -> None:
+def test_what_scalar_has_read_is_reported_as_what_execute_has(make_session: MakeSession) -> None:
     session = make_session(guard_tracing=True, expire_on_commit=False)
     lease = session.get_one_entity(Lease, 1, LockOptions.ForUpdate)
     order = session.scalar(with_lines)
@@ -126,7 +126,7 @@ def test_what_scalar_has_read_is_told_as_what_execute_has(make_session: MakeSess
     change(order)
     sentence = sentence_of_read(session)
     assert sentence.startswith("It was read by SELECT gd_order.id")
-    assert sentence.endswith(here(test_what_scalar_has_read_is_told_as_what_execute_has, 3))
+    assert sentence.endswith(here(test_what_scalar_has_read_is_reported_as_what_execute_has, 3))
     session.expire(order)
     change(order.lines[0])
     assert "FROM gd_line" in sentence_of_read(session)
@@ -165,7 +165,7 @@ class Sharded(LockingSession, ShardedSession):
         )
 
 
-def test_a_sharded_session_is_told_of_and_knows_its_inserts(engine: sa.Engine) -> None:
+def test_a_sharded_session_is_reported_and_knows_its_inserts(engine: sa.Engine) -> None:
     with Sharded(engine) as session:
         change(session.execute(first_order).scalar_one())
         assert sentence_of_read(session).startswith(WITHOUT)
@@ -186,14 +186,14 @@ def selected_in(session: LockingSession) -> Any:
 
 
 @pytest.mark.parametrize("read", [joined, selected_in])
-def test_a_line_that_was_read_with_its_header_is_told_of(
+def test_a_line_that_was_read_with_its_header_is_reported(
     session: LockingSession, read: Read
 ) -> None:
     change(read(session))
     assert ("gd_line_1" if read is joined else "FROM gd_line") in sentence_of_read(session)
 
 
-def test_a_header_whose_lines_were_read_with_it_is_told_of(session: LockingSession) -> None:
+def test_a_header_whose_lines_were_read_with_it_is_reported(session: LockingSession) -> None:
     order = session.scalars(with_lines).one()
     assert order.lines
     change(order)
@@ -238,7 +238,7 @@ def test_a_row_that_a_flush_reads_while_another_is_read(session: LockingSession)
 
 
 @pytest.mark.parametrize("expires", ["commit", "expire_all", "expire"])
-def test_a_row_that_had_expired_is_told_of_as_it_was_read_again(
+def test_a_row_that_had_expired_is_reported_as_it_was_read_again(
     session: LockingSession, expires: str
 ) -> None:
     order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
@@ -253,7 +253,7 @@ def test_a_row_that_had_expired_is_told_of_as_it_was_read_again(
     assert "gd_order.total >" in sentence
 
 
-def test_a_row_that_was_read_over_again_is_told_of_so(session: LockingSession) -> None:
+def test_a_row_that_was_read_over_again_is_reported_so(session: LockingSession) -> None:
     order = session.get_one(Order, 1)
     again = sa.select(Order).where(Order.total > 29).execution_options(populate_existing=True)
     assert session.scalars(again).one() is order
@@ -287,7 +287,7 @@ def test_an_insert_whose_result_a_listener_has_kept(
     session.flush()
 
 
-def test_nothing_is_told_of_rows_that_a_listener_has_brought(session: LockingSession) -> None:
+def test_nothing_is_reported_of_rows_that_a_listener_has_brought(session: LockingSession) -> None:
     def answer_from_a_cache(state: Any) -> Any:
         return state.invoke_statement().freeze()() if state.is_select else None
 
@@ -308,7 +308,7 @@ def test_a_listener_may_answer_with_a_result_of_its_own(session: LockingSession)
     assert answers == [1, 1, 1]
 
 
-def test_nothing_is_told_of_a_copy(session: LockingSession) -> None:
+def test_nothing_is_reported_of_a_copy(session: LockingSession) -> None:
     order = session.get_one(Order, 1)
     session.expunge(order)
     session.add(copy := pickle.loads(pickle.dumps(order)))

@@ -30,7 +30,7 @@ def session(make_session: MakeSession) -> LockingSession:
 by_key = sa.select(Order).where(Order.id == sa.bindparam("key"))
 
 
-def test_it_is_told_of_each_row_whether_a_lock_was_held_then(make_session: MakeSession) -> None:
+def test_it_learns_of_each_row_whether_a_lock_was_held_then(make_session: MakeSession) -> None:
     session = make_session(expire_on_commit=False)
     held = session.get_one_entity(Lease, 1, LockOptions.ForUpdate)
     under = session.scalars(by_key, {"key": 2}).one()

@@ -116,7 +116,7 @@ def test_a_statement_in_the_block_makes_new_documents_too(session: LockingSessio
     session.commit()
 
 
-def test_a_warning_at_its_start_is_told_at_the_line_of_the_block(
+def test_a_warning_at_its_start_is_reported_at_the_line_of_the_block(
     make_session: Callable[..., LockingSession],
 ) -> None:
     session = make_session(guard="warn")

@@ -1,4 +1,4 @@
-"""The events of locks: what is told, and with what."""
+"""The events of locks: what is reported, and with what."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def test_a_lock_and_its_end(session: Session) -> None:
     with hearing(session) as heard:
         order = session.get_one_entity(Order, 1, ForUpdate)
         assert heard.names == (1, 0, 0)
-        assert session.get_one_entity(Order, 1, ForUpdate) is order  # held already: not told again
+        assert (
+            session.get_one_entity(Order, 1, ForUpdate) is order
+        )  # held already: not reported again
         assert session.get_entity(Order, 2) is not None  # no lock
         assert heard.names == (1, 0, 0)
         session.commit()
@@ -45,7 +47,7 @@ def test_a_lock_with_a_modifier_is_held_like_any_other(session: Session) -> None
     assert heard.released == [([(document, ForUpdate)], "rolled back")]
 
 
-def test_many_are_told_one_by_one_and_let_go_together(session: Session) -> None:
+def test_many_are_reported_one_by_one_and_let_go_together(session: Session) -> None:
     with hearing(session) as heard:
         session.get_entities(Order, [2, 1, 99], ForUpdate)
         session.rollback()
@@ -60,7 +62,7 @@ def test_many_are_told_one_by_one_and_let_go_together(session: Session) -> None:
     assert min(heard.held) > 0
 
 
-def test_what_is_not_there_is_not_told(session: Session) -> None:
+def test_what_is_not_there_is_not_reported(session: Session) -> None:
     with hearing(session) as heard:
         assert session.get_entity(Order, 99, ForUpdate) is None
         session.commit()
@@ -119,7 +121,7 @@ def test_a_savepoint_gives_up_what_was_locked_in_it(session: Session) -> None:
     assert heard.released[1:] == [(rest, "committed")]
 
 
-def test_a_failure_is_told_before_it_comes_out(session: Session, other: Session) -> None:
+def test_a_failure_is_reported_before_it_comes_out(session: Session, other: Session) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     with hearing(session) as heard, pytest.raises(LockNotAvailable) as caught:
         session.get_entity(Order, 1, ForUpdate, lock_timeout=0.05)
@@ -131,7 +133,7 @@ def test_a_failure_is_told_before_it_comes_out(session: Session, other: Session)
 
 
 @pytest.mark.not_databases("sqlite")
-def test_a_failure_in_a_set_is_told(session: Session, other: Session) -> None:
+def test_a_failure_in_a_set_is_reported(session: Session, other: Session) -> None:
     other.get_one_entity(Order, 2, ForUpdate)
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
@@ -157,8 +159,8 @@ def test_a_failed_commit_is_a_rollback(session: Session) -> None:
 def test_a_listener_may_ask_what_was_locked(session: Session) -> None:
     held: list[Any] = []
 
-    def note(told: Session, document: Any, *_: object) -> None:
-        assert told is session
+    def note(reported: Session, document: Any, *_: object) -> None:
+        assert reported is session
         held.append((document, dict(session.held_locks)))
 
     sa.event.listen(session, "lock_acquired", note)

@@ -113,7 +113,7 @@ def test_not_with_one_that_innodb_keeps(session: Session, other: Session) -> Non
 
 
 @pytest.mark.not_databases("sqlite")  # the file's lock is one
-def test_another_session_is_not_told(session: Session, other: Session) -> None:
+def test_another_session_is_not_reported(session: Session, other: Session) -> None:
     with hearing(other) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         with suppress(LockNotAvailable), session.begin_nested(), Session(session.bind) as third:
@@ -142,17 +142,17 @@ def test_a_failing_listener_loses_no_promise(session: Session) -> None:
     assert not session.held_locks
 
 
-def test_the_locks_are_gone_when_it_is_told(session: Session, other: Session) -> None:
-    """They are released when they are told to be, and on_commit() functions come after."""
-    told: list[str] = []
+def test_the_locks_are_gone_when_it_is_reported(session: Session, other: Session) -> None:
+    """They are released when that is reported, and on_commit() functions come after."""
+    reported: list[str] = []
 
     def lock_it(*_: Any) -> None:
         other.get_one_entity(Order, 1, ForUpdate | LockOptions.NoWait)
         other.rollback()
-        told.append("released")
+        reported.append("released")
 
     event.listen(session, "locks_released", lock_it)
     session.get_one_entity(Order, 1, ForUpdate).total = 31
-    session.on_commit(lambda: told.append("promised"))
+    session.on_commit(lambda: reported.append("promised"))
     session.commit()
-    assert told == ["released", "promised"]
+    assert reported == ["released", "promised"]

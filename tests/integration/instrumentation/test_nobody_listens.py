@@ -19,7 +19,7 @@ Session = LockingSession
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Note what is put together to be told."""
+    """Note what is put together to be reported."""
     noted: list[str] = []
 
     def noting(target: Any, name: str) -> None:
@@ -66,7 +66,7 @@ def test_a_try_that_does_not_wait_is_not_logged_by_default(
     assert asked == []
 
 
-def test_somebody_who_reads_the_log_is_told(
+def test_somebody_who_reads_the_log_learns_of_it(
     session: Session, other: Session, asked: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "sa_doclock")

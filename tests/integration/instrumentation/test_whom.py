@@ -39,7 +39,7 @@ def use(session: Session) -> None:
         session.commit()
 
 
-def test_the_class_is_told_of_all(engine: sa.Engine) -> None:
+def test_the_class_is_notified_of_all(engine: sa.Engine) -> None:
     with hearing(LockingSession) as heard:
         for make in (LockingSession, Special, sessionmaker(class_=LockingSession)):
             use(make(bind=engine))
@@ -48,7 +48,7 @@ def test_the_class_is_told_of_all(engine: sa.Engine) -> None:
     assert heard.names == (3, 0, 3)  # event.remove()
 
 
-def test_a_subclass_is_told_of_its_own(engine: sa.Engine) -> None:
+def test_a_subclass_is_notified_of_its_own(engine: sa.Engine) -> None:
     with hearing(Special) as heard:
         use(LockingSession(engine))
         assert heard.names == (0, 0, 0)
@@ -57,7 +57,7 @@ def test_a_subclass_is_told_of_its_own(engine: sa.Engine) -> None:
     assert heard.names == (2, 0, 2)
 
 
-def test_a_class_that_is_made_later_is_told_of(engine: sa.Engine) -> None:
+def test_a_class_that_is_made_later_is_notified(engine: sa.Engine) -> None:
     with hearing(LockingSession) as heard:
 
         class Late(LockingSession):
@@ -67,7 +67,7 @@ def test_a_class_that_is_made_later_is_told_of(engine: sa.Engine) -> None:
     assert heard.names == (1, 0, 1)
 
 
-def test_a_maker_is_told_of_its_sessions(engine: sa.Engine) -> None:
+def test_a_maker_is_notified_of_its_sessions(engine: sa.Engine) -> None:
     make, other = (sessionmaker(engine, class_=LockingSession) for _ in range(2))
     with hearing(make) as heard:
         use(make())
@@ -84,7 +84,7 @@ def test_a_scoped_session_too(engine: sa.Engine) -> None:
     assert heard.names == (1, 0, 1)
 
 
-def test_a_session_is_told_of_itself(engine: sa.Engine) -> None:
+def test_a_session_is_notified_of_itself(engine: sa.Engine) -> None:
     session, other = LockingSession(engine), LockingSession(engine)
     with hearing(session) as heard:
         use(other)
@@ -108,15 +108,17 @@ def test_a_misspelt_event_is_refused() -> None:
 
 
 def test_a_listener_can_take_its_arguments_by_name_and_be_called_once(engine: sa.Engine) -> None:
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     with LockingSession(engine) as session:
-        event.listen(session, "lock_acquired", lambda **how: told.append(how), named=True)
-        event.listen(session, "lock_acquired", lambda *_: told.append({}), once=True)
+        event.listen(session, "lock_acquired", lambda **how: reported.append(how), named=True)
+        event.listen(session, "lock_acquired", lambda *_: reported.append({}), once=True)
         session.get_one_entity(Order, 1, ForUpdate)
         session.rollback()
         session.get_one_entity(Order, 2, ForUpdate)
-    assert [sorted(how) for how in told if how] == [["document", "lock", "session", "waited"]] * 2
-    assert told.count({}) == 1
+    assert [sorted(how) for how in reported if how] == [
+        ["document", "lock", "session", "waited"]
+    ] * 2
+    assert reported.count({}) == 1
 
 
 def test_the_decorator_works(engine: sa.Engine) -> None:
@@ -145,13 +147,13 @@ OWN = ("after_begin", "before_flush", "after_commit", "before_commit", "after_tr
 
 
 @pytest.mark.parametrize("listened_to", [LockingSession, Session, None])
-def test_the_events_of_sqlalchemy_are_told_as_ever(
+def test_the_events_of_sqlalchemy_are_reported_as_ever(
     engine: sa.Engine, listened_to: type[Session] | None
 ) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     session = LockingSession(engine)
     target = listened_to or session
-    listeners = {name: lambda *_, name=name: told.append(name) for name in OWN}
+    listeners = {name: lambda *_, name=name: reported.append(name) for name in OWN}
     for name, listener in listeners.items():
         event.listen(target, name, listener)
     try:
@@ -161,7 +163,7 @@ def test_the_events_of_sqlalchemy_are_told_as_ever(
     finally:
         for name, listener in listeners.items():
             event.remove(target, name, listener)
-    assert told == [
+    assert reported == [
         "before_commit",
         "before_flush",
         "after_begin",

@@ -41,9 +41,9 @@ def attempt(session: LockingSession, where: Where) -> None:
         session.flush()
 
 
-@pytest.mark.parametrize("savepoint", [False, True])
-@pytest.mark.parametrize(
-    ("row", "where"),
+@rows("savepoint", [False, True])
+@rows(
+    "row, where",
     [(row, where) for row in MSSQL for where in row.where],
     ids=lambda one: str(one.number) if isinstance(one, Row) else one.value,
 )
@@ -68,6 +68,8 @@ def test_mssql(
             inner.rollback()
         assert refuses(session)
     session.rollback()
+    session.begin()  # as the fixture gives it
+    session.get(Customer, 1)
     assert not refuses(session)
 
 

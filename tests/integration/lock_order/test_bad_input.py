@@ -12,6 +12,7 @@ from sqlalchemy.orm import joinedload
 from sa_doclock import LockingSession, LockNotSupported, LockOptions
 from tests.integration.locking.steps import recorded
 from tests.support.models import Order, Voucher
+from tests.support.rows import rows
 
 ForUpdate = LockOptions.ForUpdate
 LOCKS = (LockOptions.None_, LockOptions.NoLock, LockOptions.SharedRead, ForUpdate)
@@ -60,8 +61,8 @@ def test_it_is_refused_before_anything_is_sent(
         assert not session.held_locks
 
 
-@pytest.mark.parametrize(
-    ("lock", "how", "text"),
+@rows(
+    "lock, how, text",
     [
         (ForUpdate | LockOptions.SharedRead, {}, "SharedRead and LockOptions.ForUpdate"),
         (ForUpdate | LockOptions.NoWait | LockOptions.SkipLocked, {}, "NoWait"),

@@ -171,3 +171,10 @@ def test_only_those_who_follow_it_are_held_to_it(engine: sa.Engine, session: Ses
         other.get_one_entity(Contract, 1, ForUpdate)
         other.get_one_entity(Order, 1, ForUpdate)
         assert finds_held(Order, 1)(session)
+
+
+def test_of_what_one_statement_has_locked_the_last_in_the_order_counts(session: Session) -> None:
+    both = sa.select(Contract, Ticket).join(Ticket, Ticket.id == Contract.id)
+    session.execute(both.with_for_update()).all()
+    with pytest.raises(LockOrderViolation, match="before Contract"):
+        session.get_entity(Order, 1, ForUpdate)

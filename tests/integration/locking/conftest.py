@@ -51,8 +51,8 @@ class Keeper(NamedTuple):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tell what the marker of these tests means."""
-    told = "read_committed: a document may be locked after something else was done"
-    config.addinivalue_line("markers", told)
+    reported = "read_committed: a document may be locked after something else was done"
+    config.addinivalue_line("markers", reported)
 
 
 @pytest.fixture(scope="session")

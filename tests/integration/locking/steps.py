@@ -102,6 +102,17 @@ def soon_free(session: LockingSession) -> bool:
     return True
 
 
+def is_free(session: LockingSession, entity: type[Any], ident: int) -> bool:
+    """Return whether the document can be locked now, by this session, which has no transaction after it."""
+    try:
+        session.get_entity(entity, ident, LockOptions.ForUpdate | LockOptions.NoWait)
+    except LockNotAvailable:
+        return False
+    finally:
+        session.rollback()
+    return True
+
+
 def locks_rows(statement: str) -> bool:
     """Tell whether this SQL is a lock of rows."""
     return "FOR UPDATE" in statement or "UPDLOCK" in statement

@@ -57,8 +57,8 @@ async def hold_async(url: sa.URL, seconds: float, way: str) -> str:
         await engine.dispose()
 
 
-def main(told: str, seconds: float, way: str = "lock") -> None:
-    url = sa.make_url(told)
+def main(reported: str, seconds: float, way: str = "lock") -> None:
+    url = sa.make_url(reported)
     if url.get_dialect().is_async:
         result = asyncio.run(hold_async(url, seconds, way))
     else:

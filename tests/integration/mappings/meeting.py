@@ -187,7 +187,7 @@ class Meeting:
         if self._bob.database.name != "mariadb":
             wait_until_blocked(self._bob, self._alice, step)
             return
-        # Who waits for whom is told there from a copy that is 0.1 s old; nobody else is here.
+        # Who waits for whom is reported there from a copy that is 0.1 s old; nobody else is here.
         with self._bob.database.poller().connect() as connection:
             wait_until(
                 lambda: step.done() or int(connection.execute(_WAITING).one()[1]),

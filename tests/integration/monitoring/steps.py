@@ -53,7 +53,7 @@ def refused(
 def blockers(
     session: LockingSession, entity: type[Any], *idents: Any, **how: Any
 ) -> dict[int, LockConnection]:
-    """Ask for what another holds, in a transaction that is over then; return who is told."""
+    """Ask for what another holds, in a transaction that is over then; return who is reported."""
     found = refused(session, entity, *idents, **how).blockers
     session.rollback()
     by_id = {one.connection_id: one for one in found}
@@ -86,7 +86,7 @@ def up_to_date(database: Database, ask: Callable[[], T], fits: Callable[[T], obj
     return found
 
 
-def wait_until_told(database: Database, *holders: Actor[Any]) -> None:
+def wait_until_reported(database: Database, *holders: Actor[Any]) -> None:
     """Return when the copy that MariaDB answers from has the locks of these actors."""
     if database.name != "mariadb":
         return

@@ -34,7 +34,7 @@ SHARED = LockOptions.SharedRead
 
 
 @pytest.mark.parametrize("entity", [Order, Lease, Ticket, Voucher])
-def test_the_holder_is_told(
+def test_the_holder_is_reported(
     database: Database, alice: Session, asker: LockingSession, entity: type[Any]
 ) -> None:
     ident = (2024, 1) if entity is Voucher else 1
@@ -58,7 +58,7 @@ def test_the_holder_is_told(
 
 
 @pytest.mark.databases("mysql")
-def test_who_inserted_the_row_is_told(alice: Session, asker: LockingSession) -> None:
+def test_who_inserted_the_row_is_reported(alice: Session, asker: LockingSession) -> None:
     alice.does(insert_order_77)
     assert set(blockers(asker, Order, 77)) == ids(alice)
 
@@ -71,14 +71,14 @@ def test_the_text_says_it_too(database: Database, alice: Session, asker: Locking
     )
     perhaps = "" if KNOWS_HOLDERS[database.name] else "perhaps "
     start = rf"Order 1 FOR UPDATE NOWAIT on {database.name}: held by another transaction; [^;]*; "
-    told = rf"{perhaps}held by connection {mine} \(user \w+, (host \S+, )?idle in transaction, its transac"
-    assert re.match(start + told, str(error)), str(error)
+    reported = rf"{perhaps}held by connection {mine} \(user \w+, (host \S+, )?idle in transaction, its transac"
+    assert re.match(start + reported, str(error)), str(error)
     assert re.fullmatch(start.removesuffix("; "), error.reason), error.reason
     assert not re.search("SELECT|SQL:|parameters", error.reason)
 
 
 @pytest.mark.databases("postgresql", "mysql")
-def test_the_name_of_its_program_is_told(
+def test_the_name_of_its_program_is_reported(
     dave: Callable[..., Session],
     make_engine: Callable[..., sa.Engine],
     asker: LockingSession,
@@ -107,7 +107,7 @@ def test_one_who_is_at_work_is_active(
     queued.result()
 
 
-def test_all_who_share_it_are_told(
+def test_all_who_share_it_are_reported(
     database: Database, alice: Session, bob: Session, asker: LockingSession
 ) -> None:
     for actor in (alice, bob):
@@ -121,7 +121,7 @@ def test_all_who_share_it_are_told(
 
 
 @pytest.mark.databases("postgresql", "mysql")
-def test_who_holds_another_row_is_not_told(
+def test_who_holds_another_row_is_not_reported(
     alice: Session, bob: Session, asker: LockingSession
 ) -> None:
     alice.does(locks(Order, 1))
@@ -160,7 +160,7 @@ def test_who_waits_in_front_does_not_hold_it(
 
 
 @pytest.mark.databases("mysql", "postgresql")
-def test_a_reader_is_not_told_of_other_readers(
+def test_a_reader_is_not_notified_of_other_readers(
     alice: Session, bob: Session, asker: LockingSession
 ) -> None:
     alice.does(locks(Order, 1, SHARED))
@@ -169,7 +169,7 @@ def test_a_reader_is_not_told_of_other_readers(
     assert set(blockers(asker, Order, 1, 2)) == ids(alice, bob)
 
 
-def test_who_has_locked_the_table_is_told(
+def test_who_has_locked_the_table_is_reported(
     database: Database, alice: Session, asker: LockingSession
 ) -> None:
     alice.does(lock_table)
@@ -186,7 +186,7 @@ def test_who_has_locked_the_table_is_told(
 
 
 @pytest.mark.databases("mysql")
-def test_who_keeps_others_out_of_a_table_without_a_lock_of_innodb_is_told(
+def test_who_keeps_others_out_of_a_table_without_a_lock_of_innodb_is_reported(
     alice: Session, asker: LockingSession
 ) -> None:
     flush = sa.text("FLUSH TABLES lk_order WITH READ LOCK")

@@ -30,7 +30,7 @@ def release_savepoint(session: LockingSession) -> None:
     savepoint.commit()
 
 
-def test_the_holder_is_told_while_the_savepoint_is_open_and_after(
+def test_the_holder_is_reported_while_the_savepoint_is_open_and_after(
     database: Database, alice: Session, asker: LockingSession
 ) -> None:
     alice.does(open_savepoint)
@@ -62,7 +62,7 @@ def test_of_a_released_savepoint_it_may_be_any_that_writes_to_the_table(
 
 
 @pytest.mark.databases("postgresql")
-def test_an_update_in_a_savepoint_behind_a_lock_is_told(
+def test_an_update_in_a_savepoint_behind_a_lock_is_reported(
     alice: Session, bob: Session, asker: LockingSession
 ) -> None:
     alice.does(locks(Order, 1))

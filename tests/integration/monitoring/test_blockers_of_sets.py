@@ -22,7 +22,7 @@ pytestmark = ON_SERVERS
 Session = Actor[LockingSession]
 
 
-def test_of_many_keys_the_holders_of_any_are_told(
+def test_of_many_keys_the_holders_of_any_are_reported(
     database: Database, alice: Session, bob: Session, asker: LockingSession
 ) -> None:
     alice.does(locks(Voucher, (2024, 1)))
@@ -48,7 +48,7 @@ def test_of_a_set_those_who_hold_rows_of_its_table_may_be_it(
 
 
 @pytest.mark.databases("postgresql", "mysql")
-def test_who_holds_rows_of_other_tables_is_not_told(
+def test_who_holds_rows_of_other_tables_is_not_reported(
     alice: Session, bob: Session, asker: LockingSession
 ) -> None:
     alice.does(locks(Order, 2))
@@ -57,7 +57,7 @@ def test_who_holds_rows_of_other_tables_is_not_told(
 
 
 @pytest.mark.read_committed
-def test_the_session_itself_is_not_told(
+def test_the_session_itself_is_not_reported(
     database: Database, alice: Session, asker: LockingSession
 ) -> None:
     alice.does(locks(Order, 2))

@@ -61,7 +61,7 @@ def test_nobody_waits(database: Database, alice: Session, bob: Session, engine: 
 @pytest.mark.parametrize(
     ("entity", "ident", "key"), [(Order, 1, "1"), (Voucher, (2024, 1), "2024, 1")]
 )
-def test_a_wait_is_told(
+def test_a_wait_is_reported(
     database: Database,
     alice: Session,
     bob: Session,
@@ -136,7 +136,7 @@ def test_behind_another_waiter_the_root_is_who_holds_it(
 
 
 @ON_SERVERS
-def test_who_waits_for_two_is_told_twice(
+def test_who_waits_for_two_is_reported_twice(
     database: Database, alice: Session, bob: Session, carol: Session, engine: sa.Engine
 ) -> None:
     for actor in (alice, bob):
@@ -172,7 +172,7 @@ def test_a_reader_that_has_what_it_wants_does_not_wait(
 
 @pytest.mark.read_committed
 @pytest.mark.databases("postgresql", "mysql")
-def test_a_wait_for_a_table_is_told(alice: Session, bob: Session, engine: sa.Engine) -> None:
+def test_a_wait_for_a_table_is_reported(alice: Session, bob: Session, engine: sa.Engine) -> None:
     alice.does(lock_table)
     bob.does(lambda session: session.connection())
     queued = bob.starts(locks(Order, 1))
@@ -188,7 +188,7 @@ def test_a_wait_for_a_table_is_told(alice: Session, bob: Session, engine: sa.Eng
 
 
 @ON_SERVERS
-def test_a_wait_for_a_named_lock_is_told(
+def test_a_wait_for_a_named_lock_is_reported(
     database: Database, alice: Session, bob: Session, engine: sa.Engine
 ) -> None:
     take = {
@@ -213,7 +213,7 @@ def test_a_wait_for_a_named_lock_is_told(
 
 @ON_SERVERS
 @pytest.mark.parametrize("key", ["import:prices", "a key of Ann's, " + 90 * "x"])
-def test_a_wait_for_a_key_is_told_by_the_key(
+def test_a_wait_for_a_key_is_reported_by_the_key(
     alice: Session, bob: Session, engine: sa.Engine, key: str
 ) -> None:
     alice.does(lambda session: session.lock_key(key))
@@ -300,7 +300,7 @@ def test_sqlite_has_nobody_to_ask(engine: sa.Engine) -> None:
 
 
 @pytest.mark.databases("mysql", "mariadb")
-def test_a_prepared_transaction_is_told_as_connection_0(
+def test_a_prepared_transaction_is_reported_as_connection_0(
     database: Database, asker: LockingSession, bob: Session, engine: sa.Engine
 ) -> None:
     with engine.connect() as connection:

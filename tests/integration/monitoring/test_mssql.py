@@ -22,7 +22,7 @@ Session = Actor[LockingSession]
 
 
 @pytest.mark.parametrize("entity", [Order, Lease, Ticket, Voucher])
-def test_the_holder_is_told(alice: Session, asker: LockingSession, entity: type[Any]) -> None:
+def test_the_holder_is_reported(alice: Session, asker: LockingSession, entity: type[Any]) -> None:
     ident = (2024, 1) if entity is Voucher else 1
     alice.does(locks(entity, ident))
     found = blockers(asker, entity, ident)
@@ -41,7 +41,7 @@ def test_nobody_waits(alice: Session, bob: Session, engine: sa.Engine) -> None:
     assert among(lock_waits(engine), alice, bob) == []
 
 
-def test_a_wait_is_told(alice: Session, bob: Session, engine: sa.Engine) -> None:
+def test_a_wait_is_reported(alice: Session, bob: Session, engine: sa.Engine) -> None:
     alice.does(locks(Order, 1))
     queued = bob.starts(locks(Order, 1))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)

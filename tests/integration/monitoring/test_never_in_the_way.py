@@ -23,7 +23,7 @@ from tests.integration.monitoring.steps import (
     refused,
     unlock_table,
     up_to_date,
-    wait_until_told,
+    wait_until_reported,
 )
 from tests.support.actors import Actor
 from tests.support.databases import Database
@@ -57,7 +57,7 @@ def test_a_second_connection_is_made_only_where_it_was_asked_for(
     database: Database, alice: Session, make_engine: Make, diagnose: bool
 ) -> None:
     alice.does(locks(Order, 1))
-    wait_until_told(database, alice)
+    wait_until_reported(database, alice)
     engine = make_engine()
     with LockingSession(engine, diagnose=diagnose) as session:
         session.connection()

@@ -28,7 +28,7 @@ def engine_of(url: sa.URL) -> Iterator[sa.Engine]:
 
 
 @pytest.mark.databases("mysql", "mariadb")
-def test_who_may_not_know_is_told_what_to_grant_and_that_is_enough(
+def test_who_may_not_know_learns_what_to_grant_and_that_is_enough(
     database: Database, alice: Session, bob: Session, poor: sa.URL
 ) -> None:
     alice.does(locks(Order, 1))

@@ -18,7 +18,7 @@ from tests.integration.monitoring.steps import (
     ON_SERVERS,
     ids,
     refused,
-    wait_until_told,
+    wait_until_reported,
 )
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
@@ -45,7 +45,7 @@ def test_forty_threads_open_one_connection(
 ) -> None:
     for ident in range(1, 1 + held):
         alice.does(locks(Order, ident))
-    wait_until_told(database, alice)
+    wait_until_reported(database, alice)
     engine = make_engine(**ALL_OF_THEM)
     sessions = [LockingSession(engine, diagnose=True) for _ in range(MANY)]
     pooled = [session.connection() for session in sessions]  # open, so that the pool makes no more

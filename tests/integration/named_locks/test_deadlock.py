@@ -27,7 +27,7 @@ Session = Actor[LockingSession]
 Run = Callable[..., list[Any]]
 
 
-def test_one_of_two_is_told_and_has_written_nothing(
+def test_one_of_two_gets_an_error_and_has_written_nothing(
     alice: Session, bob: Session, elsewhere: Run
 ) -> None:
     for actor, ident in ((alice, 1), (bob, 2)):

@@ -94,7 +94,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-def test_bad_input_is_told_before_anything_is_sent(engine: sa.Engine) -> None:
+def test_bad_input_is_reported_before_anything_is_sent(engine: sa.Engine) -> None:
     with LockingSession(engine) as session, recorded(engine) as statements:
         for arguments, kind, words in WRONG:
             with pytest.raises(kind, match=words):

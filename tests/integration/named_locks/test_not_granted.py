@@ -1,4 +1,4 @@
-"""A key that another has: what is told, and what is left of the transaction."""
+"""A key that another has: what is reported, and what is left of the transaction."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.core.pool import actions_of
 from sa_doclock.dialects import product_of
 from tests.integration.locking.connections import patience_of, set_patience
 from tests.integration.locking.steps import recorded
@@ -22,7 +23,9 @@ Session = LockingSession
 
 
 @pytest.mark.parametrize("lock_timeout", [0.2, 0.0001, timedelta(milliseconds=100)], ids=str)
-def test_it_is_told_after_that_time(session: Session, other: Session, lock_timeout: Any) -> None:
+def test_it_gets_an_error_after_that_time(
+    session: Session, other: Session, lock_timeout: Any
+) -> None:
     other.lock_key(KEY)
     with pytest.raises(LockNotAvailable) as caught:
         session.lock_key(KEY, lock_timeout=lock_timeout)
@@ -140,3 +143,15 @@ def test_nothing_of_the_wait_stays_on_the_connection(
             other.rollback()
         with engine.connect() as connection:
             assert patience_of(connection) == before
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_what_was_not_granted_is_not_released_later(session: Session, other: Session) -> None:
+    other.lock_key(KEY)
+    session.lock_key("another")
+    registered = dict(actions_of(session.connection()))
+    with session.begin_nested() as savepoint:
+        with pytest.raises(LockNotAvailable):
+            session.lock_key(KEY, lock_timeout=0)
+        savepoint.rollback()
+    assert actions_of(session.connection()) == registered

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
+from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockOptions
+from sa_doclock.core.transaction.state import TransactionState
 from tests.integration.on_commit.promises import Promises
 from tests.support.models import Order
 
@@ -72,6 +74,30 @@ def test_an_exception_in_the_block_drops_it(session: Session, promises: Promises
         raise LookupError
     session.commit()
     assert promises.kept == []
+
+
+def test_the_release_of_a_savepoint_is_no_commit_though_its_begin_was_interrupted(
+    session: Session, promises: Promises, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.on_commit(promises.note())
+    event.listen(session.connection(), "commit", raising(LookupError))
+    with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+        patched.setattr(TransactionState, "mark", raising(KeyboardInterrupt))
+        session.begin_nested()
+    with suppress(LookupError):
+        session.commit()  # releases the savepoint first
+    session.rollback()
+    assert promises.kept == []
+
+
+def raising(error: type[BaseException]) -> Callable[..., None]:
+    """Return a function that raises this error."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
 
 
 def test_the_rollback_of_a_savepoint_drops_what_was_promised_in_it(

@@ -37,7 +37,7 @@ def wire(bills: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
-    """Make an engine of one connection, which is in the pool already, and has told its level."""
+    """Make an engine of one connection, which is in the pool already, and has asked for its level."""
     through, one = over(wire, bills.url), {"pool_size": 1, "max_overflow": 0}
     engine = sa.create_engine(through, connect_args=bills.connect_args, **one)
     strategy_for(engine)
@@ -47,7 +47,7 @@ def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
 
 @pytest.fixture
 def make(engine: sa.Engine) -> Iterator[Sessions]:
-    """Return a maker of sessions, pipelined unless told otherwise, that are closed in the end."""
+    """Return a maker of sessions, pipelined unless asked otherwise, that are closed in the end."""
     made: list[LockingSession] = []
 
     def make(**options: Any) -> LockingSession:

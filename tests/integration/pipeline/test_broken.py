@@ -68,10 +68,10 @@ def test_in_what_travels_with_commit(
     wire: CuttingWire,
     elsewhere: sa.Engine,
 ) -> None:
-    before, told, failed = numbers(elsewhere), [], 0
+    before, reported, failed = numbers(elsewhere), [], 0
     for number, (direction, nth, share) in enumerate(CUTS, start=41):
         change(session, number)
-        session.on_commit(lambda number=number: told.append(number))  # type: ignore[misc]
+        session.on_commit(lambda number=number: reported.append(number))  # type: ignore[misc]
         wire.break_next(direction, share, nth)
         try:
             session.save_changes()
@@ -83,9 +83,9 @@ def test_in_what_travels_with_commit(
             session.rollback()
             assert lost
             assert in_doubt
-            assert told == []
+            assert reported == []
         else:  # all of the answer has come
-            assert told.pop() == number
+            assert reported.pop() == number
             before = {number}
             wire.break_next("nowhere", 0)
             engine.dispose()  # who has it all does not know that the connection broke

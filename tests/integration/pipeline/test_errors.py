@@ -159,7 +159,7 @@ def test_a_listener_for_errors_hears_of_it(make: Sessions, pipeline: bool) -> No
 
 
 @both
-def test_the_limit_of_a_write_is_told_by_its_name(
+def test_the_limit_of_a_write_is_reported_by_its_name(
     make: Sessions, elsewhere: sa.Engine, pipeline: bool
 ) -> None:
     with elsewhere.connect() as connection:

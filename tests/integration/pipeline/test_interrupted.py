@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from psycopg.pq import PipelineStatus
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
+from sa_doclock.dialects.postgresql.pipeline import send_in_pipeline
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.pipeline.models import Bill, Note
 from tests.integration.pipeline.only import ON_POSTGRESQL
 from tests.support.databases import Database
+from tests.support.rows import rows
 
 pytestmark = ON_POSTGRESQL
 
@@ -105,6 +108,22 @@ def test_ctrl_c(
     change(session)
     session.save_changes()
     assert numbers(elsewhere) == (50, 30)
+
+
+@rows("steps", [1, 2])
+def test_a_run_that_python_frees_closes_its_connection(bills: Database, steps: int) -> None:
+    """Nobody can wait for the answers any more."""
+    driver: Any = psycopg.connect(
+        sa.make_url(bills.url).set(drivername="postgresql").render_as_string(hide_password=False)
+    )
+    cursor = driver.cursor()
+    run = send_in_pipeline(driver, [lambda: cursor.execute("SELECT 1")])
+    calls = next(run)
+    for _ in range(steps):
+        answer = [call() for call in calls][-1]
+        calls = run.send(answer)
+    run.close()
+    assert driver.closed
 
 
 @pytest.mark.parametrize("name", STEPS)

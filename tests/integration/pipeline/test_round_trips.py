@@ -84,8 +84,8 @@ def test_the_table(wire: Wire, make: Sessions, name: str) -> None:
 def test_the_page_has_the_same_table() -> None:
     page = (Path(__file__).parents[3] / "docs" / "postgresql.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| (get_\w+, [\w, ]+) \| (\d) \| (\d) \|$", page, re.MULTILINE)
-    told = {name: (int(one_by_one), int(together)) for name, one_by_one, together in found}
-    assert told == {name: row[1:] for name, row in TABLE.items()}
+    reported = {name: (int(one_by_one), int(together)) for name, one_by_one, together in found}
+    assert reported == {name: row[1:] for name, row in TABLE.items()}
 
 
 def test_begin_travels_with_the_lock(wire: Wire, session: Session) -> None:

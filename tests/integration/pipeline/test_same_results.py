@@ -192,10 +192,10 @@ def test_the_same(
     for pipeline in (False, True):
         start_over()
         session = make(pipeline=pipeline)
-        told = PLAYS[name](session)
+        reported = PLAYS[name](session)
         driver: Any = session.connection().connection.driver_connection
         assert driver.pgconn.pipeline_status == PipelineStatus.OFF
         assert driver.cursor_factory.__module__ == "psycopg"
         session.close()
-        outcomes.append((told, rows(elsewhere)))
+        outcomes.append((reported, rows(elsewhere)))
     assert outcomes[0] == outcomes[1]

@@ -56,7 +56,7 @@ def test_zero_is_no_wait(naps: list[float]) -> None:
     assert waits(naps, 4, 0, 2.0) == waits(naps, 4, 0.05, 0) == [0, 0, 0]
 
 
-def test_unless_told_otherwise_a_deadlock_costs_a_twentieth_of_a_second_at_most(
+def test_by_default_a_deadlock_costs_a_twentieth_of_a_second_at_most(
     naps: list[float],
 ) -> None:
     for _ in range(50):

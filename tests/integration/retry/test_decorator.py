@@ -118,7 +118,7 @@ def test_one_within_another_is_refused() -> None:
         outer()
 
 
-def test_the_wrong_kind_of_session_is_told_at_the_call() -> None:
+def test_the_wrong_kind_of_session_is_reported_at_the_call() -> None:
     async def later(_: Any) -> None: ...
 
     def now(_: Any) -> None: ...
@@ -134,7 +134,7 @@ def test_the_wrong_kind_of_session_is_told_at_the_call() -> None:
     call()
 
 
-def test_what_cannot_take_a_session_is_told_at_the_decoration() -> None:
+def test_what_cannot_take_a_session_is_reported_at_the_decoration() -> None:
     decorate: Any = transactional(factory)
 
     def without() -> None: ...

@@ -16,7 +16,7 @@ from sa_doclock.opentelemetry import instrument, uninstrument
 from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 
 
-class Told:
+class Recorded:
     """All that was reported."""
 
     def __init__(self) -> None:
@@ -67,23 +67,23 @@ class Told:
         self._exporter.clear()
 
 
-Instrument = Callable[..., Told]
+Instrument = Callable[..., Recorded]
 
 
 @pytest.fixture
 def instrumented() -> Iterator[Instrument]:
-    """Return a function that instruments, and returns what is told from then on."""
+    """Return a function that instruments, and returns what is recorded from then on."""
 
-    def start(**how: Any) -> Told:
-        told = Told()
-        instrument(tracer_provider=told.tracers, meter_provider=told.meters, **how)
-        return told
+    def start(**how: Any) -> Recorded:
+        reported = Recorded()
+        instrument(tracer_provider=reported.tracers, meter_provider=reported.meters, **how)
+        return reported
 
     yield start
     uninstrument()
 
 
 @pytest.fixture
-def told(instrumented: Instrument) -> Told:
+def reported(instrumented: Instrument) -> Recorded:
     """Instrument, as by default."""
     return instrumented()

@@ -21,7 +21,7 @@ from sa_doclock import (
 )
 from sa_doclock.opentelemetry import instrument, uninstrument
 from tests.integration.asyncio.drivers import connected, in_a_loop, url_for
-from tests.integration.telemetry.conftest import Instrument, Told
+from tests.integration.telemetry.conftest import Instrument, Recorded
 from tests.integration.telemetry.test_spans import statement_spans
 from tests.support.databases import Database
 from tests.support.models import Order
@@ -34,21 +34,21 @@ EVENTS = ("before_lock", "after_lock", "lock_failed", "locks_released", "transac
 
 
 def test_twice_is_once(session: Session, instrumented: Instrument) -> None:
-    before, told = instrumented(), instrumented()
+    before, reported = instrumented(), instrumented()
     with session.locked(Order, 1):
         pass
-    assert (len(before.spans), len(told.spans)) == (0, 1)
-    assert (before.units(), sum(told.sums("doclock.lock.outcomes").values())) == ({}, 1)
+    assert (len(before.spans), len(reported.spans)) == (0, 1)
+    assert (before.units(), sum(reported.sums("doclock.lock.outcomes").values())) == ({}, 1)
 
 
-def test_nothing_is_left(session: Session, told: Told) -> None:
+def test_nothing_is_left(session: Session, reported: Recorded) -> None:
     assert session.dispatch.before_lock
     uninstrument()
     uninstrument()
     assert not any(getattr(session.dispatch, name) for name in EVENTS)
     with session.locked(Order, 1):
         pass
-    assert (told.spans, told.units()) == ([], {})
+    assert (reported.spans, reported.units()) == ([], {})
 
 
 def test_the_providers_of_the_program_by_default(session: Session) -> None:
@@ -60,23 +60,23 @@ def test_the_providers_of_the_program_by_default(session: Session) -> None:
         uninstrument()
 
 
-def test_again_in_the_midst_of_a_lock(session: Session, told: Told) -> None:
+def test_again_in_the_midst_of_a_lock(session: Session, reported: Recorded) -> None:
     def change(*_: object) -> None:
         instrument()
 
     sa.event.listen(session, "lock_acquired", change)
     session.get_one_entity(Order, 1, ForUpdate)
-    assert len(told.spans) == 1
+    assert len(reported.spans) == 1
     assert not trace.get_current_span().is_recording()
 
 
-def test_it_is_not_current_any_more(session: Session, other: Session, told: Told) -> None:
+def test_it_is_not_current_any_more(session: Session, other: Session, reported: Recorded) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     assert not trace.get_current_span().is_recording()
     with pytest.raises(LockNotAvailable):
         session.get_entity(Order, 1, ForUpdate, lock_timeout=0)
     assert not trace.get_current_span().is_recording()
-    assert len(told.spans) == 2
+    assert len(reported.spans) == 2
 
 
 def test_without_opentelemetry() -> None:
@@ -98,9 +98,9 @@ def test_the_package_does_not_import_it() -> None:
 
 @pytest.mark.databases("sqlite", "postgresql")
 @in_a_loop
-async def test_tasks_have_spans_of_their_own(documents: Database, told: Told) -> None:
+async def test_tasks_have_spans_of_their_own(documents: Database, reported: Recorded) -> None:
     driver = {"sqlite": "aiosqlite", "postgresql": "asyncpg"}[documents.name]
-    tracer = told.tracers.get_tracer("the program")
+    tracer = reported.tracers.get_tracer("the program")
 
     async def lock(session: AsyncLockingSession, ident: int) -> None:
         with tracer.start_as_current_span(f"task {ident}"):
@@ -109,10 +109,10 @@ async def test_tasks_have_spans_of_their_own(documents: Database, told: Told) ->
                 await session.rollback()
 
     async with connected(url_for(documents, driver)) as engine:
-        with statement_spans(engine.sync_engine, told):
+        with statement_spans(engine.sync_engine, reported):
             tasks = (lock(AsyncLockingSession(engine), ident) for ident in (1, 2))
             await asyncio.gather(*tasks)
-    spans: dict[Any, Any] = {one.context.span_id: one for one in told.spans if one.context}
+    spans: dict[Any, Any] = {one.context.span_id: one for one in reported.spans if one.context}
     locks = [one for one in spans.values() if one.name == "lock Order"]
     assert {spans[one.parent.span_id].name for one in locks} == {"task 1", "task 2"}
     inside = [one.parent for one in spans.values() if one.name == "statement"]
@@ -120,7 +120,7 @@ async def test_tasks_have_spans_of_their_own(documents: Database, told: Told) ->
 
 
 @in_a_loop
-async def test_retries_of_tasks(documents: Database, told: Told) -> None:
+async def test_retries_of_tasks(documents: Database, reported: Recorded) -> None:
     runs = []
 
     async def fail_once(session: AsyncLockingSession) -> None:
@@ -130,4 +130,4 @@ async def test_retries_of_tasks(documents: Database, told: Told) -> None:
 
     async with connected(url_for(documents, "aiosqlite")) as engine:
         await async_run_transaction(lambda: AsyncLockingSession(engine), fail_once, backoff=0)
-    assert told.sums("doclock.transaction.retries") == {("retried", "DeadlockDetected"): 1}
+    assert reported.sums("doclock.transaction.retries") == {("retried", "DeadlockDetected"): 1}

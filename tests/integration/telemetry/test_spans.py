@@ -16,7 +16,7 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, WrongIsolation, claim_each
 from tests.integration.locking.crosswise import cross, set_total
 from tests.integration.locking.steps import locks
-from tests.integration.telemetry.conftest import Instrument, Told
+from tests.integration.telemetry.conftest import Instrument, Recorded
 from tests.support.actors import Actor
 from tests.support.models import Order, Voucher
 
@@ -39,15 +39,15 @@ def attributes(span: ReadableSpan) -> dict[str, Any]:
     return found
 
 
-def only(told: Told) -> ReadableSpan:
-    (span,) = told.spans
+def only(reported: Recorded) -> ReadableSpan:
+    (span,) = reported.spans
     return span
 
 
 @contextmanager
-def statement_spans(engine: sa.Engine, told: Told) -> Iterator[None]:
+def statement_spans(engine: sa.Engine, reported: Recorded) -> Iterator[None]:
     """Make a span of each statement, as an instrumentation of SQLAlchemy does."""
-    tracer = told.tracers.get_tracer("statements")
+    tracer = reported.tracers.get_tracer("statements")
 
     def before(*_: object) -> None:
         tracer.start_span("statement").end()
@@ -57,9 +57,9 @@ def statement_spans(engine: sa.Engine, told: Told) -> Iterator[None]:
     sa.event.remove(engine, "before_cursor_execute", before)
 
 
-def test_a_lock_that_is_granted(session: Session, told: Told) -> None:
+def test_a_lock_that_is_granted(session: Session, reported: Recorded) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
-    span = only(told)
+    span = only(reported)
     assert span.name == "lock Order"
     assert attributes(span) == {
         "doclock.entity": "Order",
@@ -71,15 +71,17 @@ def test_a_lock_that_is_granted(session: Session, told: Told) -> None:
     assert span.parent is None
     session.get_one_entity(Order, 1, ForUpdate)  # held already
     session.get_entity(Order, 2)  # no lock
-    assert len(told.spans) == 1
+    assert len(reported.spans) == 1
 
 
-def test_its_statements_are_its_children(session: Session, engine: sa.Engine, told: Told) -> None:
-    tracer = told.tracers.get_tracer("the program")
-    with tracer.start_as_current_span("request"), statement_spans(engine, told):
+def test_its_statements_are_its_children(
+    session: Session, engine: sa.Engine, reported: Recorded
+) -> None:
+    tracer = reported.tracers.get_tracer("the program")
+    with tracer.start_as_current_span("request"), statement_spans(engine, reported):
         session.get_one_entity(Order, 1, ForUpdate)
         session.scalar(sa.select(sa.literal(1)))
-    *inside, lock, after, request = told.spans
+    *inside, lock, after, request = reported.spans
     assert (lock.name, request.name) == ("lock Order", "request")
     assert inside
     assert {one.name for one in (*inside, after)} == {"statement"}
@@ -91,12 +93,12 @@ def test_its_statements_are_its_children(session: Session, engine: sa.Engine, to
         assert one.parent.span_id == request.context.span_id
 
 
-def test_one_that_is_not_available(session: Session, other: Session, told: Told) -> None:
+def test_one_that_is_not_available(session: Session, other: Session, reported: Recorded) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
-    told.clear()
+    reported.clear()
     with pytest.raises(LockNotAvailable):
         session.get_entity(Order, 1, ForUpdate | NoWait)
-    span = only(told)
+    span = only(reported)
     assert attributes(span) == {
         "doclock.entity": "Order",
         "doclock.lock": "ForUpdate|NoWait",
@@ -108,15 +110,15 @@ def test_one_that_is_not_available(session: Session, other: Session, told: Told)
 
 
 @pytest.mark.not_databases("sqlite")
-def test_a_deadlock(alice: Actor[Session], bob: Actor[Session], told: Told) -> None:
+def test_a_deadlock(alice: Actor[Session], bob: Actor[Session], reported: Recorded) -> None:
     alice.does(set_total(1, 31))
     bob.does(set_total(2, 6))
-    told.clear()
+    reported.clear()
     loser, _, winner, step = cross(alice, bob, lambda ident: locks(Order, ident))
     step.result()
     for actor in (loser, winner):
         actor.does(lambda session: session.rollback())
-    outcomes = {(span.attributes or {})["doclock.outcome"]: span for span in told.spans}
+    outcomes = {(span.attributes or {})["doclock.outcome"]: span for span in reported.spans}
     assert outcomes.keys() == {"granted", "deadlock"}
     assert outcomes["deadlock"].status.status_code is StatusCode.ERROR
     assert outcomes["deadlock"].status.description == "DeadlockDetected"
@@ -124,16 +126,16 @@ def test_a_deadlock(alice: Actor[Session], bob: Actor[Session], told: Told) -> N
 
 
 @pytest.mark.not_databases("sqlite")
-def test_an_error_of_the_program(make_session: Callable[..., Session], told: Told) -> None:
+def test_an_error_of_the_program(make_session: Callable[..., Session], reported: Recorded) -> None:
     session = make_session(isolation_level="SERIALIZABLE")
     session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
     session.scalar(sa.text("SELECT 1"))
     with pytest.raises(WrongIsolation):
         session.get_entity(Order, 1, ForUpdate)
-    assert attributes(only(told))["doclock.outcome"] == "wrong_isolation"
+    assert attributes(only(reported))["doclock.outcome"] == "wrong_isolation"
 
 
-def test_many_and_sets_and_with_for_update(session: Session, told: Told) -> None:
+def test_many_and_sets_and_with_for_update(session: Session, reported: Recorded) -> None:
     session.get_entities(Order, [1, 2, 99], ForUpdate)
     session.rollback()
     session.scalars(session.entity_set(Order, ForUpdate)).all()
@@ -141,38 +143,38 @@ def test_many_and_sets_and_with_for_update(session: Session, told: Told) -> None
     session.scalars(sa.select(Order).with_for_update()).all()
     session.rollback()
     assert session.get_entity(Order, 99, ForUpdate) is None
-    found = [attributes(span) for span in told.spans]
+    found = [attributes(span) for span in reported.spans]
     assert [one["doclock.documents"] for one in found] == [2, 2, 2, 0]
     assert {one["doclock.entity"] for one in found} == {"Order"}
     assert {one["doclock.outcome"] for one in found} == {"granted"}
 
 
 def test_a_with_for_update_that_fails(
-    session: Session, other: Session, engine: sa.Engine, told: Told
+    session: Session, other: Session, engine: sa.Engine, reported: Recorded
 ) -> None:
     if engine.dialect.name == "sqlite":
         other.connection()
     other.get_one_entity(Order, 1, ForUpdate)
-    told.clear()
+    reported.clear()
     with pytest.raises(LockNotAvailable):
         session.scalars(sa.select(Order).with_for_update(nowait=True)).all()
-    assert attributes(only(told))["doclock.outcome"] == "not_available"
-    assert told.sums("doclock.lock.outcomes")["Order", "ForUpdate|NoWait", "not_available"] == 1
+    assert attributes(only(reported))["doclock.outcome"] == "not_available"
+    assert reported.sums("doclock.lock.outcomes")["Order", "ForUpdate|NoWait", "not_available"] == 1
 
 
-def test_a_named_lock(session: Session, told: Told) -> None:
+def test_a_named_lock(session: Session, reported: Recorded) -> None:
     session.lock_key("user:42")
-    span = only(told)
+    span = only(reported)
     assert span.name == "lock key"
     assert attributes(span)["doclock.entity"] == "key"
 
 
-def test_claims(session_factory: sessionmaker[Session], told: Told) -> None:
+def test_claims(session_factory: sessionmaker[Session], reported: Recorded) -> None:
     for claim in claim_each(session_factory, sa.select(Order)):
         with claim as order:
             order.total += 1
-    assert [span.name for span in told.spans] == ["lock Order"] * len(told.spans)
-    assert sum(attributes(span)["doclock.documents"] for span in told.spans) == 2
+    assert [span.name for span in reported.spans] == ["lock Order"] * len(reported.spans)
+    assert sum(attributes(span)["doclock.documents"] for span in reported.spans) == 2
 
 
 def everything(session: Session) -> None:
@@ -184,31 +186,33 @@ def everything(session: Session) -> None:
     session.rollback()
 
 
-def test_no_key_is_told(session: Session, told: Told) -> None:
+def test_no_key_is_shown(session: Session, reported: Recorded) -> None:
     everything(session)
-    text = " ".join(span.to_json() for span in told.spans)
+    text = " ".join(span.to_json() for span in reported.spans)
     # By itself: the digits of a time or of a span's id may have it by chance.
     assert not re.search(r"(?<![\w.-])2024(?![\w.-])", text)
     assert "user:42" not in text
     assert "doclock.key" not in text
-    for name in told.units():
-        for point in told.points(name):
+    for name in reported.units():
+        for point in reported.points(name):
             assert "doclock.key" not in point.attributes
 
 
-def test_keys_are_told_where_they_are_asked_for(session: Session, instrumented: Instrument) -> None:
-    told = instrumented(keys=True)
+def test_keys_are_shown_where_they_are_asked_for(
+    session: Session, instrumented: Instrument
+) -> None:
+    reported = instrumented(keys=True)
     everything(session)
-    voucher, orders, name = (attributes(span) for span in told.spans)
+    voucher, orders, name = (attributes(span) for span in reported.spans)
     assert voucher["doclock.key"] == "(2024, 1)"
     assert orders["doclock.keys"] == ("1", "2")
     assert name["doclock.key"] == "'user:42'"
-    held = {point.attributes["doclock.key"] for point in told.points("doclock.lock.hold")}
+    held = {point.attributes["doclock.key"] for point in reported.points("doclock.lock.hold")}
     assert held == {"(2024, 1)", "1", "2", "'user:42'"}
 
 
 def test_a_call_in_which_the_program_clears_the_info_of_its_session(
-    session: Session, told: Told
+    session: Session, reported: Recorded
 ) -> None:
     def clear(*_: object) -> None:
         assert session.info == {}
@@ -216,4 +220,4 @@ def test_a_call_in_which_the_program_clears_the_info_of_its_session(
 
     sa.event.listen(session, "before_lock", clear)
     session.get_one_entity(Order, 1, ForUpdate)
-    assert only(told).name == "lock Order"
+    assert only(reported).name == "lock Order"

@@ -116,7 +116,9 @@ def test_a_limit_that_is_none_is_refused(value: float) -> None:
 
 @pytest.mark.databases("postgresql")
 @in_a_loop
-async def test_what_is_not_supported_is_told_with_a_limit_as_without(documents: Database) -> None:
+async def test_what_is_not_supported_is_reported_with_a_limit_as_without(
+    documents: Database,
+) -> None:
     for driver in drivers_of(documents.column):
         async with connected(url_for(documents, driver)) as engine, Session(engine) as session:
             await session.execute(sa.text("SET TRANSACTION READ ONLY"))

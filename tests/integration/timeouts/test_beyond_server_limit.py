@@ -114,7 +114,7 @@ def test_the_limit_ends_the_second_wait_as_well(
 
 
 @pytest.mark.databases("mysql")
-def test_a_server_limit_that_ends_a_wait_which_is_over_is_told_as_ours(
+def test_a_server_limit_that_ends_a_wait_which_is_over_is_reported_as_ours(
     impatient: sa.Engine, bert: Actor[Session], other: Session
 ) -> None:
     @event.listens_for(impatient, "before_cursor_execute", retval=True)

@@ -139,5 +139,5 @@ def test_without_a_limit_of_ours_nothing_is_set(
     session.rollback()
     with recorded(engine) as statements:
         session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5)
-    told = [one for one in statements if "lock_timeout" in one]
-    assert len(told) == (0 if pipelined else 2)  # of a pipeline, SQLAlchemy knows nothing
+    reported = [one for one in statements if "lock_timeout" in one]
+    assert len(reported) == (0 if pipelined else 2)  # of a pipeline, SQLAlchemy knows nothing

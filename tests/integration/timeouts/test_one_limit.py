@@ -25,7 +25,8 @@ pytestmark = pytest.mark.databases("postgresql")
 ForUpdate = LockOptions.ForUpdate
 LIMITS = "SELECT current_setting('lock_timeout'), current_setting('statement_timeout')"
 WAITS_LONGER = sa.text(
-    "SELECT now() - query_start > interval '100 ms' FROM pg_stat_activity WHERE pid = :pid"
+    "SELECT wait_event_type = 'Lock' AND now() - query_start > interval '100 ms' "
+    "FROM pg_stat_activity WHERE pid = :pid"
 )
 
 ONE_BY_ONE = "psycopg, one by one"
@@ -278,7 +279,7 @@ def test_many_keys_are_not_limited_as_a_whole(
     assert {one.limit for one in found} == {within}
 
 
-def test_the_users_own_limit_is_told_from_ours(
+def test_the_users_own_limit_is_distinguished_from_ours(
     session: LockingSession, other: LockingSession
 ) -> None:
     other.get_one_entity(Order, 1, ForUpdate)

@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
+from sa_doclock.dialects import strategies
 from tests.integration.asyncio.drivers import in_a_loop, opened, url_for
 from tests.integration.timeouts.ways import WAYS, Way
 from tests.integration.timeouts.wire import Wire, over, wire_to
@@ -100,5 +101,7 @@ def test_without_a_pipeline_it_costs_two(
     wire: Wire, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
+    strategies.pop(session.get_bind().dialect)
     way = WAYS["get_entity"]
+    trips(wire, session, way)  # makes it again, and asks the server
     assert trips(wire, session, partial(way, lock_timeout=29.5)) == trips(wire, session, way) + 2

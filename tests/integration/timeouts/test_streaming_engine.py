@@ -25,7 +25,7 @@ def streaming(engine: sa.Engine) -> Iterator[Session]:
 
 
 @pytest.mark.parametrize("name", WAYS)
-def test_it_waits_as_long_as_it_was_told_to(streaming: Session, other: Session, name: str) -> None:
+def test_it_waits_as_long_as_it_was_asked_to(streaming: Session, other: Session, name: str) -> None:
     hold(other)
     given_up(streaming, WAYS[name], lock_timeout=SHORT)
 

@@ -137,4 +137,48 @@ class Remark(Base):
     text: Mapped[str] = mapped_column(default="")
 
 
+class Task(Base):
+    """A row of its table is a part by its kind alone."""
+
+    __tablename__ = "vs_task"
+    id: Mapped[int] = key()
+    kind: Mapped[str] = mapped_column()
+    text: Mapped[str] = mapped_column(default="")
+    room_id: Mapped[int | None] = mapped_column(ForeignKey("vs_room.id"))
+
+    __mapper_args__ = {"polymorphic_on": kind, "polymorphic_identity": "task"}  # noqa: RUF012
+
+
+class Repair(Task):
+    """A part of a machine."""
+
+    machine_id: Mapped[int | None] = mapped_column(ForeignKey("vs_machine.id"))
+
+    __mapper_args__ = {"polymorphic_identity": "repair"}  # noqa: RUF012
+
+
+class Cleaning(Task):
+    """A part of a room, whose foreign key every task has."""
+
+    __mapper_args__ = {"polymorphic_identity": "cleaning"}  # noqa: RUF012
+
+
+@document(version=True)
+class Machine(Header):
+    __tablename__ = "vs_machine"
+    version: Mapped[int] = mapped_column()
+    repairs: Mapped[list[Repair]] = relationship(cascade=OWNED)
+
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
+
+
+@document(version=True)
+class Room(Header):
+    __tablename__ = "vs_room"
+    version: Mapped[int] = mapped_column()
+    cleanings: Mapped[list[Cleaning]] = relationship(cascade=OWNED)
+
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
+
+
 KINDS = [(Numbered, NumberedLine), (Marked, MarkedLine), (Served, ServedLine)]

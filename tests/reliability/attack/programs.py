@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.reliability.attack.actions import FREE, LOCKS, PENDING, WRITES
 from tests.reliability.attack.models import DOCS
-from tests.reliability.attack.scenario import DISTURBANCES, TEXTS, Scenario, Step
+from tests.reliability.attack.scenario import DISTURBANCES, LISTENERS, TEXTS, Scenario, Step
 from tests.reliability.attack.world import World
 
 docs = st.sampled_from(DOCS)
@@ -45,11 +45,25 @@ def _ended(doc: int, lock: str, text: str, write: str) -> list[Step]:
     return [Step("lock", lock, doc), Step(text), Step("others", "", doc), Step("write", write, doc)]
 
 
+def _heard(doc: int, lock: str, how: str, write: str) -> list[Step]:
+    """Read, and lock while a listener reads or changes it, before others write."""
+    step = Step("listen", how, doc)
+    return [Step("read"), step, Step("lock", lock, doc), Step("write", write, doc)]
+
+
+def _attached(doc: int, lock: str, write: str) -> list[Step]:
+    """Write, under the lock, to objects that were read before others have written."""
+    before = [Step("read"), Step("forget"), Step("others", "", doc)]
+    return [*before, Step("lock", lock, doc), Step("attach"), Step("write", write, doc)]
+
+
 rounds = st.one_of(
     st.builds(_stale, docs, lock_names, write_names),
     st.builds(_unlocked, docs, write_names),
     st.builds(_given_up, docs, lock_names, write_names),
     st.builds(_ended, docs, lock_names, texts, write_names),
+    st.builds(_heard, docs, lock_names, st.sampled_from(LISTENERS), write_names),
+    st.builds(_attached, docs, lock_names, write_names),
 )
 steps_alone = st.one_of(locks, locks, writes, writes, free, pending, others, disturbances)
 programs = st.lists(

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy.exc import OperationalError, PendingRollbackError
-from sqlalchemy.orm import SessionTransaction
+from sqlalchemy.exc import (
+    InvalidRequestError,
+    NoInspectionAvailable,
+    OperationalError,
+    PendingRollbackError,
+)
+from sqlalchemy.orm import ORMExecuteState, SessionTransaction
 from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
@@ -21,7 +26,7 @@ from tests.reliability.attack.world import Counters, World
 class Step(NamedTuple):
     """One step of a program.
 
-    :ivar what: "lock", "write", "free", "pending", "others", or the name of a disturbance.
+    :ivar what: "lock", "write", "free", "pending", "others", "listen", or the name of a disturbance.
     """
 
     what: str
@@ -30,9 +35,20 @@ class Step(NamedTuple):
 
 
 DISTURBANCES = (
-    *("read", "expire", "forget", "SELECT 1", "savepoint", "back to savepoint", "release"),
+    *(
+        "read",
+        "expire",
+        "forget",
+        "attach",
+        "SELECT 1",
+        "savepoint",
+        "back to savepoint",
+        "release",
+    ),
     *("COMMIT", "COMMIT AND CHAIN", "ROLLBACK", "commit", "rollback"),
 )
+LISTENERS = ("read", "Order", "Line")
+"""The things that a listener does: it reads, or changes the header or a line."""
 TEXTS = frozenset({"SELECT 1", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
 _DISCARDING = frozenset({"expire", "forget", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
 """They drop what is pending, or leave it to another transaction."""
@@ -64,6 +80,8 @@ class Scenario:
         self.touched: set[tuple[str, int]] = set()  # the same, and what was undone since
         self.savepoints: list[tuple[SessionTransaction, int, Held]] = []
         self.kept: list[object] = []  # the identity map is weak
+        self.attached = False  # an object was added with the version that it had: it may be stale
+        self.listens: Step | None = None  # what a listener does while the next lock is taken
 
     def run(self, steps: list[Step]) -> None:
         """Run the program, and commit; then look at the counters."""
@@ -80,19 +98,59 @@ class Scenario:
         except (DocLockError, PendingRollbackError) as error:
             self._check_refusal(step, error)
             self._roll_back()
+        except StaleDataError:
+            if not self.attached:
+                raise
+            self._roll_back()
 
     def _take(self, step: Step) -> None:
         session, doc = self.session, step.doc
         if step.what == "lock":
-            with _version_refused(step.how):
+            with self._listening(doc), _version_refused(step.how):
                 self.kept.append(LOCKS[step.how](session, doc))
+        elif step.what == "listen":
+            self.listens = step
         elif step.what in _WRITES:
             self._write(step, *_WRITES[step.what][step.how])
         elif step.what == "others":
-            if self.world.others_write(doc):
-                self.committed.update([("at_order", doc), *((part, 10 * doc) for part in _PARTS)])
+            self._others_write(doc)
         else:
             self._disturb(step)
+
+    def _others_write(self, doc: int) -> None:
+        if self.world.others_write(doc):
+            self.committed.update([("at_order", doc), *((part, 10 * doc) for part in _PARTS)])
+
+    @contextmanager
+    def _listening(self, doc: int) -> Iterator[None]:
+        """Have a listener read or change the document as its lock is asked for, before others do."""
+        step, self.listens = self.listens, None
+        if step is None or step.doc != doc or self.is_pending or self.touched:
+            yield
+            return
+        done: list[ORMExecuteState] = []
+
+        def listen(state: ORMExecuteState) -> None:
+            if done or not state.is_select:
+                return
+            done.append(state)
+            rows: tuple[tuple[Any, int], ...] = ((Order, doc), (Line, 10 * doc))
+            for entity, key in rows:
+                row: Any = self.session.get(entity, key)
+                if row is None:
+                    continue
+                self.kept += [row, row.count]
+                if step.how == entity.__name__:
+                    row.count += 1
+                    self.was_pending = True
+                    self.mine.append((entity.__table__.name, key))
+            self._others_write(doc)
+
+        sa.event.listen(self.session, "do_orm_execute", listen)
+        try:
+            yield
+        finally:
+            sa.event.remove(self.session, "do_orm_execute", listen)
 
     def _write(self, step: Step, action: Action, counted: Iterable[tuple[str, int]]) -> None:
         self.held_before = self._holds(step.doc)
@@ -169,6 +227,14 @@ class Scenario:
 
     def _forget(self, session: LockingSession) -> None:
         session.expunge_all()
+
+    def _attach(self, session: LockingSession) -> None:
+        """Add the objects again that were forgotten."""
+        for one in self.kept:
+            with suppress(InvalidRequestError, NoInspectionAvailable):  # another one is there
+                if sa.inspect(one).detached:
+                    session.add(one)
+                    self.attached = True
 
     def _savepoint(self, session: LockingSession) -> None:
         savepoint = session.begin_nested()

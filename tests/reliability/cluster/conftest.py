@@ -60,7 +60,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 others.append(item)
     if others:
         config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if item not in others]
+        left_out = set(others)
+        items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(scope="session")  # a random order of modules goes in and out of the package

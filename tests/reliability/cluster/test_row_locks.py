@@ -1,4 +1,4 @@
-"""Row locks are local to a node: who comes second on another node is told so at its COMMIT."""
+"""Row locks are local to a node: who comes second on another node gets an error at its COMMIT."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_shared_read_keeps_no_writer_of_the_other_node_out(
     add_ten(two)
     two.save_changes()
     nodes.catch_up()
-    # It is told, not shown lines that are newer than the header.
+    # It gets an error, and is not shown lines that are newer than the header.
     with pytest.raises(DeadlockDetected):
         read.lines  # noqa: B018
     roll_back(one)

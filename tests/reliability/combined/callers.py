@@ -1,7 +1,7 @@
 """A process whose callers change one document by gate.run(), each several times:
 ``python -m tests.reliability.combined.callers URL CONNECT_ARGS PROCESS KIND``, the arguments as JSON.
 
-It is told on its standard input to begin, and tells each answer on its standard output.  Its callers are
+It is asked on its standard input to begin, and tells each answer on its standard output.  Its callers are
 threads or tasks.  The kind ``victim`` has threads, and stays in the midst of a transaction.
 """
 
@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession
-from sa_doclock.core.process_waits import wait_observer
+from sa_doclock.features.process_waits import wait_observer
 from tests.reliability.combined.answers import Answer
 from tests.support.models import Customer, Order
 
@@ -189,7 +189,3 @@ def main(url: str, connect_args: str, process: str, kind: str) -> None:
     sys.stdin.readline()
     callers.run()
     say({"committed": callers.committed})
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,14 +1,10 @@
-"""Processes with callers, and what they have told."""
+"""Processes with callers, and what they have reported."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -16,8 +12,8 @@ from tests.integration.asyncio.drivers import DRIVERS, url_for
 from tests.reliability.combined.answers import Answer, not_rising, wrong
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
+from tests.support.processes import Forked
 
-ROOT = Path(__file__).resolve().parents[3]
 FIRST_KEY, COUNTER = 1000, 30
 PATIENT = {"sqlite": {"timeout": 60}}
 
@@ -25,7 +21,7 @@ PATIENT = {"sqlite": {"timeout": 60}}
 class Process:
     """One process.
 
-    :ivar answers: in the order in which it has told of them.
+    :ivar answers: in the order in which it has reported them.
     :ivar committed: the numbers, in the order of on_commit(); empty if it was killed.
     :ivar inside: the keys of the transaction in which it stays.
     """
@@ -40,42 +36,38 @@ class Process:
             url = url_for(database, DRIVERS[database.name][0])
         text = sa.make_url(url).render_as_string(hide_password=False)
         arguments = json.dumps({**database.connect_args, **PATIENT.get(database.name, {})})
-        command = [sys.executable, "-m", "tests.reliability.combined.callers", text, arguments]
-        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._running = subprocess.Popen([*command, str(number), kind], cwd=ROOT, **pipes)
-        assert self._running.stdin is not None
-        assert self._running.stdout is not None
-        self._input, self._output = self._running.stdin, self._running.stdout
+        self._running = Forked(
+            "tests.reliability.combined.callers", text, arguments, str(number), kind
+        )
 
     def wait_until_ready(self) -> None:
         """Return when its callers can begin."""
-        assert self._output.readline() == '"ready"\n'
+        assert self._running.next_line() == '"ready"'
 
     def begin(self) -> None:
         """Let its callers call."""
-        self._input.write("go on\n")
-        self._input.flush()
+        self._running.tell()
 
     def read(self) -> bool:
         """Read what it tells next; return False if that is nothing more."""
-        line = self._output.readline()
+        line = self._running.output.readline()
         if not line.endswith("\n"):  # it was killed
             return False
-        told = json.loads(line)
-        if isinstance(told, list):
-            self.answers.append(Answer(*told))
+        reported = json.loads(line)
+        if isinstance(reported, list):
+            self.answers.append(Answer(*reported))
         else:
-            vars(self).update(told)
+            vars(self).update(reported)
         return True
 
     def wait_until_ended(self) -> None:
         """Read the rest.  :raises AssertionError: a caller has failed."""
         while self.read():
             pass
-        assert self._running.wait(60) == 0
+        assert self._running.end() == 0
 
     def kill(self) -> None:
-        """Send it SIGKILL, and read what it had told."""
+        """Send it SIGKILL, and read what it had reported."""
         self._running.kill()
         while self.read():
             pass
@@ -83,8 +75,7 @@ class Process:
 
     def end(self) -> None:
         """End it in any case."""
-        self._running.kill()
-        self._running.communicate()
+        self._running.close()
 
 
 @contextmanager

@@ -18,7 +18,7 @@ COUNTED = range(31, 35)
 
 def test_what_is_in_order() -> None:
     assert not [*wrong(GOOD, STORED, COUNTED)]
-    # Nobody was told of one that is saved: its process was killed.
+    # Nobody was notified of one that is saved: its process was killed.
     assert not [*wrong(GOOD[1:], STORED, COUNTED)]
 
 

@@ -80,14 +80,14 @@ def test_everybody_in_it_has_the_same_doubt_and_the_next_ones_go_on(
     reaches_server: bool,
 ) -> None:
     sessions = sessionmaker(through, class_=Session, **options)
-    gate, told = DocumentGate(combine=COMBINED), list[int]()
+    gate, reported = DocumentGate(combine=COMBINED), list[int]()
     connected: list[object] = []
     gate.run(sessions, Order, 2, change(2000))  # the pool has a connection
     sa.event.listen(through, "connect", lambda *_: connected.append(1))
 
     def with_mail(key: int) -> Callable[[Session, Any], int]:
         def function(session: Session, order: Any) -> int:
-            session.on_commit(lambda: told.append(key))
+            session.on_commit(lambda: reported.append(key))
             return change(key)(session, order)
 
         return function
@@ -113,7 +113,7 @@ def test_everybody_in_it_has_the_same_doubt_and_the_next_ones_go_on(
     assert none is None
     saved = 3 if reaches_server else 0
     assert calls[-1].result() == 31 + saved
-    assert told == [1003]
+    assert reported == [1003]
     assert connected == [1]
     numbers, counted = stored(engine)
     del numbers[2000]

@@ -119,10 +119,10 @@ def kill_process(engine: Engine, pid_file: str) -> None:
     :param pid_file: a query for what its file says, or for the path of that file.
     """
     with engine.connect() as connection:
-        told = str(connection.exec_driver_sql(pid_file).scalar_one())
-    if told.startswith("/"):
-        told = Path(told).read_text(encoding="ascii")
-    os.kill(int(told.split()[0]), signal.SIGKILL)
+        reported = str(connection.exec_driver_sql(pid_file).scalar_one())
+    if reported.startswith("/"):
+        reported = Path(reported).read_text(encoding="ascii")
+    os.kill(int(reported.split()[0]), signal.SIGKILL)
 
 
 def _make_folders(engine: Engine) -> None:

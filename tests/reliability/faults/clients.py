@@ -1,4 +1,4 @@
-"""Threads that take one way after the other until they are told to stop."""
+"""Threads that take one way after the other until they are asked to stop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOCK_TIMEOUT = 4.0
 #: Seconds after an error.
 BREATH = 0.01
 
-#: Seconds after which a client that was told to stop is taken to hang.
+#: Seconds after which a client that was asked to stop is taken to hang.
 PATIENCE = 60.0
 
 
@@ -76,7 +76,7 @@ class Clients:
             thread.join(PATIENCE)
         if hanging := [thread.name for thread in self._threads if thread.is_alive()]:
             faulthandler.dump_traceback(sys.stderr)
-            msg = f"{', '.join(hanging)} still hang, {PATIENCE:g} s after they were told to stop"
+            msg = f"{', '.join(hanging)} still hang, {PATIENCE:g} s after they were asked to stop"
             raise TimeoutError(msg)
 
     def _work(self, desk: Desk) -> None:

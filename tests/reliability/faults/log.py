@@ -28,7 +28,7 @@ class Attempt:
 
     :ivar update: which update it is an attempt at; 0 of one that only reads.
     :ivar marks: what it meant to leave: by folder, the change of the total.
-    :ivar commit_sent: whether the database may have been told to commit.
+    :ivar commit_sent: whether the database may have been asked to commit.
     """
 
     number: int
@@ -90,7 +90,7 @@ class Log:
         self._end(attempt, Outcome.COMMITTED)
 
     def give_up(self, attempt: Attempt) -> None:
-        """An error has ended it: what was told to commit may have been committed."""
+        """An error has ended it: what was asked to commit may have been committed."""
         if not attempt.acknowledged:
             self._end(attempt, Outcome.UNKNOWN if attempt.commit_sent else Outcome.ABORTED)
 

@@ -1,4 +1,4 @@
-"""One question to one session: what it is told, what the database is told, what comes out."""
+"""One question to one session: what it is asked, what the database is sent, what comes out."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Wish(NamedTuple):
 
     @property
     def contradictory(self) -> bool:
-        """As DESIGN.md has it: no database may be told anything then."""
+        """As DESIGN.md has it: nothing may be sent to a database then."""
         if self.lock not in VALID:
             return True
         if LockOptions.SkipLocked in self.lock:  # it may wait behind a lock on the table
@@ -77,7 +77,7 @@ class Wish(NamedTuple):
 
     @property
     def limit(self) -> float | None:
-        """The seconds that the database must be told to wait, at most."""
+        """The seconds that the database must be asked to wait, at most."""
         if LockOptions.SkipLocked in self.lock:
             return self.seconds
         if self.lock not in QUEUEING or self.no_wait:
@@ -88,11 +88,11 @@ class Wish(NamedTuple):
 class Answer(NamedTuple):
     """The result: an error, or ``lacks``, the part of the lock that the database did not receive.
 
-    :ivar earlier: what the transaction was told before.
+    :ivar earlier: what was sent in the transaction before.
     """
 
     error: Exception | None
-    told: list[str]
+    received: list[str]
     lacks: str | None = None
     earlier: Sequence[str] = ()
 
@@ -116,20 +116,20 @@ def answer(served: Sessions, wish: Wish, ask: Ask, *, held: bool = False) -> Ans
         except (DocLockError, InvalidRequestError, UnlockedWriteWarning):
             return None
         earlier = list(_since_checkout(script.sent))
-        told_before = len(script.sent)
+        sent_before = len(script.sent)
         ASKED[database] += 1
         try:
             ask(session)
         except Exception as error:  # noqa: BLE001  # the tests say which may come
-            return Answer(error, script.sent[told_before:])
-        told = script.sent[told_before:]
+            return Answer(error, script.sent[sent_before:])
+        received = script.sent[sent_before:]
         del kept
     if held:
-        return Answer(None, told, earlier=earlier)
+        return Answer(None, received, earlier=earlier)
     base = wish.lock & ~MODIFIERS
     skip = LockOptions.SkipLocked in wish.lock
-    asked = Asked(base, wish.no_wait, skip, wish.limit, wish.shape.header, earlier, told)
-    return Answer(None, told, missing(database, asked))
+    asked = Asked(base, wish.no_wait, skip, wish.limit, wish.shape.header, earlier, received)
+    return Answer(None, received, missing(database, asked))
 
 
 def _since_checkout(sent: list[str]) -> list[str]:

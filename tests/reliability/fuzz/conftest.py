@@ -1,4 +1,4 @@
-"""The databases of tests/sql, which are told everything and have no server."""
+"""The databases of tests/sql, which receive everything and have no server."""
 
 from __future__ import annotations
 

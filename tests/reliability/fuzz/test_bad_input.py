@@ -58,10 +58,10 @@ def test_a_method_that_is_given_anything(
 
     found = answer(served, Wish(CLASSES["plain"], LockOptions.ForUpdate), ask, held=True)
     assert found is not None
-    note(f"told {found.told}, raised {found.error!r}")
+    note(f"received {found.received}, raised {found.error!r}")
     error = found.error
     if type(error) in (ValueError, TypeError):
-        assert found.told == []
+        assert found.received == []
     elif isinstance(error, SQLAlchemyError) and not isinstance(error, DocLockError):
         # a key that the driver cannot send, or that no row has
         assert isinstance(error, NoResultFound) or _is_refused_by_driver(served, ident)

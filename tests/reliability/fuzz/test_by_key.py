@@ -1,4 +1,4 @@
-"""Documents asked for by key: the lock is in what the database is told, or an error of ours."""
+"""Documents asked for by key: the lock is in what is sent to the database, or an error of ours."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ SETS = ("get_entities", "get_documents", "async get_entities", "async get_docume
     guard=guards,
     then=later,
 )
-def test_the_lock_is_told_or_an_error_of_ours_comes_out(
+def test_the_lock_is_sent_or_an_error_of_ours_comes_out(
     served: Sessions,
     way: str,
     entity: str,
@@ -109,7 +109,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     found = answer(served, wish, ask, held=key == "right" and brought_by(state, lock))
     if found is None:
         return
-    note(f"told {found.told}, raised {found.error!r}")
+    note(f"received {found.received}, raised {found.error!r}")
     absent = key == "missing" and way in ("get_one_entity", "locked")
     assert (
         found.error is None
@@ -118,7 +118,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     )
     if _is_wrong(way, wish, key):
         assert type(found.error) in (ValueError, TypeError)
-        assert found.told == []
+        assert found.received == []
     else:
         assert found.error is None or isinstance(found.error, (DocLockError, NoResultFound))
         assert found.lacks is None

@@ -35,8 +35,8 @@ def test_a_document_is_locked_or_the_options_are_refused(served: Sessions, shape
         assert found is not None
         wanted = _expected(served[0], lock)
         assert type(found.error) is (wanted or type(None)), lock
-        assert found.lacks is None, (lock, found.told)
-        assert (found.told == []) is (wanted is not None), lock
+        assert found.lacks is None, (lock, found.received)
+        assert (found.received == []) is (wanted is not None), lock
 
 
 @pytest.mark.parametrize("shape", CLASSES)
@@ -52,4 +52,4 @@ def test_a_set_is_locked_or_the_options_are_refused(served: Sessions, shape: str
         found = answer(served, wish, ask)
         assert found is not None
         assert type(found.error) is (_expected(served[0], lock) or type(None)), lock
-        assert found.lacks is None, (lock, found.told)
+        assert found.lacks is None, (lock, found.received)

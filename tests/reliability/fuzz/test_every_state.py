@@ -26,25 +26,25 @@ def _ask(served: Sessions, way: str, wish: Wish) -> bool:
     if found is None:
         return False
     assert found.error is None or isinstance(found.error, DocLockError), (way, wish)
-    assert found.lacks is None, (way, wish, found.told)
+    assert found.lacks is None, (way, wish, found.received)
     return found.error is None
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_locks_in_every_state_or_refuses(served: Sessions, way: str) -> None:
-    told = [
+    received = [
         _ask(served, way, Wish(PLAIN, lock, state=state))
         for lock, state in product(QUEUEING, STATES)
     ]
-    assert sum(told) > len(told) / 3
+    assert sum(received) > len(received) / 3
 
 
 def test_every_state_may_follow_another(served: Sessions) -> None:
-    told = [
+    received = [
         _ask(served, "get_entity", Wish(PLAIN, lock, state=state, then=then))
         for lock, state, then in product(QUEUEING, STATES, AFTERWARDS)
     ]
-    assert sum(told) > len(told) / 3
+    assert sum(received) > len(received) / 3
 
 
 def test_a_session_in_no_state_at_all_locks(served: Sessions) -> None:

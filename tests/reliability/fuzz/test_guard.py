@@ -55,9 +55,9 @@ def test_it_is_written_under_its_lock_or_not_at_all(
     found = answer(served, wish, ask, held=True)
     if found is None:
         return
-    note(f"told {found.told}, raised {found.error!r}")
+    note(f"received {found.received}, raised {found.error!r}")
     assert found.error is None or isinstance(found.error, DocLockError)
-    written = any(_WRITTEN.search(sql) for sql in found.told)
+    written = any(_WRITTEN.search(sql) for sql in found.received)
     assert written is (found.error is None)
     locked = LockOptions.ForUpdate in (lock & ~MODIFIERS) or state == "held ForUpdate"
     if read and guard == "raise":  # the lock was granted, or none was asked for

@@ -1,4 +1,4 @@
-"""Named locks: whatever the key, the database is told to take it, or an error of ours comes out."""
+"""Named locks: whatever the key, the database is asked to take it, or an error of ours comes out."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def test_a_key_is_taken_or_an_error_of_ours_comes_out(
     )
     if found is None:
         return
-    note(f"told {found.told}, raised {found.error!r}")
+    note(f"received {found.received}, raised {found.error!r}")
     if _is_wrong(key, shared):
         assert type(found.error) in (ValueError, TypeError)
-        assert found.told == []
+        assert found.received == []
         return
     assert found.error is None or isinstance(found.error, DocLockError)
     if found.error is None:
         manner = AT_ONCE if wish.no_wait else SHARED if shared else EXCLUSIVE
         words = WORDS[served[0]][manner]
-        whole = [*found.earlier, *found.told] if served[0] == "sqlite" else found.told
+        whole = [*found.earlier, *found.received] if served[0] == "sqlite" else found.received
         assert any(re.search(words, sql) for sql in whole)

@@ -1,4 +1,4 @@
-"""Selects of every kind: the lock is in what the database is told, or an error of ours comes out."""
+"""Selects of every kind: the lock is in what is sent to the database, or an error of ours comes out."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _cannot_be(build: Callable[[LockOptions | None], Any]) -> bool:
     state=states,
     then=later,
 )
-def test_the_lock_is_told_or_an_error_of_ours_comes_out(
+def test_the_lock_is_sent_or_an_error_of_ours_comes_out(
     served: Sessions,
     entity: str,
     before: list[str],
@@ -115,7 +115,7 @@ def test_the_lock_is_told_or_an_error_of_ours_comes_out(
     found = answer(served, wish, lambda session: _run(session, build(lock), run))
     if found is None:
         return
-    note(f"told {found.told}, raised {found.error!r}")
+    note(f"received {found.received}, raised {found.error!r}")
     assert (
         is_ours(found.error)
         or found.error is None

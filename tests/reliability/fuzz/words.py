@@ -1,6 +1,6 @@
 """The spelling of a lock on each database, written once more, without the library.
 
-What a database was told is read by :func:`missing`, which says what is not there of the lock.
+What a database has received is read by :func:`missing`, which says what is not there of the lock.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _END = r"( WAIT \d+)?(  -- .*)?$"  # MariaDB has a word for a lock_timeout
 class Asked(NamedTuple):
     """:ivar lock: the base lock.
     :ivar limit: seconds; the tests ask for 0.3 alone.
-    :ivar earlier: what the transaction was told before.
-    :ivar told: what it was told for this lock.
+    :ivar earlier: what was sent in the transaction before.
+    :ivar received: what was sent to it for this lock.
     """
 
     lock: LockOptions
@@ -32,11 +32,11 @@ class Asked(NamedTuple):
     limit: float | None
     header: str
     earlier: Sequence[str]
-    told: Sequence[str]
+    received: Sequence[str]
 
     @property
     def all(self) -> Sequence[str]:
-        return [*self.earlier, *self.told]
+        return [*self.earlier, *self.received]
 
 
 def missing(database: str, asked: Asked) -> str | None:
@@ -44,7 +44,7 @@ def missing(database: str, asked: Asked) -> str | None:
     if asked.lock is LockOptions.None_ or (
         asked.lock is LockOptions.NoLock and database != "mssql"
     ):
-        locked = [sql for sql in asked.told if ANY_LOCK.search(sql)]
+        locked = [sql for sql in asked.received if ANY_LOCK.search(sql)]
         return f"no lock, but {locked}" if locked else None
     return _DATABASES[database](asked) or (_no_limit(database, asked) if asked.limit else None)
 
@@ -54,7 +54,7 @@ def _no_limit(database: str, asked: Asked) -> str | None:
     if database == "mssql" and asked.lock is _SHARED and _mssql_snapshot(asked) is None:
         return None
     words = _LIMITS[database]
-    return None if any(re.search(words, sql) for sql in asked.told) else words
+    return None if any(re.search(words, sql) for sql in asked.received) else words
 
 
 #: 0.3 seconds.
@@ -72,7 +72,7 @@ def _row_lock(words: Mapping[LockOptions, str], quotes: str) -> Callable[[Asked]
     def find(asked: Asked) -> str | None:
         end = words[asked.lock].format(_quoted(asked.header, quotes))
         end += " NOWAIT" if asked.no_wait else " SKIP LOCKED" if asked.skip else ""
-        return _a_select(asked.told, rf" {re.escape(end)}{_END}")
+        return _a_select(asked.received, rf" {re.escape(end)}{_END}")
 
     return find
 
@@ -107,7 +107,7 @@ def _mssql(asked: Asked) -> str | None:
     table = re.escape(_quoted(asked.header, "[]"))
     # A join is locked by the keys of its rows, where its alias has no name.
     return _a_select(
-        asked.told, rf"(?<!\w)({table}|\w+\]?(?=.*FORCESEEK)) WITH \({hint}(, FORCESEEK)?\)"
+        asked.received, rf"(?<!\w)({table}|\w+\]?(?=.*FORCESEEK)) WITH \({hint}(, FORCESEEK)?\)"
     )
 
 
@@ -116,7 +116,9 @@ def _mssql_snapshot(asked: Asked) -> str | None:
 
 
 def _sqlite(asked: Asked) -> str | None:
-    if asked.no_wait and asked.told and "PRAGMA busy_timeout = 0" not in asked.told:
+    begun = "BEGIN IMMEDIATE" in asked.all and "BEGIN IMMEDIATE" not in asked.received
+    waits = asked.no_wait and asked.received and not begun  # nobody waits who has the write lock
+    if waits and "PRAGMA busy_timeout = 0" not in asked.received:
         return "PRAGMA busy_timeout = 0"
     late = r"^(UPDATE \S+ SET .*\n?.*(0 = 1|1 != 1|false))"
     first = r"^BEGIN IMMEDIATE$" if asked.lock is _FOR_UPDATE else r"^BEGIN\b"
@@ -128,14 +130,14 @@ def _quoted(name: str, quotes: str) -> str:
     return name if re.fullmatch("[a-z_]+", name) else quotes[0] + name + quotes[1]
 
 
-def _a_select(told: Sequence[str], pattern: str) -> str | None:
-    found = any("SELECT" in sql and re.search(pattern, sql) for sql in told)
+def _a_select(received: Sequence[str], pattern: str) -> str | None:
+    found = any("SELECT" in sql and re.search(pattern, sql) for sql in received)
     return None if found else pattern
 
 
-def _in_order(told: Sequence[str], *statements: str) -> str | None:
+def _in_order(received: Sequence[str], *statements: str) -> str | None:
     """Each of them, one after the other."""
-    rest = iter(told)
+    rest = iter(received)
     return next((sql for sql in statements if sql not in rest), None)
 
 

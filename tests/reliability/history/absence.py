@@ -39,7 +39,7 @@ def never_there(transactions: Sequence[Transaction]) -> set[Item]:
 
 
 def resolved(transactions: Sequence[Transaction], unborn: set[Item]) -> list[Transaction]:
-    """The same transactions, with a version in place of ``ABSENT`` wherever it can be told.
+    """The same transactions, with a version in place of ``ABSENT`` wherever it can be known.
 
     :param unborn: what was never there at first.
     """
@@ -57,7 +57,7 @@ def _versions(operation: Read | Write) -> tuple[Version | None, ...]:
 
 def _known_operations(one: Transaction, deletions: _Deletions) -> list[Read | Write]:
     """Its operations; what it has deleted itself, it knows."""
-    told: list[Read | Write] = []
+    reported: list[Read | Write] = []
     own: dict[Item, Version] = {}
     headers = _first_headers(one)
     for operation in one.operations:
@@ -65,18 +65,18 @@ def _known_operations(one: Transaction, deletions: _Deletions) -> list[Read | Wr
         if ABSENT in _versions(operation):
             since = own.get(item) or deletions.of(item, headers.get(item.document))
             if isinstance(operation, Read):
-                told.append(Read(item, since))
+                reported.append(Read(item, since))
             else:
-                told.append(operation._replace(over=since))
+                reported.append(operation._replace(over=since))
         else:
-            told.append(operation)
+            reported.append(operation)
         if isinstance(operation, Write):
             own.pop(item, None)
             if operation.gone:
                 own[item] = operation.version
         elif not item.part and operation.version.writer != one.number:
             headers[item.document] = operation.version
-    return told
+    return reported
 
 
 def _first_headers(one: Transaction) -> dict[int, Version]:

@@ -44,9 +44,9 @@ _KINDS = [
 
 
 def found_in_cycles(history: History) -> Iterator[Anomaly]:
-    """One cycle for each kind that there is; one that is explained by a simpler kind is not told.
+    """One cycle for each kind that there is; one that is explained by a simpler kind is not reported.
 
-    Two that have replaced the same version are no edge: they are told as a lost update.
+    Two that have replaced the same version are no edge: they are reported as a lost update.
     """
     graph = graph_of(history)
     for component in nx.strongly_connected_components(graph):

@@ -59,7 +59,7 @@ def _is_last(history: History, read: Read) -> bool:
 
 
 def _repeated(history: History, reader: Transaction) -> Iterator[Anomaly]:
-    """A read tells what the last read, or the transaction's own last write, has told."""
+    """A read tells what the last read, or the transaction's own last write, has reported."""
     known: dict[Item, Read | Write] = {}
     changed: dict[int, list[Item]] = {}
     for one in reader.operations:

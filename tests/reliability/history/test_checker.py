@@ -30,7 +30,7 @@ def test_its_right_twin_passes(name: Name) -> None:
     assert check(history_of(TWINS[name].right)) == []
 
 
-def test_what_is_told_names_the_transactions_and_the_item() -> None:
+def test_the_report_names_the_transactions_and_the_item() -> None:
     (found,) = check(history_of(TWINS[Name.P4].wrong))
     assert str(found) == "P4 lost update: T1 and T2 have both replaced the first of 2"
     (found,) = check(history_of(TWINS[Name.G2_ITEM].wrong))

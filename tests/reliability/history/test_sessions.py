@@ -29,7 +29,7 @@ def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     seen = [place for each in history.seen.values() for place in each.items()]
     assert len({version.writer for _, version in seen if version != FIRST}) > THREADS
     assert any(history.is_gone(*place) for place in seen)
-    assert all(version != ABSENT for _, version in seen)  # it was told since when
+    assert all(version != ABSENT for _, version in seen)  # it was informed since when
 
 
 @pytest.mark.slow

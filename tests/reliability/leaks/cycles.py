@@ -12,7 +12,7 @@ from tests.reliability.leaks.scene import Scene, Way
 #: Cycles of a way before it is measured: caches are filled, pools have their connections.
 WARM_UP = 6
 
-#: What ends in its own time after it was told to: a server's session, a driver's thread.
+#: What ends in its own time after it was asked to: a server's session, a driver's thread.
 _LATE = {"sessions", "sessions with locks", "locks", "threads", "open files"}
 _PATIENCE = 10.0
 

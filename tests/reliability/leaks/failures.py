@@ -99,7 +99,7 @@ def in_a_savepoint(scene: Scene) -> None:
             session.get_entity(Document, scene.ident, AT_ONCE)
 
 
-def told_who_holds_it(scene: Scene) -> None:
+def informed_who_holds_it(scene: Scene) -> None:
     with scene.held(), LockingSession(scene.engine, diagnose=True) as session:
         with pytest.raises(LockNotAvailable) as raised:
             session.get_entity(Document, scene.ident, AT_ONCE)
@@ -254,5 +254,5 @@ FAILURES: tuple[Way, ...] = (
 
 #: Which wait by their nature, or make a new connection each time.
 RARE_FAILURES: tuple[Way, ...] = (
-    *(held_by_another_in_a_batch, told_who_holds_it, a_connection_that_is_lost, a_deadlock),
+    *(held_by_another_in_a_batch, informed_who_holds_it, a_connection_that_is_lost, a_deadlock),
 )

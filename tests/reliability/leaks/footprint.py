@@ -60,7 +60,7 @@ def footprint(scene: Scene) -> Footprint:
     found["connections checked out"] = scene.engine.pool.checkedout()  # type: ignore[attr-defined]
     found["compiled statements"] = len(scene.compiled)
     found["threads"] = threading.active_count()
-    # Not public, and where every listener is told of until it is removed or its target is gone.
+    # Not public, and where every listener is listed until it is removed or its target is gone.
     found["listeners"] = len(registry._key_to_collection)
     found.update({f"in {name}": size for name, size in _kept_by_modules()})
     if _FILES.exists():  # Linux
@@ -89,7 +89,8 @@ def _kept_by_modules() -> Iterator[tuple[str, int]]:
     for module in _MODULES:
         for name, value in vars(module).items():
             if isinstance(value, _CACHE):
-                yield f"{module.__name__}.{name}", value.cache_info().currsize
+                if value.cache_info().maxsize is None:  # with a bound it does not grow for ever
+                    yield f"{module.__name__}.{name}", value.cache_info().currsize
             elif isinstance(value, _KEEPS) and not name.startswith("__"):
                 yield f"{module.__name__}.{name}", len(value)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import create_engine, event
 
 from sa_doclock import LockOptions
 from sa_doclock.core.transaction import dialect_events
@@ -50,11 +50,10 @@ def a_statement(scene: Scene) -> Any:
         return session.execute(session.entity_set(Document).with_only_columns(*columns)).all()
 
 
-def an_entry_of_a_dictionary(scene: Scene) -> Any:
-    connection = scene.engine.connect()
-    connection.close()
-    dialect_events._states[connection] = None  # type: ignore[assignment]
-    return connection
+def a_member_of_a_set(_: Scene) -> Any:
+    dialect = create_engine("sqlite://").dialect
+    dialect_events._listened.add(dialect)
+    return dialect
 
 
 def _counts(scene: Scene, leak: Leak) -> dict[str, int]:
@@ -73,10 +72,7 @@ def _counts(scene: Scene, leak: Leak) -> dict[str, int]:
         (an_object, "object Kept"),
         (a_listener, "listeners"),
         (a_statement, "compiled statements"),
-        (
-            an_entry_of_a_dictionary,
-            "in sa_doclock.core.transaction.dialect_events._states",
-        ),
+        (a_member_of_a_set, "in sa_doclock.core.transaction.dialect_events._listened"),
     ],
     ids=lambda one: one.__name__ if callable(one) else "",
 )

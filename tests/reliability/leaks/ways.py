@@ -154,8 +154,8 @@ def claims_given_back(scene: Scene) -> None:
 def a_listener(scene: Scene) -> None:
     heard: list[object] = []
     with scene.sessions() as session:
-        event.listen(session, "lock_acquired", lambda *told: heard.append(told))
-        event.listen(session, "locks_released", lambda *told: heard.append(told))
+        event.listen(session, "lock_acquired", lambda *reported: heard.append(reported))
+        event.listen(session, "locks_released", lambda *reported: heard.append(reported))
         session.get_one_entity(Document, scene.ident, FOR_UPDATE)
     assert len(heard) == 2
 

@@ -155,7 +155,7 @@ def test_what_a_read_finds_wrong_is_counted(engine: Engine) -> None:
 
 
 @on_sqlite
-def test_one_document_that_is_wrong_in_the_end_is_told(engine: Engine) -> None:
+def test_one_document_that_is_wrong_in_the_end_is_reported(engine: Engine) -> None:
     fill(engine, {1: {"N0": 4, "N1": 5}, 2: {"N0": 1}, 3: {}})
     assert broken_documents(engine) == ()
     with engine.begin() as connection:

@@ -26,7 +26,7 @@ def test_eight_threads_lose_nothing(database: Database, way: str) -> None:
     if way == "pipeline" and "psycopg" not in database.url:
         pytest.skip("needs psycopg 3")
     options = {"gate": DocumentGate()} if way == "gate" else WAYS[way]
-    plan = Plan(threads=8, iterations=250, whole=True, seed=1)
+    plan = Plan(threads=8, iterations=100, whole=True, seed=1)
     with open_database(database.url, plan.threads) as target, fresh_tables(target.engine):
         outcome = run(target.engine, plan, **options)
     assert outcome.ok, summary(outcome)

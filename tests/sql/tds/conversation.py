@@ -49,7 +49,7 @@ class Conversation:
         except Refused as refused:
             found += self._refused(refused, before)
             return found + tokens.done(Done.STATEMENT, Status.ERROR)
-        found += self._told_of_transaction(before)
+        found += self._changes_of_transaction(before)
         return found + tokens.done(Done.STATEMENT, Status.FINAL)
 
     def _call(self, call: requests.Call, *, more: bool) -> bytes:
@@ -101,7 +101,7 @@ class Conversation:
 
     def _refused(self, refused: Refused, before: str | None) -> bytes:
         found = tokens.error(refused.number, TEXTS[refused.number])
-        return found + self._told_of_transaction(before, Change.ROLLED_BACK)
+        return found + self._changes_of_transaction(before, Change.ROLLED_BACK)
 
     def _manage(self, request: requests.TransactionRequest) -> bytes:
         self._note(request.verb + (" and begin" if request.begins_next else ""), "")
@@ -120,7 +120,7 @@ class Conversation:
             found += self._begun()
         return found + tokens.done(Done.STATEMENT, status)
 
-    def _told_of_transaction(self, before: str | None, how: Change = Change.COMMITTED) -> bytes:
+    def _changes_of_transaction(self, before: str | None, how: Change = Change.COMMITTED) -> bytes:
         now = self._session.begun_at
         if (before is None) == (now is None):
             return b""

@@ -94,10 +94,10 @@ class Session:
             self.holds_row = False
             self.database.row.release()
 
-    def fail_at(self, told: str) -> None:
+    def fail_at(self, received: str) -> None:
         """Refuse as the test has asked for, and lose the transaction where the error says so."""
         for at, (mark, number) in enumerate(self.database.failures):
-            if mark in told:
+            if mark in received:
                 del self.database.failures[at]
                 raise Refused(number)
 
@@ -132,8 +132,8 @@ class Session:
         raise NotImplementedError(sql)
 
     def _data(self, sql: str, values: Sequence[object]) -> Rows | Ended:
-        if (told := self._answer_from_state(sql)) is not None:
-            return told
+        if (received := self._answer_from_state(sql)) is not None:
+            return received
         self._access(sql)
         if found := _OUTPUT.search(sql):
             return of_a_table(f"SELECT {found[1]}", values)

@@ -25,10 +25,10 @@ def test_the_transaction_of_a_reader_begins_at_snapshot(
 ) -> None:
     session.get_one_entity(Order, 1, lock)
     assert wire.sessions[-1].begun_at == SNAPSHOT
-    told = [sent.text or sent.how for sent in wire.sent if sent.how != "sp_unprepare"]
-    assert told[:2] == [SET_SNAPSHOT, "commit and begin"]
-    assert [text.partition(" ")[0] for text in told[2:]] == ["SELECT", "SELECT"]
-    assert "CURRENT_TRANSACTION_ID" in told[3]
+    received = [sent.text or sent.how for sent in wire.sent if sent.how != "sp_unprepare"]
+    assert received[:2] == [SET_SNAPSHOT, "commit and begin"]
+    assert [text.partition(" ")[0] for text in received[2:]] == ["SELECT", "SELECT"]
+    assert "CURRENT_TRANSACTION_ID" in received[3]
 
 
 def test_in_a_transaction_that_has_begun_it_is_too_late(engine: Engine) -> None:

@@ -42,7 +42,7 @@ def test_it_changes_nothing_where_it_has_run(url: str, wire: TDSServer) -> None:
 
 
 @pytest.mark.usefixtures("url")
-def test_a_migration_that_fails_is_told(wire: TDSServer) -> None:
+def test_a_migration_that_fails_is_reported(wire: TDSServer) -> None:
     wire.database.snapshot = OFF
     wire.database.failures.append((ALTER, 5011))
     found = find_servers(["mssql"])["mssql"]

@@ -31,7 +31,7 @@ def play(act: Act, engine: Engine, wire: TDSServer) -> list[str]:
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_the_driver_sends_what_it_is_told(engine: Engine, wire: TDSServer, name: str) -> None:
+def test_the_driver_sends_what_it_is_given(engine: Engine, wire: TDSServer, name: str) -> None:
     with serving("mssql") as (scripted, script):
         expected = [_as_sent(line) for line in sent_by(SCENARIOS[name], scripted, script)]
     assert play(SCENARIOS[name], engine, wire) == [sql for sql in expected if sql not in METHODS]

@@ -221,7 +221,9 @@ def test_skip_locked_at_serializable_is_refused(engine: Engine) -> None:
             session.scalars(session.entity_set(Order, SKIP))
 
 
-def test_where_the_default_level_is_not_told_it_is_known(wire: TDSServer, engine: Engine) -> None:
+def test_where_the_default_level_is_not_reported_it_is_known(
+    wire: TDSServer, engine: Engine
+) -> None:
     wire.database.hides_views = True
     blind = create_engine(engine.url, module=pyodbc(), pool_size=1, max_overflow=0)
     connected = len(wire.sessions)

@@ -194,7 +194,7 @@ def test_what_the_model_says_of_a_statement(sql: str, locks: set[Locked]) -> Non
     assert set(locked(sql, TABLES)) == locks
 
 
-def test_the_model_scans_a_small_table_unless_it_is_told_not_to() -> None:
+def test_the_model_scans_a_small_table_unless_it_is_set_not_to() -> None:
     small = {ORDER: Table(ORDERS, ("id",), small=True)}
     sql = (
         "SELECT shop_order.id, shop_order.customer_id, shop_order.total FROM shop_order "

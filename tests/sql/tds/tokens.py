@@ -16,7 +16,7 @@ Value = int | str | None
 
 
 class Change(IntEnum):
-    """A change of the session that the driver is told of."""
+    """A change of the session that the driver is notified of."""
 
     DATABASE = 1
     PACKET_SIZE = 4

@@ -58,8 +58,8 @@ def test_a_misspelt_wish(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_wheel_is_announced() -> None:
     pinned = re.findall(r"^([\w-]+)==(\S+)", wheels.WHEELS.read_text("utf-8"), re.MULTILINE)
-    for (name, version), told in zip(pinned, wheels.DOWNLOADS, strict=True):
-        assert f"{name} {version}" in str(told)
+    for (name, version), received in zip(pinned, wheels.DOWNLOADS, strict=True):
+        assert f"{name} {version}" in str(received)
 
 
 @pytest.mark.slow

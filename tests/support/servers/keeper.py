@@ -50,8 +50,8 @@ def _keep(command: list[str], folder: Path, user: str | None, stop_signal: int) 
     server = _start(command, folder, user)
     restarted = float("-inf")
     try:
-        while (told := _input()) != b"":
-            if told is not None:
+        while (reported := _input()) != b"":
+            if reported is not None:
                 _kill_all(server)
                 os.write(1, b"killed\n")
                 restarted = time.monotonic()

@@ -48,8 +48,8 @@ def installation() -> tuple[list[str], Path, list[str], str]:
     """Return how to run it, where its SQL scripts are, the options it needs, its origin."""
     found = installed("mariadbd")
     if found and not oldest_wanted():
-        told = run([found, "--no-defaults", "--verbose", "--help"])
-        return [found], scripts_of(Path(found), told), [], found
+        reported = run([found, "--no-defaults", "--verbose", "--help"])
+        return [found], scripts_of(Path(found), reported), [], found
     return unpacked("bookworm" if oldest_wanted() else "sid")
 
 
@@ -68,13 +68,13 @@ def unpacked(suite: str) -> tuple[list[str], Path, list[str], str]:
     )
 
 
-def scripts_of(program: Path, told: str) -> Path:
+def scripts_of(program: Path, reported: str) -> Path:
     """Return the folder with the SQL scripts of an installed server.
 
-    :param told: its help.  Debian's server has "(No default value)" for its lc-messages-dir.
+    :param reported: its help.  Debian's server has "(No default value)" for its lc-messages-dir.
     :raises UnavailableError: they are neither there nor in the usual folders beside the program.
     """
-    match = re.search(r"^lc-messages-dir\s+(/.*)$", told, re.MULTILINE)
+    match = re.search(r"^lc-messages-dir\s+(/.*)$", reported, re.MULTILINE)
     shares = [program.parents[1] / "share" / name for name in ("mariadb", "mysql")]
     for share in [Path(match[1].strip()), *shares] if match else shares:
         if any(share.glob(_SYSTEM_TABLES[0])):

@@ -107,8 +107,8 @@ def start_pgpool(url: str, standby_url: str, **settings: str) -> Server:
         options = (word for pair in zip(("-f", "-F", "-a"), paths, strict=True) for word in pair)
         return [*program, "-n", "-D", *options]
 
-    told = run(["sh", "-c", '"$@" --version 2>&1', "sh", *program])
-    return _start(told.split(" (")[0].strip(), url, command, signal.SIGINT)
+    reported = run(["sh", "-c", '"$@" --version 2>&1', "sh", *program])
+    return _start(reported.split(" (")[0].strip(), url, command, signal.SIGINT)
 
 
 def start_pgbouncer(url: str, mode: str) -> Server:

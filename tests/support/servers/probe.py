@@ -31,11 +31,11 @@ def version_at(name: str, url: str) -> str:
         raise UnavailableError(_last_line(exc)) from exc
     found = "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
     version = ".".join(map(str, (dialect.server_version_info or ())[:3]))
-    told = f"{_PRODUCTS.get(found, found)} {version}"
+    reported = f"{_PRODUCTS.get(found, found)} {version}"
     if found != name:
-        msg = f"wanted {_PRODUCTS[name]}, and {told} answered"
+        msg = f"wanted {_PRODUCTS[name]}, and {reported} answered"
         raise UnavailableError(msg)
-    return told
+    return reported
 
 
 def wait_until_ready(

@@ -93,6 +93,20 @@ def test_in_a_callers_transaction(session: Session, elsewhere: Run) -> None:
     assert elsewhere(TOTALS) == UNTOUCHED
 
 
+def test_in_a_callers_transaction_with_a_savepoint_still_open(
+    session: Session, elsewhere: Run
+) -> None:
+    def run() -> None:
+        with session.begin():
+            session.get_one_entity(Order, 1, ForUpdate).total = 31
+            fail_half_done(session)
+            session.begin_nested()
+
+    with pytest.raises(PendingRollbackError):
+        run()
+    assert elsewhere(TOTALS) == UNTOUCHED
+
+
 def test_a_savepoint_around_the_block_undoes_it(session: Session, elsewhere: Run) -> None:
     with session.locked(Order, 1) as order:
         order.total = 31

@@ -113,7 +113,7 @@ def test_a_failed_lock_keeps_what_was_pending(session: Session) -> None:
 
 
 @pytest.mark.not_databases("sqlite")  # one lock for the file
-def test_an_inner_lock_that_fails_is_told_to_the_outer_block(
+def test_an_inner_lock_that_fails_is_reported_to_the_outer_block(
     session: Session, other: Session, elsewhere: Run
 ) -> None:
     def fail() -> None:

@@ -33,7 +33,7 @@ def deadlock(alice: Session, bob: Session) -> tuple[Session, BaseException, Sess
     return cross(alice, bob, lambda ident: locks(Order, ident))
 
 
-def test_the_loser_is_told_and_the_winner_goes_on(
+def test_the_loser_gets_an_error_and_the_winner_goes_on(
     alice: Session, bob: Session, elsewhere: Run
 ) -> None:
     loser, failure, winner, step = deadlock(alice, bob)

@@ -1,4 +1,4 @@
-"""A flush that fails has rolled back: nothing is held any more, and nobody is told otherwise."""
+"""A flush that fails has rolled back: nothing is held any more, and nothing says otherwise."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def test_it_cannot_be_had_again_before_the_rollback(session: Session) -> None:
     assert session.held_locks == {(Order, (1,)): ForUpdate}
 
 
-def test_the_release_is_told_once(session: Session) -> None:
-    told: list[tuple[list[ReleasedLock], str]] = []
+def test_the_release_is_reported_once(session: Session) -> None:
+    reported: list[tuple[list[ReleasedLock], str]] = []
     event.listen(
-        session, "locks_released", lambda _, released, outcome: told.append((released, outcome))
+        session, "locks_released", lambda _, released, outcome: reported.append((released, outcome))
     )
     session.get_one_entity(Order, 1, ForUpdate)
     fail_to_flush(session)
     session.rollback()
-    ((released, outcome),) = told
+    ((released, outcome),) = reported
     assert [one.document for one in released] == [(Order, (1,))]
     assert outcome in {"rolled back", "lost"}  # PostgreSQL has done so before SQLAlchemy did
 

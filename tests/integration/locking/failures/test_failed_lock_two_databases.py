@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.exc import DataError, PendingRollbackError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.support.models import Customer, Order
@@ -78,3 +79,25 @@ def test_until_the_rollback_of_a_savepoint(
     session.execute(RENAME)
     session.commit()
     assert elsewhere(NAMES) == [("renamed",)]
+
+
+@pytest.mark.databases("postgresql")
+def test_an_abort_that_was_undone_is_none_of_another_database(
+    engine: sa.Engine, tmp_path: Path
+) -> None:
+    other = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Customer.metadata.create_all(other, [sa.Table("lk_customer", Customer.metadata)])
+    with Session(binds={Customer: other, Order: engine}) as session:
+        session.add(Customer(id=77, name="saved"))
+        session.flush()
+        session.get_one_entity(Order, 1, ForUpdate)
+        connection = session.connection(bind_arguments={"mapper": Order})
+        connection.exec_driver_sql("SAVEPOINT mine")
+        with pytest.raises(DataError):
+            connection.exec_driver_sql("SELECT 1 / 0")
+        driver: Any = connection.connection.driver_connection
+        driver.execute("ROLLBACK TO SAVEPOINT mine")  # the driver alone knows of it
+        session.commit()  # no driver tells of SQLite whether an error has aborted it: none does
+    with other.connect() as connection:
+        assert connection.scalar(sa.select(Customer.name).where(Customer.id == 77)) == "saved"
+    other.dispose()

@@ -132,7 +132,7 @@ def test_a_select_returns_exactly_one(session: Session, other: Session) -> None:
             pass
 
 
-def test_a_lock_in_the_place_of_the_key_is_told(session: Session) -> None:
+def test_a_lock_in_the_place_of_the_key_is_reported(session: Session) -> None:
     order: Any = session.get_one(Order, 1)
     with pytest.raises(TypeError, match=r"lock=LockOptions\.SharedRead"):
         session.locked(order, SharedRead).__enter__()

@@ -36,7 +36,7 @@ BROKEN = sa.text("SELECT * FROM there_is_no_such_table")
 
 
 def hold(session: Session) -> Order:
-    """Lock order 1, and be told that it is held."""
+    """Lock order 1, and learn that it is held."""
     order = session.get_one_entity(Order, 1, ForUpdate)
     assert dict(session.held_locks) == {(Order, (1,)): ForUpdate}
     return order
@@ -115,7 +115,7 @@ def test_a_killed_session_holds_nothing_once_it_knows(
 
 @pytest.mark.databases(*KILL)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_nor_when_the_next_lock_has_told_it(documents: Database, session: Session) -> None:
+def test_nor_when_the_next_lock_has_reported_it(documents: Database, session: Session) -> None:
     hold(session)
     kill(documents, session)
     with pytest.raises(DBAPIError):
@@ -127,7 +127,7 @@ def test_nor_when_the_next_lock_has_told_it(documents: Database, session: Sessio
 
 @pytest.mark.databases(*KILL)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_what_a_killed_session_wrote_is_lost_and_told(
+def test_what_a_killed_session_wrote_is_lost_and_reported(
     documents: Database, session: Session, other: Session
 ) -> None:
     hold(session).total = 31

@@ -20,7 +20,7 @@ from tests.integration.locking.held_locks.test_stopped_process import (
 from tests.integration.locking.steps import soon_free
 from tests.support.databases import Database
 from tests.support.models import Base, Line, Order, refill
-from tests.support.servers import UnavailableError, start_private
+from tests.support.servers import Server, UnavailableError, start_private
 from tests.support.servers.postgresql_versions import VERSIONS
 from tests.support.waits import wait_until
 from tests.support.workers import check_required, note_skipped
@@ -32,25 +32,44 @@ _WAITS = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pg_blocking_pids(p
 
 
 @pytest.fixture(scope="module")
-def documents(request: pytest.FixtureRequest) -> Iterator[Database]:
+def started_servers() -> Iterator[dict[str, Server]]:
+    """Keep the servers until the last test of this file: to start one takes longer than a test."""
+    kept: dict[str, Server] = {}
+    yield kept
+    for server in kept.values():
+        server.stop()
+
+
+@pytest.fixture
+def documents(
+    request: pytest.FixtureRequest, started_servers: dict[str, Server]
+) -> Iterator[Database]:
     """Return a database of this version with the tables of tests/support/models.py."""
     name = f"postgresql-{request.param}"
     try:
-        server = start_private(name)
+        server = started_servers.get(name) or start_private(name)
     except UnavailableError as exc:
         check_required(name, str(exc))
         note_skipped(request.config, name.upper(), str(exc))
         pytest.skip(f"no {name}: {exc}")
+    started_servers[name] = server
     found = Database("postgresql", server.url, server.version)
     found.create(Base.metadata)
     yield found
     found.close()
-    server.stop()
 
 
 def case(version: int, driver: str, way: str) -> Any:
-    """Return the parameters of a test, which make test runs on the oldest version with psycopg."""
-    marks = () if (version, driver) == (min(VERSIONS), "psycopg") else pytest.mark.slow
+    """Return the parameters of a test.
+
+    make test runs it on the oldest version with psycopg; CI on each version with psycopg, and with each driver
+    on the oldest and on the newest.
+    """
+    marks: list[pytest.MarkDecorator] = []
+    if (version, driver) != (min(VERSIONS), "psycopg"):
+        marks.append(pytest.mark.slow)
+    if driver != "psycopg" and version not in (min(VERSIONS), max(VERSIONS)):
+        marks.append(pytest.mark.exhaustive)
     return pytest.param(version, driver, way, marks=marks, id=f"{version}-{driver}-{way}")
 
 

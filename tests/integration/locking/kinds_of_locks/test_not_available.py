@@ -118,7 +118,7 @@ def test_a_set_gives_up_as_a_whole(
 
 
 @SETS_CONNECTION
-def test_the_servers_own_limit_is_told(
+def test_the_servers_own_limit_is_reported(
     engine: sa.Engine, session: LockingSession, make_session: Callable[..., LockingSession]
 ) -> None:
     set_patience(engine, 1)

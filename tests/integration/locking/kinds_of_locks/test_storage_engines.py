@@ -68,20 +68,22 @@ def engine(make_engine: Callable[..., sa.Engine], database: Database) -> sa.Engi
 def test_a_table_without_row_locks_is_refused(
     session: Session, entity: type[Any], lock: LockOptions
 ) -> None:
-    told = f"table '{entity.__tablename__}' is stored by (MyISAM|MEMORY|Aria), which has no row"
-    with pytest.raises(LockNotSupported, match=told):
+    reported = f"table '{entity.__tablename__}' is stored by (MyISAM|MEMORY|Aria), which has no row"
+    with pytest.raises(LockNotSupported, match=reported):
         session.get_entity(entity, 1, lock)
     assert not session.in_transaction()
-    with pytest.raises(LockNotSupported, match=told):
+    with pytest.raises(LockNotSupported, match=reported):
         session.scalars(session.entity_set(entity, lock)).all()
     assert session.get_one_entity(entity, 1).id == 1  # a plain read
 
 
 @pytest.mark.parametrize("entity", [Old, Fleeting, Crashsafe])
 def test_so_is_its_with_for_update(session: Session, entity: type[Any]) -> None:
-    told = f"{entity.__name__} rows FOR UPDATE on .*: table '{entity.__tablename__}' is stored by"
+    reported = (
+        f"{entity.__name__} rows FOR UPDATE on .*: table '{entity.__tablename__}' is stored by"
+    )
     for _ in range(2):
-        with pytest.raises(LockNotSupported, match=told):
+        with pytest.raises(LockNotSupported, match=reported):
             session.scalars(sa.select(entity).with_for_update()).all()
         assert not session.in_transaction()
         assert not session.held_locks
@@ -92,8 +94,8 @@ def test_so_is_its_with_for_update(session: Session, entity: type[Any]) -> None:
 @pytest.mark.parametrize("nested", [False, True])
 def test_so_is_that_of_its_table(session: Session, entity: type[Any], nested: bool) -> None:
     statement = sa.select(entity.__table__).with_for_update()
-    told = f"table '{entity.__tablename__}' is stored by"
-    with pytest.raises(LockNotSupported, match=told):
+    reported = f"table '{entity.__tablename__}' is stored by"
+    with pytest.raises(LockNotSupported, match=reported):
         session.execute(sa.select(statement.subquery()) if nested else statement)
 
 
@@ -177,18 +179,20 @@ def test_innodb_is_not(session: Session) -> None:
 
 
 @pytest.fixture
-def told() -> list[str]:
-    """Have the statements of ``recording`` written down: what the driver is told, also by us."""
+def reported() -> list[str]:
+    """Have the statements of ``recording`` written down: what the driver is given, also by us."""
     return []
 
 
 @pytest.fixture
-def recording(make_engine: Callable[..., sa.Engine], told: list[str]) -> Callable[[], sa.Engine]:
+def recording(
+    make_engine: Callable[..., sa.Engine], reported: list[str]
+) -> Callable[[], sa.Engine]:
     """Return a maker of engines whose driver writes its statements down."""
 
     class Recording(pymysql.cursors.Cursor):
         def execute(self, query: Any, args: Any = None) -> int:
-            told.append(str(query))
+            reported.append(str(query))
             return super().execute(query, args)
 
     return lambda: make_engine(connect_args={"cursorclass": Recording})
@@ -201,7 +205,7 @@ def questions(statements: list[str]) -> int:
 
 
 def test_it_is_asked_once_for_a_table_and_an_engine(
-    recording: Callable[[], sa.Engine], told: list[str]
+    recording: Callable[[], sa.Engine], reported: list[str]
 ) -> None:
     one = recording()
     for _ in range(2):
@@ -209,22 +213,22 @@ def test_it_is_asked_once_for_a_table_and_an_engine(
             session.get_one_entity(Order, 1, ForUpdate)
             session.get_one_entity(Order, 2, ForUpdate)
             session.scalars(session.entity_set(Order, ForUpdate)).all()
-    assert questions(told) == 1
+    assert questions(reported) == 1
     with Session(one) as session:
         session.get_one_entity(Lease, 1, ForUpdate)
         session.get_one_entity(Customer, 1, ForUpdate)
-    assert questions(told) == 3
+    assert questions(reported) == 3
     with Session(recording()) as session:
         session.get_one_entity(Order, 1, ForUpdate)
-    assert questions(told) == 4
+    assert questions(reported) == 4
 
 
 def test_it_is_not_asked_for_a_snapshot(
-    recording: Callable[[], sa.Engine], told: list[str]
+    recording: Callable[[], sa.Engine], reported: list[str]
 ) -> None:
     with Session(recording()) as session:
         session.get_one_entity(Order, 1, LockOptions.SnapshotRead)
-    assert questions(told) == 0
+    assert questions(reported) == 0
 
 
 def test_a_table_that_was_made_sound_can_be_locked(engine: sa.Engine, session: Session) -> None:

@@ -234,6 +234,19 @@ def test_nothing_is_committed(each: Each, elsewhere: Run) -> None:
         assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+def test_nor_with_a_savepoint_that_is_still_open(each: Each, elsewhere: Run) -> None:
+    for session, way in each(*SOME):
+        whole = session.begin()
+        lock_first(session)
+        way(session)
+        text("UPDATE lk_order SET total = 7 WHERE id = 2")(session)
+        session.begin_nested()
+        with pytest.raises(LockLost, match="Order 1: "):
+            whole.commit()
+        session.rollback()
+        assert elsewhere(TOTALS) == [(30,), (5,)]
+
+
 @pytest.mark.parametrize("name", ["before_flush", "after_flush"])
 def test_a_listener_of_the_last_flush(each: Each, elsewhere: Run, name: str) -> None:
     for session, way in each(*SOME):

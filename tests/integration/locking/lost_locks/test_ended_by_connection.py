@@ -207,6 +207,18 @@ def test_a_savepoint_of_the_session_before(session: Session) -> None:
     assert list(session.held_locks) == [FIRST]
 
 
+def test_a_savepoint_of_the_session_that_the_program_rolls_back(session: Session) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    with session.begin_nested() as outer, session.begin_nested():
+        session.get_one_entity(Order, 2, ForUpdate)
+        savepoint = session.connection().get_nested_transaction()
+        assert savepoint is not None
+        savepoint.rollback()
+        assert list(session.held_locks) == [FIRST]
+        outer.rollback()
+    assert list(session.held_locks) == [FIRST]
+
+
 @pytest.mark.databases("postgresql")  # which gives the locks of a savepoint up
 def test_the_server_agrees(session: Session, other: Session) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
@@ -250,6 +262,36 @@ def test_an_error_that_is_not_rolled_back(session: Session) -> None:
         session.commit()
 
 
+@pytest.mark.databases("postgresql")
+def test_an_error_in_a_savepoint_of_the_session(session: Session) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    with session.begin_nested() as savepoint:
+        session.get_one_entity(Order, 2, ForUpdate)
+        with pytest.raises(DBAPIError):
+            session.execute(sa.insert(Customer).values(id=1, name="twice"))
+        assert list(session.held_locks) == [FIRST]
+        savepoint.rollback()
+    assert list(session.held_locks) == [FIRST]
+    session.commit()
+
+
+@pytest.mark.databases("postgresql")
+def test_an_error_in_a_savepoint_that_the_server_does_not_know(
+    session: Session, elsewhere: Run
+) -> None:
+    session.get_one_entity(Order, 1, ForUpdate).total = 31
+    connection = session.connection()
+    with session.begin_nested() as savepoint:  # SQLAlchemy sets it when the session uses it
+        with pytest.raises(DBAPIError):
+            connection.execute(sa.insert(Customer).values(id=1, name="twice"))
+        assert not session.held_locks
+        savepoint.rollback()  # undoes nothing
+    with pytest.raises(sa.exc.PendingRollbackError):
+        session.commit()  # the server would answer by ROLLBACK
+    session.rollback()
+    assert elsewhere(TOTALS) == [(30,), (5,)]
+
+
 class TestLent:
     """The Connection is the program's own."""
 
@@ -279,6 +321,16 @@ class TestLent:
         savepoint = lent.begin_nested()
         with Session(lent, join_transaction_mode="rollback_only") as session:
             session.get_one_entity(Order, 1, ForUpdate)
+            savepoint.rollback()
+            assert not session.held_locks
+
+    def test_the_savepoint_that_a_session_is_in(self, lent: sa.Connection) -> None:
+        lent.begin()
+        with Session(lent, join_transaction_mode="create_savepoint") as session:
+            session.connection()
+            session.get_one_entity(Order, 1, ForUpdate)
+            savepoint = lent.get_nested_transaction()
+            assert savepoint is not None
             savepoint.rollback()
             assert not session.held_locks
 

@@ -219,9 +219,9 @@ def test_the_servers_own_limit(
     assert soon_free(other)
     if use == "commit" and database.column.startswith("pgbouncer"):
         # PgBouncer adds an error of its own to the server's, and psycopg tells neither: docs/poolers.md
-        with pytest.raises(DBAPIError, match="2 results from command 'COMMIT'") as told:
+        with pytest.raises(DBAPIError, match="2 results from command 'COMMIT'") as reported:
             session.commit()
-        assert told.value.connection_invalidated
+        assert reported.value.connection_invalidated
     else:
         with pytest.raises(
             LockLost, match="the server has ended the transaction, which took"

@@ -29,7 +29,7 @@ class Child:
     pipe: Pipe
 
     def wait_for_reports(self, times: int = 1) -> None:
-        """Wait until it has told something so many times."""
+        """Wait until it has reported something so many times."""
         for _ in range(times):
             assert self.pipe.poll(PATIENCE), f"{self.process} says nothing"
             self.pipe.recv_bytes()

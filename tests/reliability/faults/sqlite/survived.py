@@ -47,8 +47,8 @@ def _damage(path: Path) -> list[str]:
             connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             return [f"left behind: {error}"]
-        (told,) = connection.execute("PRAGMA integrity_check").fetchone()
-        wrong = [] if told == "ok" else [f"integrity_check: {told}"]
+        (reported,) = connection.execute("PRAGMA integrity_check").fetchone()
+        wrong = [] if reported == "ok" else [f"integrity_check: {reported}"]
         wrong += [
             f"foreign_key_check: {row}" for row in connection.execute("PRAGMA foreign_key_check")
         ]

@@ -106,7 +106,7 @@ def stop_there(pipe: Pipe) -> None:
 class DieWriting:
     """Let the process die by the first byte that it writes behind this place, in any file.
 
-    The system kills it by SIGXFSZ, in the midst of the write: so it can be told where to die, and
+    The system kills it by SIGXFSZ, in the midst of the write: so it can be given the place where it dies, and
     neither process nor driver can do anything about it.
 
     :param file: whose present length is added, if it is there.

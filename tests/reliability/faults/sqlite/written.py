@@ -38,8 +38,8 @@ class WrittenLog(Log):
         self._write(error=type(error).__name__, typed=is_typed(error), text=repr(error))
         super().reached_client(error, *injected)
 
-    def _write(self, **told: Any) -> None:
-        os.write(self._file, json.dumps(told).encode() + b"\n")
+    def _write(self, **reported: Any) -> None:
+        os.write(self._file, json.dumps(reported).encode() + b"\n")
         os.fsync(self._file)
 
 
@@ -49,22 +49,22 @@ def read_logs(paths: Iterable[Path]) -> Log:
     attempts: dict[int, Attempt] = {}
     for path in paths:
         for line in path.read_text("ascii").splitlines():
-            told = json.loads(line)
-            if "number" in told:
-                attempts[told["number"]] = _meant(told)
-            elif "acknowledged" in told:
-                attempts[told["acknowledged"]].transaction.outcome = Outcome.COMMITTED
+            reported = json.loads(line)
+            if "number" in reported:
+                attempts[reported["number"]] = _meant(reported)
+            elif "acknowledged" in reported:
+                attempts[reported["acknowledged"]].transaction.outcome = Outcome.COMMITTED
             else:
-                log.errors[told["error"]] += 1
-                if not told["typed"]:
-                    log.foreign.append(AssertionError(told["text"]))
+                log.errors[reported["error"]] += 1
+                if not reported["typed"]:
+                    log.foreign.append(AssertionError(reported["text"]))
     log.attempts += attempts.values()
     return log
 
 
-def _meant(told: dict[str, Any]) -> Attempt:
-    number = told["number"]
+def _meant(reported: dict[str, Any]) -> Attempt:
+    number = reported["number"]
     # All at the same time: the processes have no clock in common.
     transaction = Transaction(number, began=0, ended=1, outcome=Outcome.UNKNOWN)
-    marks = {int(folder): delta for folder, delta in told["marks"].items()}
-    return Attempt(number, told["update"], transaction, marks, commit_sent=True)
+    marks = {int(folder): delta for folder, delta in reported["marks"].items()}
+    return Attempt(number, reported["update"], transaction, marks, commit_sent=True)

@@ -16,12 +16,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 0
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 0
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -31,12 +28,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -46,12 +40,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = ? AND shop_voucher.number = ?  -- 1, 1
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -70,12 +61,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 0
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 0
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -99,10 +87,7 @@ WHERE shop_contract.id = ?  -- 1
 (rollback)
 
 -- get_entity SharedRead|NoWait --------------------------------------------------------------------
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 0
 BEGIN
-PRAGMA busy_timeout = 5000
 PRAGMA busy_timeout
 PRAGMA busy_timeout = 0
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -114,10 +99,7 @@ PRAGMA busy_timeout = 5000
 (rollback)
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 BEGIN
-PRAGMA busy_timeout = 5000
 PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -159,21 +141,15 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 2000
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 2000
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 99
-PRAGMA busy_timeout = 5000
 SAVEPOINT sa_savepoint_1
 INSERT INTO shop_order (id, customer_id, total) VALUES (?, ?, ?)  -- 99, 1, 0
 RELEASE SAVEPOINT sa_savepoint_1
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 2000
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 99
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -217,12 +193,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
-PRAGMA busy_timeout = 5000
 UPDATE shop_contract SET total=? WHERE shop_contract.id = ?  -- 7, 1
 UPDATE shop_lease SET rent=? WHERE shop_lease.id = ?  -- 8, 1
 (commit)
@@ -267,11 +240,8 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -281,12 +251,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > ?  -- 0
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -296,12 +263,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Name" = 'it''s'
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -343,10 +307,7 @@ WHERE shop_order.id = ?  -- 1
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 0
 BEGIN
-PRAGMA busy_timeout = 5000
 PRAGMA busy_timeout
 PRAGMA busy_timeout = 0
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -413,12 +374,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 300
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (?, ?) ORDER BY shop_order.id  -- 1, 2
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)
@@ -776,12 +734,9 @@ PRAGMA busy_timeout
 PRAGMA busy_timeout = 0
 BEGIN IMMEDIATE
 PRAGMA busy_timeout = 5000
-PRAGMA busy_timeout
-PRAGMA busy_timeout = 0
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
-PRAGMA busy_timeout = 5000
 (rollback)
 (back to the pool)
 (rollback)

@@ -1,0 +1,68 @@
+"""The line of the program, outside of the libraries, that a warning or an error is about."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import warnings
+from collections.abc import Iterator
+from os import sep
+from pathlib import Path
+from types import FrameType
+
+import sqlalchemy
+
+_OURS = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
+_SQLALCHEMY = (
+    "<sqlalchemy generated",  # wrappers, which have no file
+    f"{Path(sqlalchemy.__file__).parent}{sep}",
+)
+
+
+def frame_of_program() -> FrameType | None:
+    """Return the innermost frame that is neither SQLAlchemy's nor ours."""
+    return next((frame for frame in frames() if not is_of_library(frame)), None)
+
+
+def is_of_library(frame: FrameType) -> bool:
+    """Return whether this frame is SQLAlchemy's or ours."""
+    return frame.f_code.co_filename.startswith(_OURS) or is_of_sqlalchemy(frame)
+
+
+def is_of_sqlalchemy(frame: FrameType) -> bool:
+    """Return whether this frame is SQLAlchemy's."""
+    # SQLAlchemy 2.0 has its wrappers in "<string>", as have programs that are given to exec().
+    return frame.f_code.co_filename.startswith(_SQLALCHEMY) or (
+        frame.f_globals.get("__name__", "").startswith("sqlalchemy.")
+    )
+
+
+def line_of_program() -> str | None:
+    """Return the line of the program that has called: ``shop/orders.py:42``."""
+    frame = frame_of_program()
+    return None if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def warn_program(text: str, category: type[Warning]) -> None:
+    """Warn, as if the program's own line did."""
+    frame = frame_of_program()
+    if frame is None:
+        warnings.warn(text, category, stacklevel=2)
+    else:
+        registry = frame.f_globals.setdefault("__warningregistry__", {})
+        where = (frame.f_code.co_filename, frame.f_lineno)
+        module = frame.f_globals.get("__name__", "<string>")  # as warnings.warn() has it
+        warnings.warn_explicit(text, category, *where, module=module, registry=registry)
+
+
+def frames() -> Iterator[FrameType]:
+    """Yield the frames of this thread, the innermost first, and those that await its greenlet."""
+    frame = inspect.currentframe()
+    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+        if frame is None and greenlet is not None:  # asyncio: who awaits is in the parent
+            greenlet = greenlet.parent
+            frame = None if greenlet is None else greenlet.gr_frame

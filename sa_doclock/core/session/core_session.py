@@ -1,0 +1,105 @@
+"""The session of the core: it locks documents, and has no feature until parts are installed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, TableClause
+from sqlalchemy.orm import SessionTransactionOrigin
+
+from ...errors import LockMisuse
+from ...options import LockOptions
+from ..lock_info import DocumentKey
+from ..transaction import around
+from .hooks import context_of
+from .lock_methods import LockMethods
+
+_NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
+
+
+class CoreSession(LockMethods):
+    """A Session that locks documents; :class:`LockingSession` adds the features."""
+
+    @property
+    def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
+        """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
+
+        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
+
+        After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
+        with asyncio, where it tells what was held before, until the next flush, lock or commit.
+        """
+        return locks_held_by(self, ask=True)
+
+    def save_changes(self) -> None:
+        """Flush; then commit, unless the caller opened the transaction or a savepoint.
+
+        "Opened" is ``session.begin()``: a transaction that began by itself, with a lock or an
+        earlier read, is committed, and its locks are released.
+
+        :raises LockFailed: a deadlock or conflict that the server found only now.
+        """
+        context = self._context
+        if context.failure.occurred:
+            context.failure.refuse()
+        if not self._ends_here():
+            self.flush()
+            return
+        with around(context.parts.around_save):
+            self.flush()
+            if self.in_transaction() and not self.in_nested_transaction():
+                self.commit()
+
+    def release_locks(self) -> None:
+        """Roll back, so that every lock is released; pending changes are lost with it.
+
+        Does nothing where there is no transaction.
+
+        :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
+            it is the caller's to end.
+        """
+        if not self._ends_here():
+            raise LockMisuse(
+                "release_locks() would roll back a transaction that begin() or begin_nested() has "
+                "opened: leave that block, or call rollback()"
+            )
+        if self.in_transaction():
+            self.rollback()
+
+    def _ends_here(self) -> bool:
+        """Return whether there is no transaction, or one that began by itself."""
+        if self.in_nested_transaction():
+            return False
+        transaction = self.get_transaction()
+        return (
+            transaction is None
+            or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
+            or self._course.began_by_savepoint
+        )
+
+    def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
+        """See ``Session.bind_mapper()``."""
+        self._context.add_bind(bind)
+        super().bind_mapper(mapper, bind)
+
+    def bind_table(self, table: TableClause, bind: Engine | Connection) -> None:
+        """See ``Session.bind_table()``."""
+        self._context.add_bind(bind)
+        super().bind_table(table, bind)
+
+
+def locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
+    """Return the locks that the session holds.
+
+    :param ask: ask the server where a statement may have ended the transaction; else what is known.
+    """
+    context = context_of(session)
+    root = session.get_transaction()
+    if context.transaction.is_over() or not (root is None or root.is_active):
+        return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
+    context.transaction.check_locks(ask=ask)
+    if ask:
+        context.failure.verify()
+    return context.ledger.held

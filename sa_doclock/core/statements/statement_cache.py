@@ -1,0 +1,58 @@
+"""A cache of what was found out about a statement, for every other that has the same SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+
+from sqlalchemy.util import LRUCache
+
+from ..documents import clear_with_mappers, listen_to_mappers
+from ..sqlalchemy_internals import cache_key_of
+
+P = ParamSpec("P")
+S = TypeVar("S")
+T = TypeVar("T")
+
+_SIZE: Final = 500
+"""As many as the cache of an engine has, by default."""
+
+
+def statement_cache(function: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Cache the results of a function of statements until mappers or documents change.
+
+    The key is that of SQLAlchemy's own cache: a program that builds a statement anew for each call has
+    the same result.  So a result must have nothing in it of the statement itself, such as its
+    ``aliased()``; and None would be found out again each time.
+    """
+    # Threads: SQLAlchemy's cache is safe.  Of two threads that miss at once the later result stays,
+    # which is the same; what was found while the cache was emptied is found out again, once.
+    results: LRUCache[Any, T] = LRUCache(_SIZE)
+
+    def clear() -> None:
+        nonlocal results
+        results = LRUCache(_SIZE)
+
+    def cached(statement: S, *arguments: Any) -> T:
+        sql = cache_key_of(statement)
+        if sql is None:
+            return function(statement, *arguments)  # type: ignore[call-arg]
+        key = (sql, *arguments)
+        try:
+            found = results.get(key)
+        except TypeError:  # a type of the program's has a list in its key, with query_cache_size=0
+            return function(statement, *arguments)  # type: ignore[call-arg]
+        if found is not None:
+            return found
+        listen_to_mappers()
+        for _ in range(2):
+            now = results
+            found = now[key] = function(statement, *arguments)  # type: ignore[call-arg]
+            # Else the cache was emptied meanwhile, as by the function itself: it may configure mappers.
+            if now is results:
+                break
+        return cast("T", found)  # of the second time, it is not kept where that was emptied again
+
+    clear_with_mappers(clear)
+    return cast("Callable[Concatenate[S, P], T]", update_wrapper(cached, function))

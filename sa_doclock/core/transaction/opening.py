@@ -1,0 +1,197 @@
+"""The opening of a session's transaction, so that it is fit for a lock.
+
+The isolation level of a lock is set before its transaction starts.  Afterwards SQLAlchemy
+only warns, and the server goes on reading as it did.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.orm import Session
+from sqlalchemy.util import immutabledict
+
+from ...dialects import is_rolled_back_later, strategy_for, wrapped_error
+from ...dialects.base import AUTOCOMMIT, LockStrategy
+from ...errors import LockNotSupported
+from ...options import LockOptions, base_of
+from ..pool import GUARD_ISOLATION_LEVEL, on_return
+from .connection import ISOLATION, TransactionConnection, TransactionConnections
+from .plan import LockPlan
+
+
+class _OpeningLevel(NamedTuple):
+    """The isolation level of a transaction that is opened for a lock.
+
+    :ivar before: the one that it would have without the lock.
+    :ivar option: the one that SQLAlchemy sets on the connection; None: it sets none.
+    :ivar once: the one that the dialect sets for this transaction alone; None: it sets none.
+    """
+
+    before: str | None
+    option: str | None = None
+    once: str | None = None
+
+
+def _opening_level(
+    session: Session, bind: Engine | Connection, strategy: LockStrategy, plan: LockPlan
+) -> _OpeningLevel:
+    """Return the level of the transaction; nothing is set where its own protects a document too.
+
+    :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
+    """
+    # Session(execution_options=...) came with SQLAlchemy 2.1
+    of_session = getattr(session, "execution_options", {}).get(ISOLATION)
+    chosen = of_session or bind.get_execution_options().get(ISOLATION)
+    default: str | None = getattr(bind.dialect, "default_isolation_level", None)
+    level = str(chosen) if chosen else default
+    if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not chosen):
+        raise LockNotSupported(AUTOCOMMIT)
+    if level in plan.fits:
+        return _OpeningLevel(level)
+    if strategy.isolation.sets_once and not session.twophase:  # XA START begins at once
+        return _OpeningLevel(level, once=plan.level)
+    return _OpeningLevel(level, plan.level)
+
+
+class TransactionOpener:
+    """Opens the transactions of one session for its locks, or makes an open one fit.
+
+    :param connections: those of the transaction.
+    """
+
+    connecting = 0.0
+    """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+
+    def __init__(self, session: Callable[[], Session], connections: TransactionConnections) -> None:
+        self._session, self._connections = session, connections
+
+    def now(self) -> float:
+        """Return the time by a clock that stands still while the session connects."""
+        return time.monotonic() - self.connecting
+
+    def learn(self, bind: Engine | Connection) -> LockStrategy:
+        """Return the dialect of a database that was not asked before, for which it may connect."""
+        started = time.monotonic()
+        strategy = strategy_for(bind)
+        self.connecting += time.monotonic() - started
+        return strategy
+
+    def prepare(
+        self,
+        bind: Engine | Connection,
+        strategy: LockStrategy,
+        plan: LockPlan,
+        seconds: float | None,
+    ) -> TransactionConnection:
+        """Return the connection to take this lock on, its transaction fit for it.
+
+        :param bind: what ``get_bind()`` has returned; a program's own may answer another time
+            with another database.
+        :raises WrongIsolation: the transaction is open already, and is not fit.
+        :raises LockNotSupported: AUTOCOMMIT.
+        """
+        known = self._connections.by_engine.get(bind.engine)
+        if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
+            return self._join(known, bind, strategy, plan, seconds)
+        session = self._session()
+        nested = session.in_nested_transaction()
+        level = _opening_level(session, bind, strategy, plan)
+        opened = self._begin(session, bind, level, nested=nested)
+        strategy.check_autocommit(opened.connection)
+        if level.once is not None:
+            strategy.isolation.set_once(opened.connection, level.once)
+        opened.begun = False  # a BEGIN in front of a savepoint may be taken back
+        strategy.begin(opened.connection, plan.lock, seconds)
+        opened.opened_for = plan.lock
+        if plan.lock is LockOptions.SnapshotRead:
+            self._connections.note_snapshot()
+        if nested:
+            Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
+        return opened
+
+    def _begin(
+        self, session: Session, bind: Engine | Connection, level: _OpeningLevel, *, nested: bool
+    ) -> TransactionConnection:
+        """Connect, and begin the transaction of the session on this connection, at this level."""
+        started = time.monotonic()
+        options = None if level.option is None else immutabledict({ISOLATION: level.option})
+        try:
+            if nested:  # what must come first comes before the SAVEPOINT
+                root = session.get_transaction()
+                assert root is not None
+                root.connection(None, execution_options=options, bind=bind)
+            else:
+                Session.connection(session, {"bind": bind}, options)
+        except Exception as error:
+            driver_error: Any = bind.dialect.loaded_dbapi.Error
+            if isinstance(error, driver_error):
+                # Setting the level of a connection that died in the pool is the one statement whose
+                # error SQLAlchemy does not wrap.
+                raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
+            raise
+        self.connecting += time.monotonic() - started
+        opened = self._connections.by_engine[bind.engine]
+        opened.level = level.option or level.once or level.before
+        if level.option is not None:
+            on_return(opened.connection, GUARD_ISOLATION_LEVEL)
+            opened.level_before = level.before if isinstance(bind, Connection) else None
+        return opened
+
+    def _join(
+        self,
+        known: TransactionConnection | None,
+        bind: Engine | Connection,
+        strategy: LockStrategy,
+        plan: LockPlan,
+        seconds: float | None,
+    ) -> TransactionConnection:
+        session = self._session()
+        if known is None:
+            assert isinstance(bind, Connection)
+            strategy.lifecycle.before_savepoint(bind)  # the session may join by one
+        if known is None or session.in_nested_transaction():
+            # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
+            # sent, in front of all that its rollback has to undo.
+            Session.connection(session, {"bind": bind})
+        joined = self._connections.by_engine[bind.engine]
+        if joined.level is None:
+            self._connections.note_joined(joined, strategy)
+        strategy.check_autocommit(joined.connection)
+        begins = known is None and is_rolled_back_later(joined.connection)
+        if _take_in_open(joined, strategy, plan, seconds, begins=begins):
+            joined.opened_for = plan.lock
+            if plan.lock is LockOptions.SnapshotRead:
+                self._connections.note_snapshot()
+        return joined
+
+
+def _take_in_open(
+    joined: TransactionConnection,
+    strategy: LockStrategy,
+    plan: LockPlan,
+    seconds: float | None,
+    *,
+    begins: bool,
+) -> bool:
+    """Take the lock in the open transaction; return whether it counts as opened for this lock.
+
+    :param begins: it is the transaction of a test, in which one of the session begins.
+    """
+    if begins and plan.lock is LockOptions.SnapshotRead:
+        joined.level = plan.level  # a test reads it at the level that there is
+        return True
+    upgraded = plan.upgrades and _is_upgrade(joined.opened_for, plan.lock)
+    opened_for = None if upgraded else joined.opened_for  # None: as after any other read
+    opens = strategy.join(
+        joined.connection, plan.lock, seconds, joined.level, opened_for, plan.table
+    )
+    return opens or begins or upgraded
+
+
+def _is_upgrade(opened_for: LockOptions | None, lock: LockOptions) -> bool:
+    bases = base_of(opened_for or LockOptions.None_), base_of(lock)
+    return bases == (LockOptions.SharedRead, LockOptions.ForUpdate)

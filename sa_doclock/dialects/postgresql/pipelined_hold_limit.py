@@ -1,0 +1,78 @@
+"""The limits of a transaction by psycopg 3: sent with the lock, and true after many rows too.
+
+psycopg sends the rows of ``executemany()`` in a pipeline of its own, which stops the server's clock of
+an idle transaction: see pipeline.py.  Inside of a pipeline of ours it opens none.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import partial
+from threading import Lock
+from typing import Any, Final, Literal
+from weakref import WeakSet
+
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Dialect
+from sqlalchemy.util import greenlet_spawn
+
+from ...options import LockOptions
+from ..base import LockWaits
+from .deferred_writes import keeps_writes
+from .hold_limit import PostgreSQLHoldLimit, after_lock
+from .pipeline import run_steps, send_in_pipeline
+from .pipelined_lock import PipelinedLock
+
+
+class PipelinedHoldLimit(PostgreSQLHoldLimit):
+    """The limits of a transaction, set in one round trip with the lock."""
+
+    def limit_with_wait(
+        self,
+        waits: LockWaits,
+        connection: Connection,
+        lock: LockOptions,
+        seconds: float | None,
+        hold_limit: float,
+        *,
+        few_rows: bool,
+    ) -> AbstractContextManager[None]:
+        after = after_lock(connection, hold_limit)
+        return PipelinedLock(connection, seconds, few_rows=few_rows, after=after)
+
+    def keep_idle_clock(self, connection: Connection) -> None:
+        _keep_idle_clock(connection)
+
+
+# Threads: read and changed under the lock.  The event is that of a class, whose listeners are
+# few.
+_listened: Final[set[type[Dialect]]] = set()
+_listening = Lock()
+# Threads: a set's add() and the search in it are atomic.
+# Each is the session's own, and goes with its transaction.
+_limited: Final[WeakSet[Connection]] = WeakSet()
+
+
+def _keep_idle_clock(connection: Connection) -> None:
+    """Have the server count the idle time after each statement of many rows, from now on."""
+    _limited.add(connection)
+    dialect = type(connection.dialect)
+    with _listening:
+        if dialect not in _listened:
+            event.listen(dialect, "do_executemany", _execute_many)
+            _listened.add(dialect)
+
+
+def _execute_many(
+    cursor: Any, statement: str, parameters: Any, context: Any
+) -> Literal[True] | None:
+    """Execute it in place of SQLAlchemy, which calls the same method of the cursor."""
+    connection = context.root_connection
+    if connection not in _limited or keeps_writes(connection):
+        return None
+    call = partial(cursor.executemany, statement, parameters)
+    if connection.dialect.is_async:  # the cursor is SQLAlchemy's, which waits for the driver itself
+        call = partial(greenlet_spawn, call)
+    driver = connection.connection.driver_connection
+    run_steps(connection, send_in_pipeline(driver, [call], begin=False))
+    return True

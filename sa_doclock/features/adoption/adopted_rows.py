@@ -1,0 +1,341 @@
+"""SQLAlchemy's own ``with_for_update()``, in a LockingSession: a lock that is real and recorded.
+
+The statement, its autoflush and isolation level stay SQLAlchemy's.  Where its SQL would carry no
+lock, the session makes it real: by the transaction, or by a table hint.  What it returns is fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Connection, Engine, Result, Table
+from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
+
+from ...core.documents import document_key, root_of
+from ...core.loading import load_again
+from ...core.loading.session_order import in_session_order
+from ...core.lock_info import Identity, document_label, public_key
+from ...core.locking import LockTarget, acquire, expire_documents, refuse_unsaved
+from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at
+from ...core.statements import add_hints, add_suffixes
+from ...core.transaction import (
+    LockCall,
+    LockContext,
+    LockPlan,
+    LockRequest,
+    TransactionConnection,
+    add_document,
+    database_name,
+    make_plan,
+)
+from ...dialects.base import READ_COMMITTED, LockStrategy
+from ...errors import DeadlockDetected, DocLockError, LockNotSupported, UnsavedChanges
+from ...options import LockOptions, is_row_lock
+from .changed_parts import changed_parts
+from .for_update import inner_select, with_inner_select
+from .loaded_headers import LoadedHeaders, may_overwrite
+from .locked_headers import (
+    Adopted,
+    KeyPlaces,
+    Statement,
+    adopted_by,
+    froms_to_lock,
+    locked_tables,
+)
+
+Run = Callable[..., Result[Any]]
+Collision = tuple[InstanceState[Any], str]
+"""A header, and the attribute in which the next flush would overwrite what another has written."""
+
+
+def execute_for_update(
+    context: LockContext,
+    statement: Statement,
+    lock: LockOptions,
+    run: Run,
+    execution_options: Mapping[str, Any],
+    bind_arguments: Mapping[str, Any],
+) -> Result[Any]:
+    """Run the statement, its lock made real, and record the headers whose rows it returns.
+
+    :raises LockNotSupported: this database has no such lock, or not of such a statement.
+    :raises UnsavedChanges: another has changed a column that has a pending change here, or a row that is
+        to be deleted here.
+    """
+    adopted = adopted_by(statement)
+    mapper = adopted.mapper
+    arguments = {"clause": statement, **bind_arguments}
+    if mapper is not None:
+        arguments = {"mapper": mapper, **arguments}
+    entity = None if mapper is None else mapper.class_
+    request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments, as_is=True)
+    options = {**statement.get_execution_options(), **execution_options}
+    return acquire(AdoptedRows(context, request, statement, adopted, run, options))
+
+
+class AdoptedRows(LockTarget[Result[Any]]):
+    """The rows that the program's own statement locks.
+
+    :param run: executes the statement as the program has asked for it.
+    :param options: the execution options of both.
+    """
+
+    handles_errors = False
+    nests = True  # as any statement of a listener
+    limits_itself = True  # the wait is the program's
+    lasts = False
+    _executed = False
+
+    _loaded: LoadedHeaders | None = None
+    """The objects of these classes that the session had before the statement, if it had any objects."""
+
+    _headers: Sequence[Any] = ()
+    """The locked objects that the statement has returned."""
+
+    _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
+    """The keys of locked headers that it has returned in place of objects."""
+
+    def __init__(
+        self,
+        context: LockContext,
+        request: LockRequest,
+        statement: Statement,
+        adopted: Adopted,
+        run: Run,
+        options: Mapping[str, Any],
+    ) -> None:
+        super().__init__(context, request)
+        self._statement, self._adopted = statement, adopted
+        self._run, self._options = run, options
+        self._tables: Iterable[Any] = [root.local_table for root in adopted.roots]
+
+    def check(self) -> None:
+        """See :class:`LockTarget`: the order of locking is that of all locks."""
+        if self.context.options.ranks and is_row_lock(self.request.lock):
+            for root in {*self._adopted.roots, *(one.root for one in self._adopted.keys)}:
+                self.context.ledger.check_order(root)
+
+    def prepare(
+        self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
+    ) -> tuple[TransactionConnection, LockPlan]:
+        """Have the lock in the statement; else in the transaction, whose level stays as it is."""
+        lock = request.lock
+        if strategy.compatible is not None:
+            strategy.compatible.check_lock(lock)
+        row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
+        if not is_row_lock(row_lock):
+            return self._take_in_transaction(bind, strategy)
+        tables = locked_tables(self._statement, strategy.statements)
+        if self.mapper is None:
+            self._tables = tables
+        self._statement = _locking(self._statement, lock, row_lock, strategy)
+        joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
+        assert joined is not None
+        return joined, LockPlan(lock, None, row_lock, table=None)
+
+    def _take_in_transaction(
+        self, bind: Engine | Connection, strategy: LockStrategy
+    ) -> tuple[TransactionConnection, LockPlan]:
+        mapper, lock = self.mapper, self.request.lock
+        if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
+            mapper = None
+        plan = strategy.plans.get((mapper, lock, True)) or make_plan(
+            mapper, lock, strategy, upgrades=True
+        )
+        seconds = 0.0 if LockOptions.NoWait in lock else None
+        return self.context.opener.prepare(bind, strategy, plan, seconds), plan
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Result[Any]:
+        """Execute the statement, and read again what the session had of its rows."""
+        self._executed = True
+        if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
+            autoflush(self.session, self._options)
+        result = self._execute(connection)
+        if _is_kept(connection, self._options):
+            self._note_returned(result)
+            self.lasts = bool(self._headers or self._keys)
+            if (self.lasts or self.mapper is None) and is_row_lock(plan.row_lock):
+                self._check_tables(connection)
+        return result
+
+    def _note_returned(self, result: Result[Any]) -> None:
+        """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
+        _, _, places, keys = self._adopted
+        if places:
+            headers = objects_at(places, buffer_rows(result))
+            self._headers = [one for one in headers if one is not None]
+        if keys:
+            width = len(result.keys())  # text() may have made it wider
+            self._keys = _keys_in(result, [one for one in keys if one.width == width])
+
+    def _execute(self, connection: TransactionConnection) -> Result[Any]:
+        if self.mapper is None:
+            # On the connection that is fit for it, whatever get_bind() answers next.
+            return self._run(self._statement, bind_arguments={"bind": connection.connection})
+        session, loaded, roots = self.session, self.context.loaded, self._adopted.roots
+        if not session.identity_map:
+            return self._run(self._statement)
+        had = LoadedHeaders(session, loaded, self.context.ledger, roots, self._options)
+        self._loaded = had
+        return self._run(had.prepare(self._statement))
+
+    def before_flush(self) -> None:
+        """See :class:`LockTarget`: what is flushed is what the session had."""
+        if self._loaded is not None:
+            self._loaded.before_flush()
+
+    def _check_tables(self, connection: TransactionConnection) -> None:
+        """Check that rows of these tables can be locked.
+
+        It comes after the statement: under REPEATABLE READ the snapshot of what is read next must
+        not be older than the lock.
+
+        :raises LockNotSupported: rows of one of them cannot be locked.
+        """
+        context, lock = self.context, self.request.lock
+        try:
+            for table in self._tables:
+                if isinstance(table, Table):
+                    connection.strategy.check_adopted(connection.connection, lock, table)
+        except DeadlockDetected as error:
+            context.failure.note_ended_at_question(error, context.calls.current)
+            raise
+
+    def record(self, found: Result[Any], request: LockRequest) -> Result[Any]:
+        """Give back what was not read again, expire what is older than the lock, and record."""
+        collisions = [] if self._loaded is None else self._finish(self._loaded)
+        refused = {state for state, _ in collisions}
+        for state in map(instance_state, self._headers):
+            if state.identity is not None and state not in refused:
+                collisions += self._record_header(state, request.lock)
+        _expire_by_keys(self.context, self._keys)
+        for root, identity in self._keys:
+            self.context.ledger.record_unread(document_key(root, identity), request.lock)
+        if collisions:
+            first, *_ = in_session_order(self.session, collisions, itemgetter(0))
+            self.unsaved = self._unsaved(*first)
+        return found
+
+    def _record_header(self, header: InstanceState[Any], lock: LockOptions) -> list[Collision]:
+        """Record a header; or return the changes of its parts that would overwrite another's."""
+        ledger, collisions = self.context.ledger, list[Collision]()
+        document = document_key(header.mapper, header.identity or ())
+        if document not in ledger.held and may_overwrite(self.session):
+            root, binds = root_of(header.mapper), self.request.bind_arguments
+            found = [*changed_parts(self.context, root, document[1], binds)]
+            for part, name in found and in_session_order(self.session, found, itemgetter(0)):
+                label = document_label(part.class_, public_key(part.identity or ()))
+                collisions.append((header, f"{name!r} of {label}"))
+        if not collisions:
+            ledger.record_unread(document, lock)
+        return collisions
+
+    def _finish(self, loaded: LoadedHeaders) -> list[Collision]:
+        """Return the pending changes of headers that would overwrite another's."""
+        context = self.context
+        if _is_streamed(self._options):
+            loaded.keep_expired()
+            for root in loaded.roots:
+                load_again(self.session, expire_documents(context, root, None))
+        collisions = loaded.finish(self._headers)
+        _expire_parts(context, loaded.read_again)
+        return [(header, repr(name)) for header, name in collisions]
+
+    def _unsaved(self, state: InstanceState[Any], changed: str) -> UnsavedChanges:
+        """Return the error of a change that would overwrite another's, which stays pending.
+
+        The row is locked, and is not in ``held_locks``.
+        """
+        error = UnsavedChanges(
+            f"{changed} has a pending change from before the lock, or is to be deleted, and somebody "
+            "else has changed it in the row meanwhile; lock first, then change, or flush() before"
+        )
+        identity, request = state.identity or (), self.request
+        database = database_name(self.session, request.bind_arguments)
+        add_document(error, state.class_, public_key(identity), request.lock, database)
+        return error
+
+    def undo(self, call: LockCall, error: BaseException) -> None:
+        """Give the objects back what they had; end a transaction that was opened for nothing.
+
+        What the program's own statement has met is left to the program.
+        """
+        if self._loaded is not None:
+            self._loaded.put_back()
+        refused = isinstance(error, DocLockError) and error is not call.met
+        if call.opens and (refused or not self._executed):
+            self.context.roll_back_quietly()
+
+
+def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -> None:
+    """Expire the parts of headers that the session had before they were locked."""
+    by_root: dict[Mapper[Any], list[Any]] = {}
+    for state in headers:
+        by_root.setdefault(root_of(state.mapper), []).append(state.identity)
+    for root, identities in by_root.items():
+        # The headers themselves have just been read under their locks.
+        unreadable = context.loaded.of(root).expire(identities, parts_alone=True)
+        load_again(context.session(), unreadable)
+
+
+def _locking(
+    statement: Statement, lock: LockOptions, row_lock: LockOptions, strategy: LockStrategy
+) -> Statement:
+    """Return the statement with what its ``with_for_update()`` does not write on this database."""
+    statements, select = strategy.statements, inner_select(statement)
+    if row_lock in statements.suffixes:
+        select = add_suffixes(select, row_lock)
+    elif statements.hints:
+        select = add_hints(select, froms_to_lock(statement, statements), row_lock)
+    else:
+        return statement
+    strategy.check_support(lock)
+    locking: Statement = with_inner_select(statement, select)
+    return locking
+
+
+def _is_kept(one: TransactionConnection, options: Mapping[str, Any]) -> bool:
+    """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT.
+
+    False too where the rows are streamed, and are locked one after the other.
+    """
+    if _is_streamed(options):
+        return False
+    try:
+        one.strategy.check_autocommit(one.connection)
+    except LockNotSupported:
+        return False
+    return True
+
+
+def _is_streamed(options: Mapping[str, Any]) -> bool:
+    return bool(options.get("yield_per") or options.get("stream_results"))
+
+
+def _keys_in(
+    result: Result[Any], keys: Sequence[KeyPlaces]
+) -> Sequence[tuple[Mapper[Any], Identity]]:
+    """Return the keys of the rows, which stay in the result."""
+    found: dict[tuple[Mapper[Any], Identity], None] = {}
+    for row in buffer_rows(result) if keys else ():
+        for root, places, _ in keys:
+            identity = tuple(row[place] for place in places)
+            if None not in identity:
+                found[root, identity] = None
+    return [*found]
+
+
+def _expire_by_keys(context: LockContext, keys: Iterable[tuple[Mapper[Any], Identity]]) -> None:
+    """Have what the session had of these documents read again.
+
+    :raises UnsavedChanges: one of them has pending changes, and nobody has read what they collide with.
+    """
+    for root, identity in keys:
+        if (root.class_, identity) not in context.ledger.held:
+            refuse_unsaved(context, root, [identity])
+            load_again(context.session(), expire_documents(context, root, [identity]))

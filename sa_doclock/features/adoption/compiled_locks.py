@@ -1,0 +1,127 @@
+"""The locks of a statement as it is compiled: each ``with_for_update()``, wherever in it that stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import Alias, ColumnClause, CompoundSelect, Insert, Select, Table
+from sqlalchemy.engine import Compiled
+from sqlalchemy.sql.visitors import ExternallyTraversible
+
+from ...core.documents import tables_within
+from ...core.sqlalchemy_internals import (
+    for_update_clause,
+    for_update_tables,
+    hints_of,
+    rows_of_values,
+)
+from ...options import LockOptions, base_of
+from .for_update import lock_of_for_update
+
+_QUERIES: Final = (Select, CompoundSelect)
+_Query = Select[Any] | CompoundSelect[Any]
+
+
+class CompiledLock(NamedTuple):
+    """One ``with_for_update()`` of a statement.
+
+    :ivar lock: what it asks for; None where SQLAlchemy writes none of it: that of a UNION.
+    :ivar hints: the table hints of its SELECT, each with the name of its dialect in front.
+    :ivar tables: whose rows it locks.
+    """
+
+    lock: LockOptions | None
+    hints: frozenset[tuple[str, str]]
+    tables: tuple[Table, ...]
+
+
+class CompiledLocks(NamedTuple):
+    """The locks of a statement: that of itself, if it is a SELECT that has one, and those within."""
+
+    outermost: CompiledLock | None
+    within: tuple[CompiledLock, ...]
+
+    @property
+    def all(self) -> tuple[CompiledLock, ...]:
+        """Both."""
+        return self.within if self.outermost is None else (self.outermost, *self.within)
+
+
+NO_LOCKS: Final = CompiledLocks(None, ())
+"""Those of most statements."""
+
+
+def locks_in(compiled: Compiled) -> CompiledLocks:
+    """Return the locks that are in the statement, whoever has put them there.
+
+    Those of criteria that options add to the entities of a subquery are not seen.
+    """
+    given = compiled.statement
+    # What the ORM makes of it has the expressions of the mapping and of its options too.
+    made = getattr(compiled.compile_state, "statement", None)
+    by_clause: dict[int, list[_Query]] = {}
+    for one in _elements_within(given, made):
+        if isinstance(one, _QUERIES):
+            clause = for_update_clause(one)
+            if clause is not None:  # the ORM writes one SELECT as several with the same clause
+                by_clause.setdefault(id(clause), []).append(one)
+    if not by_clause:
+        return NO_LOCKS
+    own = by_clause.pop(id(for_update_clause(given)), None) if isinstance(given, _QUERIES) else None
+    outermost = None if own is None else _lock_of(own)
+    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())))
+
+
+def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:
+    """Return one lock that is as strong as all of them; None where there are none."""
+    wanted = [one.lock for one in locks if one.lock is not None]
+    if not wanted:
+        return None
+    exclusive = any(base_of(one) is LockOptions.ForUpdate for one in wanted)
+    modifiers = reduce(or_, [one & ~(base_of(one) | LockOptions.NoKey) for one in wanted])
+    return (LockOptions.ForUpdate if exclusive else LockOptions.SharedRead) | modifiers
+
+
+def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
+    """Return the lock of these, which have one clause."""
+    written = [one for one in selects if isinstance(one, Select)]
+    lock = lock_of_for_update(written[0]) if len(written) == len(selects) else None
+    hints = frozenset[tuple[str, str]]().union(*map(hints_of, written))
+    tables = {table: None for one in written for table in _tables_of(one)}
+    return CompiledLock(lock, hints, tuple(tables))
+
+
+def _tables_of(select: Select[Any]) -> Iterator[Table]:
+    for one in tables_within(for_update_tables(select) or select.get_final_froms()):
+        table = one.element if isinstance(one, Alias) else one
+        if isinstance(table, Table):
+            yield table
+
+
+def _elements_within(*statements: Any) -> Iterator[ExternallyTraversible]:
+    """Yield all that these statements are made of, each once.
+
+    SQLAlchemy's own iteration ends at a column, and so leaves out what an UPDATE or DELETE reads by
+    the columns of a CTE, and the rows of an INSERT of many.
+    """
+    to_visit = [one for one in statements if one is not None]
+    seen: dict[int, Any] = {}  # by id: SQLAlchemy overloads == of columns
+    while to_visit:
+        one = to_visit.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        yield one
+        to_visit += one.get_children()
+        if isinstance(one, ColumnClause) and one.table is not None:
+            to_visit.append(one.table)
+        elif isinstance(one, Insert):
+            to_visit += _values_within(one)
+
+
+def _values_within(insert: Insert) -> Iterator[ExternallyTraversible]:
+    for row in rows_of_values(insert):
+        yield from (one for one in row.values() if isinstance(one, ExternallyTraversible))

@@ -1,0 +1,182 @@
+"""Named locks: a key in place of a row, held to the end of the transaction on every database.
+
+A named lock is a target of acquire() as all locks are; the ledger keeps it beside the documents.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import UnboundExecutionError
+from sqlalchemy.orm import Session
+
+from ..core.key_text import key_text
+from ..core.locking import LockTarget, acquire
+from ..core.session import CoreSession
+from ..core.transaction import LockContext, LockPlan, LockRequest, TransactionConnection
+from ..dialects import product_of
+from ..errors import LockFailed, LockMisuse, LockNotSupported
+from ..options import LockOptions, LockTimeout
+
+KeyPart = str | int | UUID | date
+
+
+def doclock_key(*parts: KeyPart) -> str:
+    """Return one key for :meth:`LockingSession.lock_key`: ``doclock_key("user", 42)`` is
+    ``"user:42"``.
+
+    Other parts give another key: ``:`` and ``%`` inside of a part are written ``%3A`` and
+    ``%25``.  What is written the same is the same, so 42 and ``"42"`` are one key: an id that
+    comes out of a URL locks what the number locks.
+
+    :param parts: str, int, UUID or date, one or more.
+    :raises TypeError: another type, such as None, bool, float or datetime, of which two that
+        are equal may be written in two ways.
+    :raises ValueError: no part at all, or one that is empty.
+    """
+    if not parts:
+        raise ValueError('doclock_key() needs at least one part, such as doclock_key("user", 42)')
+    return check_key(":".join(map(_written, parts)))
+
+
+def _written(part: object) -> str:
+    if isinstance(part, str):
+        if not part:
+            raise ValueError("a part of a key must not be empty")
+        return str.__str__(part).replace("%", "%25").replace(":", "%3A")
+    if isinstance(part, int) and not isinstance(part, bool):
+        return int.__repr__(part)
+    if isinstance(part, UUID):
+        return str(part)
+    if isinstance(part, date) and not isinstance(part, datetime):
+        return part.isoformat()
+    raise TypeError(
+        f"a part of a key must be a str, an int, a UUID or a date, not {key_text(part)}"
+    )
+
+
+def folded_key(key: Any) -> str:
+    """Return one text for all keys that a database may take for equal, for the name of a lock.
+
+    A collation may ignore case, accents, the width of a letter, and spaces at the end.
+    """
+    letters = unicodedata.normalize("NFKD", repr(key).casefold())
+    return "".join(one for one in letters if not (unicodedata.combining(one) or one.isspace()))
+
+
+def check_key(key: str) -> str:
+    """Return the key if every database can take it."""
+    if not isinstance(key, str):
+        raise TypeError(
+            f"the key of a named lock must be a str, not {key_text(key)}: "
+            'doclock_key("user", 42) makes one'
+        )
+    if not key:
+        raise ValueError("the key of a named lock must not be empty")
+    if "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
+        raise ValueError(f"the key {key_text(key)} has a NUL or half of a character in it")
+    return key
+
+
+def lock_of_key(*, shared: bool) -> LockOptions:
+    """Return the lock by which a key is taken."""
+    if not isinstance(shared, bool):
+        raise TypeError(f"shared must be True or False, not {shared!r}")
+    return LockOptions.SharedRead if shared else LockOptions.ForUpdate
+
+
+class NamedLock(LockTarget[None]):
+    """The name that lock_key() locks."""
+
+    limits_itself = True  # by NamedLocks.take()
+    transaction_lock = LockOptions.ForUpdate  # for what is changed under the key, whatever its mode
+
+    def __init__(
+        self, context: LockContext, request: LockRequest, bind: Engine | Connection
+    ) -> None:
+        super().__init__(context, request)
+        self._engine = bind.engine
+
+    def is_held(self) -> bool:
+        key = self._engine, self.request.ident
+        return self.context.ledger.covers_key(key, self.request.lock)
+
+    def read_held(self) -> None:
+        return
+
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> type[LockFailed] | None:
+        named_locks = connection.strategy.named_locks
+        if named_locks is None:
+            name = connection.strategy.name
+            raise LockNotSupported(f"nothing is known of named locks on {name}")
+        return named_locks.take(connection.connection, request.ident, request.lock, request.seconds)
+
+    def record(self, found: type[LockFailed] | None, request: LockRequest) -> None:
+        call = self.context.calls.current
+        assert call is not None
+        if found is not None:
+            raise call.refused(found, product_of(self._engine.dialect))
+        self.context.ledger.record_key((self._engine, request.ident), request.lock)
+
+
+def bind_of_key(session: Session, bind_arguments: Mapping[str, Any]) -> Engine | Connection:
+    """Return the database of a key."""
+    try:
+        return session.get_bind(**bind_arguments)
+    except UnboundExecutionError as error:
+        raise LockMisuse(
+            "the session has no database for what is not of a mapped class: say which one is "
+            'meant, by lock_key(.., bind_arguments={"mapper": Order})'
+        ) from error
+
+
+class NamedLockMethods(CoreSession):
+    """A Session with the method that locks a name."""
+
+    def lock_key(
+        self,
+        key: str,
+        *,
+        lock_timeout: LockTimeout = None,
+        shared: bool = False,
+        bind_arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Lock a name in place of a row: nobody else has this key until the transaction ends.
+
+        What is read afterwards is not older than the lock; objects that the session has loaded
+        before stay as they are, so take the key first.  A key that is held already is not asked
+        for again.  Pending changes are not flushed before.  On SQLite it is the write lock on the
+        whole file.  docs/named-locks.md has each database.
+
+        What else is raised, and what follows a failure: see :meth:`get_entity`.
+
+        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
+            use the same database and the same key exclude each other.
+        :param lock_timeout: as for :meth:`get_entity`.
+        :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
+            and SQLite, which have no such named lock.
+        :param bind_arguments: as for ``Session.execute()``, in a session with several databases.
+        :raises LockMisuse: the session has several databases, and none is meant.
+        :raises TypeError: a key that is no str, a ``shared`` that is no bool.
+        :raises ValueError: an empty key, or one with a NUL.
+        """
+        context = self._context
+        lock, seconds = context.options.resolve(lock_of_key(shared=shared), lock_timeout)
+        check_key(key)
+        arguments = dict(bind_arguments or {})
+        context.failure.refuse()
+        request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
+        for route in context.parts.route:
+            request = route(request)
+        bind = bind_of_key(self, request.bind_arguments)
+        request = request._replace(bind_arguments={"bind": bind})
+        if not self.is_active:
+            self.connection(bind_arguments={"bind": bind})  # raises, as after a failed flush
+        acquire(NamedLock(context, request, bind))

@@ -1,0 +1,83 @@
+"""The other Session classes among the bases of a LockingSession, and their order."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import Session
+
+from ..errors import LockMisuse
+
+S = TypeVar("S", bound=Session)
+
+
+def refuse_methods_behind(cls: type[Session], ours: type[Session]) -> None:
+    """Refuse a base class whose methods call those of Session that ``ours`` overrides.
+
+    Behind ours in the method resolution order, ``super().execute()`` of such a method is
+    Session's own: it would take no lock.  In front of ours it is ours.
+
+    :raises LockMisuse: it names the method and the right order of the bases.
+    """
+    overridden = _overridden_by(ours)
+    for base in _in_front_of_session(cls)[cls.__mro__.index(ours) :]:
+        for name, member in vars(base).items() if base not in ours.__mro__ else ():
+            called = overridden.intersection(_names_by_super(member))
+            if called and name not in overridden:
+                bases = sorted(cls.__bases__, key=lambda one: issubclass(one, ours))
+                raise LockMisuse(
+                    f"{cls.__name__}: {base.__name__}.{name}() would call {min(called)}() of "
+                    f"Session past {ours.__name__}, without its locks and its guard; name "
+                    f"{ours.__name__} last: class {cls.__name__}"
+                    f"({', '.join(one.__name__ for one in bases)})"
+                )
+
+
+def _overridden_by(ours: type[Session]) -> set[str]:
+    """Return the public methods of Session that these classes have their own of."""
+    return {
+        name
+        for one in _in_front_of_session(ours)
+        for name in vars(one)
+        if hasattr(Session, name) and not name.startswith("__")
+    }
+
+
+def _in_front_of_session(cls: type[Session]) -> Sequence[type[Any]]:
+    return cls.__mro__[: cls.__mro__.index(Session)]
+
+
+def _names_by_super(member: Any) -> Iterator[str]:
+    """Yield the names in the functions of a class member that use ``super()``."""
+    if isinstance(member, property):
+        members = [member.fget, member.fset, member.fdel]
+    else:
+        members = [getattr(member, "__func__", member)]  # a static or class method
+    for one in members:
+        code = getattr(inspect.unwrap(one), "__code__", None) if callable(one) else None
+        for part in _codes(code):
+            if "super" in part.co_names:
+                yield from part.co_names
+
+
+def _codes(code: CodeType | None) -> Iterator[CodeType]:
+    if code is not None:
+        yield code
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                yield from _codes(constant)
+
+
+# Threads: the cache is safe; two threads that miss at once make two classes that do the same.
+@lru_cache(maxsize=64)  # more than a program has; a class that is dropped from it is made again
+def with_locks(session_class: type[Any], ours: type[S]) -> type[S]:
+    """Return this class of sessions itself where it is one of ours, or else one made of both."""
+    if issubclass(session_class, ours):
+        return session_class
+    if issubclass(ours, session_class):
+        return ours
+    return type(session_class.__name__, (session_class, ours), {})

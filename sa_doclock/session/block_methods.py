@@ -1,0 +1,274 @@
+"""The blocks of a session that take a lock and end with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, TypeVar, overload
+
+from sqlalchemy import Select
+from sqlalchemy.orm.interfaces import ORMOption
+
+from ..checkout_info import Checkout
+from ..core.documents import mapper_of
+from ..core.session import CoreSession, key_of
+from ..core.statements import locked_entity_of, locked_select
+from ..core.transaction import LockRequest, given
+from ..options import LockOptions, LockTimeout, base_of, check_wait
+from .block_targets import NO_IDENT, lock_of_block, one_for_each, selected_mapper
+
+T = TypeVar("T")
+
+
+class BlockMethods(CoreSession):
+    """A Session with the blocks that take a lock."""
+
+    @overload
+    def locked(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = ...,
+        *,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[T]: ...
+
+    @overload
+    def locked(
+        self,
+        entity: Select[Any],
+        *,
+        lock: LockOptions = ...,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[Any]: ...
+
+    @overload
+    def locked(
+        self,
+        entity: T,
+        *,
+        lock: LockOptions = ...,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[T]: ...
+
+    def locked(
+        self,
+        entity: Any,
+        ident: Any = NO_IDENT,
+        lock: LockOptions = LockOptions.ForUpdate,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> AbstractContextManager[Any]:
+        """``with session.locked(Order, 42) as order:`` locks, and ends what it has begun.
+
+        At its end the block calls :meth:`save_changes` after ForUpdate, or :meth:`release_locks`
+        after a read lock; an exception rolls back, and comes out.  A block inside of another, or
+        in a transaction that holds locks, that was opened by ``begin()``, or that has a savepoint
+        open, leaves the transaction alone; so does a read lock in a transaction that had begun by
+        itself before.
+
+        If an exception leaves a block in a transaction that holds locks already, and is caught
+        further out, the transaction refuses to commit until ``rollback()``: half of the block's
+        work would be saved.  A savepoint (``begin_nested()``) around the block undoes it, and the
+        transaction goes on.
+
+        The parameters and errors that are not listed here are those of :meth:`get_entity`.
+
+        :param entity: a mapped class, with ``ident`` as for :meth:`get_entity`; or an object, as
+            for :meth:`lock`; or a select of one mapped class that returns exactly one row.  A
+            select that has its lock already, by :func:`with_lock`, keeps it.
+        :raises sqlalchemy.exc.NoResultFound: there is no such row.
+        :raises sqlalchemy.exc.MultipleResultsFound: the select returns several.
+        :raises ValueError: a lock that locks nothing; a select of columns or of several classes.
+        """
+        take = partial(
+            self._take_one,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
+        )
+        return self._block(entity, ident, lock, take, "locked")
+
+    @overload
+    def locked_document(
+        self,
+        entity: type[T],
+        ident: Any,
+        lock: LockOptions = ...,
+        *,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[T]: ...
+
+    @overload
+    def locked_document(
+        self,
+        entity: Select[Any],
+        *,
+        lock: LockOptions = ...,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[Any]: ...
+
+    @overload
+    def locked_document(
+        self,
+        entity: T,
+        *,
+        lock: LockOptions = ...,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[T]: ...
+
+    def locked_document(
+        self,
+        entity: Any,
+        ident: Any = NO_IDENT,
+        lock: LockOptions = LockOptions.ForUpdate,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> AbstractContextManager[Any]:
+        """``with session.locked_document(Order, 42) as order:`` also loads all parts.
+
+        The block, its parameters and its errors are those of :meth:`locked`; what is loaded is
+        that of :meth:`get_document`.
+        """
+        take = partial(
+            self._take_document,
+            lock_timeout=lock_timeout,
+            options=options,
+            version=version,
+            checkout=checkout,
+        )
+        return self._block(entity, ident, lock, take, "locked_document")
+
+    @contextmanager
+    def locked_documents(
+        self,
+        entity: type[T],
+        idents: Iterable[Any],
+        lock: LockOptions = LockOptions.ForUpdate,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+    ) -> Iterator[list[T]]:
+        """``with session.locked_documents(Account, [a, b]) as [source, target]:``
+
+        The block is that of :meth:`locked`; the documents are locked in ascending key order, as
+        by :meth:`get_documents`, and come in the order of ``idents``, also where a key comes twice.
+
+        :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
+        :raises ValueError: SkipLocked, which would leave out a document.
+        """
+        idents = list(idents)
+        if LockOptions.SkipLocked in lock:
+            raise ValueError("locked_documents() locks all or none: leave out SkipLocked")
+
+        def take(_: Any, __: Any, lock: LockOptions) -> list[T]:
+            found = self.get_documents(
+                entity, idents, lock, lock_timeout=lock_timeout, options=options
+            )
+            return one_for_each(self, mapper_of(entity), found, idents)
+
+        with self._block(entity, idents, lock, take, "locked_documents") as documents:
+            yield documents
+
+    @contextmanager
+    def _block(
+        self,
+        entity: Any,
+        ident: Any,
+        lock: LockOptions,
+        take: Callable[[Any, Any, LockOptions], T],
+        name: str,
+    ) -> Iterator[T]:
+        lock = lock_of_block(entity, ident, lock, name)
+        opens, inner = not self.in_transaction(), not self._context.ledger.empty
+        writes = base_of(lock) is LockOptions.ForUpdate
+        # A transaction that an earlier read has begun is committed, as by save_changes().  It
+        # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
+        ends = opens or (writes and not inner and self._ends_here())
+        document = self._take_or_roll_back(partial(take, entity, ident, lock), opens=opens)
+        try:
+            yield document
+            if ends:
+                end = self.save_changes if writes else self.release_locks
+                end()
+        except BaseException as error:
+            if ends:
+                self._context.roll_back_quietly()
+            elif inner:
+                self._context.failure.partial_work.note_half_done(error)
+            raise
+
+    def _take_or_roll_back(self, take: Callable[[], T], *, opens: bool) -> T:
+        try:
+            return take()
+        except BaseException:
+            if opens:
+                self._context.roll_back_quietly()
+            raise
+
+    def _take_one(self, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
+        if ident is NO_IDENT:
+            if isinstance(entity, Select):
+                return self._take_selected(entity, lock, **how)
+            entity, ident = key_of(self, entity)
+        return self.get_one_entity(entity, ident, lock, **how)
+
+    def _take_document(self, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
+        if ident is not NO_IDENT:
+            return self.get_one_document(entity, ident, lock, **how)
+        found = self._take_one(entity, ident, lock, **how)
+        self._load_parts([found], lock)
+        return found
+
+    def _take_selected(
+        self,
+        statement: Select[Any],
+        lock: LockOptions,
+        *,
+        lock_timeout: LockTimeout = None,
+        options: Sequence[ORMOption] = (),
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> Any:
+        mapper = selected_mapper(statement)
+        arguments = given(version, checkout)
+        request = LockRequest(mapper.class_, None, lock, mapper=mapper, given=arguments)
+        self._check_request(request)
+        if locked_entity_of(statement) is None:
+            lock, seconds = check_wait(lock, lock_timeout)
+            statement = locked_select(statement, lock, None, seconds)
+        elif lock_timeout is not None:
+            raise ValueError("the select has its lock already: give its lock_timeout there")
+        statement = statement.options(*options)
+        locked = locked_entity_of(statement)
+        assert locked is not None
+        result = self._execute_locked(locked, statement, None, {}, arguments)
+        found = result.scalars().unique().one()
+        self._check_found(request, found)
+        return found

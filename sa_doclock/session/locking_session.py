@@ -1,0 +1,213 @@
+"""LockingSession: how it is made, and the methods that take no lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Table
+from sqlalchemy.orm import Session
+
+from ..core.session_options import session_options
+from ..core.transaction import LockContext, around
+from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed
+from ..features.named_locks import NamedLockMethods
+from ..options import (
+    BATCH_WAIT,
+    GuardMode,
+    LockTimeout,
+    Priority,
+    check_priority,
+)
+from .base_classes import refuse_methods_behind
+from .checkout_methods import CheckoutMethods
+
+if TYPE_CHECKING:
+    from ..features.gate import DocumentGate
+
+
+class LockingSession(CheckoutMethods, NamedLockMethods):
+    """A :class:`sqlalchemy.orm.Session` that locks documents.
+
+    Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
+    it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
+    is executed here.
+
+    Beside another Session class among the bases of a class, name LockingSession last.
+
+    :param lock_timeout: seconds (or a timedelta) that every lock of this session may wait for
+        another holder, where the call does not say itself; None as the server is configured.
+    :param priority: ``"batch"`` for a job that must not delay anybody: it never stands in the
+        queue for a lock, but tries without waiting, again and again with random pauses of up to
+        0.5 s, until its lock_timeout is over (60 s where there is none).  Costs a savepoint for
+        each try, except on SQLite.  On SQL Server it is also the one that a deadlock ends.
+    :param lock_order: mapped classes in the order in which one transaction may lock their
+        documents; classes that are not named may come anywhere.
+    :param guard: what happens when a document declared by :func:`document` would be written
+        without its ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`, ``"warn"`` once for each
+        line of the program (with a log record and an event ``unlocked_write`` for each document),
+        or ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
+        executes; not ``text()``, a writing CTE, statements of the session's connection, nor
+        what triggers and ``ON DELETE`` do.
+    :param guard_tracing: note each statement, and the line of the program that has run it, and tell
+        both in an UnlockedWrite of a row that it has read; costs time at every statement.
+    :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
+        ``blockers``, asked of the server over a second connection, beside the pool.
+    :param gate: where those of this process who want the same document queue before they take a
+        connection; see :class:`DocumentGate`.
+    :param pipeline: send in one round trip what need not be answered one by one: a lock with its
+        BEGIN and, in get_document(), with the parts; the last flush with COMMIT.  PostgreSQL
+        with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
+    :param adopt_for_update: a select with SQLAlchemy's own ``with_for_update()``, also by Query,
+        ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the headers
+        whose objects or whole keys it returns, the guard knows them, its errors are typed, and it locks on
+        SQLite and SQL Server too, also where it selects columns or tables alone.  One within a statement (CTE, subquery,
+        EXISTS) locks too, and is LockNotSupported on SQL Server.  Headers that
+        the session had read before take the values of the locked rows, and their parts load
+        again; the pending change of a column that another has changed meanwhile raises
+        UnsavedChanges, and other pending changes stay.
+    :param hold_limit: seconds (or a timedelta) that a transaction may hold its locks, from the
+        first one on; None: any time.  The server ends a transaction that sits idle for longer
+        (PostgreSQL; MySQL and MariaDB, rounded up to whole seconds), so that a program that
+        hangs or is stopped loses its locks.  On every database the clock of the client is looked
+        at when the session is used next, by a statement, a flush or the commit: past the limit it
+        rolls back and raises :class:`LockLost`, and nothing is saved.  On SQLite and SQL Server
+        there is this clock alone: a program that never uses its session again keeps the lock.
+        Not for SnapshotRead; of a Connection that was lent, the clock alone.
+    :param warn_held_after: seconds (or a timedelta) after which the logger ``sa_doclock`` warns of
+        a lock that is still held, with its document and the line of the program that took it,
+        and once more with the whole time when it is released.  None: it does not.
+    :param checkouts: the table of check-outs, made by :func:`checkout_table`.  Each ForUpdate lock
+        of a class declared with ``checkout=True``, also one by ``with_for_update()``, then asks
+        whether somebody has the document, which is one statement more, and raises CheckedOut.
+        None: nothing is asked.
+    :raises TypeError: ``lock_order`` names something that is not a mapped class;
+        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is no time; ``gate`` is no gate; ``checkouts``
+        is no such table.
+    :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
+        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is negative or not finite, or
+        ``hold_limit`` is 0; ``pipeline`` with ``twophase``.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a base class that would go past this one.  :raises LockMisuse: it would."""
+        super().__init_subclass__(**kwargs)
+        refuse_methods_behind(cls, LockingSession)
+
+    def __init__(
+        self,
+        *args: Any,
+        lock_timeout: LockTimeout = None,
+        priority: Priority = "interactive",
+        lock_order: Sequence[type[Any]] = (),
+        guard: GuardMode = "raise",
+        guard_tracing: bool = False,
+        diagnose: bool = False,
+        gate: DocumentGate | None = None,
+        pipeline: bool = False,
+        adopt_for_update: bool = True,
+        hold_limit: LockTimeout = None,
+        warn_held_after: LockTimeout = None,
+        checkouts: Table | None = None,
+        **kwargs: Any,
+    ) -> None:
+        options = session_options(tuple(lock_order))
+        if priority != "interactive":
+            check_priority(priority)
+            lock_timeout = BATCH_WAIT if lock_timeout is None else lock_timeout
+        if lock_timeout is not None:
+            options = replace(options, lock_timeout=lock_timeout)
+        self._part_options = PartOptions(
+            guard,
+            guard_tracing,
+            priority == "batch",
+            gate,
+            pipeline,
+            diagnose,
+            hold_limit,
+            warn_held_after,
+            checkouts,
+            adopt_for_update,
+        )
+        super().__init__(*args, options=options, **kwargs)
+        if self._part_options not in OF_DOCUMENTS_ALONE or is_routed(self):
+            _ = self._context  # made now, so that wrong options are refused here
+
+    def _make_context(self) -> LockContext:
+        """Make the context of this session, and install its parts.
+
+        :raises TypeError, ValueError: the options are wrong, as the class says.
+        """
+        context = super()._make_context()
+        install_parts(self, context, self._part_options)
+        if context.parts.around_get_bind:
+            # Of this session alone, since SQLAlchemy calls get_bind() for every statement.
+            get_bind: Callable[..., Any] = partial(_get_bind_of_class, context.session)
+            for around_get_bind in context.parts.around_get_bind:
+                get_bind = around_get_bind(get_bind)
+            vars(self)["get_bind"] = get_bind
+        if context.parts.around_save:
+            vars(self)["commit"] = partial(_commit_in_blocks, context.session, context)
+        return context
+
+    def on_commit(self, function: Callable[[], object]) -> None:
+        """Call the function when this transaction has been committed and its locks are gone.
+
+        Functions are called in the order of this method's calls, after the outermost commit;
+        a rollback drops them, one to a savepoint those since the savepoint.  Where no transaction
+        has begun yet, the next commit is meant.  What they need of a database they read in a
+        session of their own: this one is still inside of its commit.
+
+        When one fails, the others are called all the same, also after a KeyboardInterrupt, a
+        SystemExit or a cancellation.  Then the first of these comes out of the commit, or else
+        the first error.  The commit is *done*: what is committed stays committed.  All other
+        errors are logged by the logger ``sa_doclock``.
+
+        Not promised: that it is called at all, should the process die between the commit and
+        the call; and of a session that has joined the transaction of a Connection, the
+        outermost commit is the session's own.
+
+        :raises TypeError: not a function.
+        """
+        from ..features.on_commit import AfterCommit  # noqa: PLC0415  # of a session that uses it
+
+        context = self._context
+        part = context.parts.find(AfterCommit)
+        if part is None:
+            part = AfterCommit(context)
+            context.parts.add(part)
+        part.add(function)
+
+    @contextmanager
+    def unguarded(self) -> Iterator[None]:
+        """``with session.unguarded():`` declared documents are written without their lock.
+
+        For migrations, imports and tests.  Pending changes are flushed at the start, guarded,
+        and at the end, unguarded, so that the guard looks at what is written outside alone.
+        """
+        self.flush()
+        with around(self._context.parts.around_unguarded):
+            yield
+            self.flush()
+
+
+# Functions, not bound methods: these would keep the session alive until a garbage collection.
+
+
+def _get_bind_of_class(session: Callable[[], Session], *args: Any, **kwargs: Any) -> Any:
+    of_session = session()
+    return type(of_session).get_bind(of_session, *args, **kwargs)
+
+
+def _commit_in_blocks(session: Callable[[], Session], context: LockContext) -> None:
+    """Commit as the class does, in the blocks of the parts: they end where a listener refuses it.
+
+    Not a method of ours around commit(): SQLAlchemy's warnings of a commit would be located
+    there, and not at the program's line.
+    """
+    of_session = session()
+    with around(context.parts.around_save):
+        type(of_session).commit(of_session)

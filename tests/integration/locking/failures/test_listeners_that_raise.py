@@ -1,0 +1,173 @@
+"""A listener of the program that raises: its own error comes out, and the session goes on or refuses.
+
+Each event is one row; the listener raises at its first call, then at its second, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+
+from sa_doclock import LockingSession, LockOptions
+from tests.integration.locking.steps import is_free
+from tests.support.databases import PIPELINED
+from tests.support.models import Account, Line, Order
+from tests.support.rows import rows
+
+ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
+
+pytestmark = [
+    pytest.mark.databases("sqlite", "postgresql"),
+    pytest.mark.not_databases(PIPELINED),
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning"),
+    # SQLAlchemy frees an object whose event was not ended.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+class Mistake(Exception):
+    """The error of the program's own listener."""
+
+
+OF_SESSION = (
+    "after_transaction_create",
+    "after_begin",
+    "do_orm_execute",
+    "loaded_as_persistent",
+    "transient_to_pending",
+    "pending_to_persistent",
+    "before_flush",
+    "after_flush",
+    "after_flush_postexec",
+    "before_commit",
+    "after_commit",
+    "after_rollback",
+    "after_soft_rollback",
+    "after_transaction_end",
+    "before_lock",
+    "lock_acquired",
+    "locks_released",
+)
+OF_ENGINE = (
+    "begin",
+    "before_execute",
+    "before_cursor_execute",
+    "after_cursor_execute",
+    "savepoint",
+    "release_savepoint",
+    "rollback_savepoint",
+    "rollback",
+    "commit",
+)
+OF_POOL = "checkout", "reset"  # of one for checkin SQLAlchemy itself loses the connection
+OF_OBJECTS = "load", "refresh", "expire"
+EVENTS = [
+    *[("session", name) for name in OF_SESSION],
+    *[("engine", name) for name in OF_ENGINE],
+    *[("pool", name) for name in OF_POOL],
+    *[("objects", name) for name in OF_OBJECTS],
+]
+
+
+class Listener:
+    """Raises at one of its calls.
+
+    :param number: the number of calls that it lets pass.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise Mistake
+
+
+def use(session: LockingSession) -> None:
+    session.begin()
+    order = session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5)
+    with session.begin_nested():
+        session.get_one_entity(Order, 2, ForUpdate).total += 1
+        session.add(Line(id=99, order=order, name="x", value=1))
+    savepoint = session.begin_nested()
+    session.get_one_entity(Order, 2, ForUpdate).total += 1
+    session.flush()
+    savepoint.rollback()
+    savepoint = session.begin_nested()
+    session.get_one_entity(Account, 1, ForUpdate)
+    savepoint.rollback()
+    session.refresh(order)
+    session.scalars(sa.select(Line)).all()
+    session.commit()
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.rollback()
+
+
+@rows("of, name", EVENTS)
+def test_its_error_comes_out(
+    make_engine: Callable[..., sa.Engine], start_over: Callable[[], None], of: str, name: str
+) -> None:
+    other, raised, number = LockingSession(make_engine()), True, 0
+    while raised:
+        engine = make_engine(pool_size=1, max_overflow=0, pool_timeout=1)
+        session = LockingSession(engine)
+        target = {
+            "session": LockingSession,
+            "engine": engine,
+            "pool": engine.pool,
+            "objects": Order,
+        }[of]
+        raised = raises_at(session, target, name, number)
+        assert not [key for key in said_by(session) if is_free(other, *key)], number
+        use_afterwards(session)
+        session.close()
+        assert engine.pool.checkedout() == 0, number  # type: ignore[attr-defined]
+        assert is_free(other, Order, 1), number
+        engine.dispose()
+        start_over()
+        number += 1
+    assert number > 1  # it was called
+    other.close()
+
+
+def raises_at(session: LockingSession, target: Any, name: str, number: int) -> bool:
+    """Use the session; return whether the listener has raised, which must be what comes out."""
+    listener, error = Listener(number), None
+    event.listen(target, name, listener, insert=True)  # before those of the library
+    try:
+        use(session)
+    except Exception as caught:  # noqa: BLE001  # whatever it is
+        error = caught
+    event.remove(target, name, listener)
+    assert error is None or Mistake in map(type, causes_of(error)), number
+    return listener.left < 0  # a pool logs it
+
+
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the error and those before it: some that SQLAlchemy meets then have it as their context."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def said_by(session: LockingSession) -> list[tuple[type[Any], int]]:
+    with suppress(sa.exc.SQLAlchemyError):
+        return [(entity, key) for entity, (key,) in session.held_locks]
+    return []
+
+
+def use_afterwards(session: LockingSession) -> None:
+    """Lock again, after close() where SQLAlchemy needs that: a COMMIT was not ended."""
+    try:
+        session.rollback()
+        session.get_one_entity(Order, 1, ForUpdate | NoWait)
+    except sa.exc.SQLAlchemyError:
+        session.close()
+        session.get_one_entity(Order, 1, ForUpdate | NoWait)
+    session.rollback()

@@ -1,0 +1,146 @@
+"""A listener of the program that reads or changes a document while its lock is taken.
+
+What it reads before the lock is granted is not kept, and what it changes is refused: both may be
+older than the lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.orm.util import identity_key
+
+from sa_doclock import LockingSession, LockOptions, UnsavedChanges
+from sa_doclock.dialects import strategy_for
+from tests.integration.locking.steps import FIRST, TEN_MORE, seen
+from tests.support.models import Line, Order
+
+ForUpdate = LockOptions.ForUpdate
+Elsewhere = Callable[..., list[Any]]
+
+WAYS: dict[str, Callable[[LockingSession], Order]] = {
+    "get_entity": lambda session: session.get_one_entity(Order, 1, ForUpdate),
+    "in time": lambda session: session.get_one_entity(Order, 1, ForUpdate, lock_timeout=9),
+    "get_entities": lambda session: session.get_entities(Order, [1, 2], ForUpdate)[0],
+    "lock": lambda session: session.lock(session.identity_map[identity_key(Order, 1)]),
+    "entity_set": lambda session: session.scalars(
+        session.entity_set(Order, ForUpdate).where(Order.id == 1)
+    ).one(),
+}
+
+_ADD_TEN = (
+    sa.update(Order).where(Order.id == 1).values(total=Order.total + 10),
+    sa.update(Line).where(Line.id == 1).values(value=Line.value + 10),
+)
+
+
+def _change_header(order: Order) -> None:
+    order.total += 1
+
+
+def _change_line(order: Order) -> None:
+    order.lines[0].value += 1
+
+
+def _add_line(order: Order) -> None:
+    order.lines.append(Line(id=77, name="new", value=1))
+
+
+CHANGES = {"header": _change_header, "line": _change_line, "new line": _add_line}
+
+
+def _first(session: LockingSession, act: Callable[[Order], object]) -> Order:
+    """Load order 1 with its lines, and have the next statement call this with it."""
+    order = session.get_one(Order, 1)
+    assert seen(order) == FIRST
+    done: list[bool] = []
+
+    @event.listens_for(session, "do_orm_execute")
+    def listen(state: Any) -> None:
+        if not (done or state.is_column_load or state.is_relationship_load):
+            done.append(True)
+            act(order)
+
+    return order
+
+
+@pytest.mark.not_databases("sqlite", "mssql")  # there, the transaction has the lock already
+@pytest.mark.read_committed
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_a_listener_reads_before_the_lock_is_read_again(
+    session: LockingSession, elsewhere: Elsewhere, way: Callable[[LockingSession], Order]
+) -> None:
+    def read(order: Order) -> None:
+        assert seen(order) == FIRST
+        elsewhere(*_ADD_TEN)
+
+    order = _first(session, read)
+    assert way(session) is order
+    assert seen(order) == TEN_MORE
+
+
+@pytest.mark.not_databases("sqlite", "mssql")
+@pytest.mark.read_committed
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_a_listener_changes_before_the_lock_is_refused(
+    session: LockingSession,
+    elsewhere: Elsewhere,
+    way: Callable[[LockingSession], Order],
+    change: Callable[[Order], None],
+) -> None:
+    def change_both(order: Order) -> None:
+        change(order)
+        elsewhere(*_ADD_TEN)
+
+    _first(session, change_both)
+    with pytest.raises(UnsavedChanges, match=r"Order (1|rows|\[1, 2\]) FOR UPDATE"):
+        way(session)
+    session.rollback()
+    assert seen(session.get_one(Order, 1)) == TEN_MORE
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_changes_as_the_transaction_begins_is_refused(
+    session: LockingSession,
+    way: Callable[[LockingSession], Order],
+    change: Callable[[Order], None],
+) -> None:
+    session.expire_on_commit = False
+    order = session.get_one(Order, 1)
+    assert seen(order) == FIRST
+    session.commit()
+
+    @event.listens_for(session, "after_begin", once=True)
+    def begin(*_: object) -> None:
+        change(order)
+
+    with pytest.raises(UnsavedChanges):
+        way(session)
+    assert not session.held_locks
+    assert not session.in_transaction()
+
+
+def test_what_a_listener_changes_under_the_lock_is_kept(
+    engine: sa.Engine, session: LockingSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", 1)
+
+    done: list[bool] = []
+
+    @event.listens_for(session, "do_orm_execute")
+    def change_the_first(_: object) -> None:
+        order = session.identity_map.get(identity_key(Order, 1))
+        if order is not None and not done:
+            done.append(True)
+            order.total += 1  # it is locked; the statement is for order 2
+
+    orders = session.get_entities(Order, [1, 2], ForUpdate)
+    session.save_changes()
+    totals = session.scalars(sa.select(Order.total).order_by(Order.id)).all()
+    assert totals == [order.total for order in orders] == [31, 5]

@@ -1,0 +1,48 @@
+"""Ctrl-C at each line of some modules in turn."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import sqlalchemy as sa
+
+UNFINISHED = sa.exc.SQLAlchemyError, AssertionError
+"""The errors of a session of SQLAlchemy's whose own state was left unfinished."""
+
+
+class CtrlC:
+    """Raises KeyboardInterrupt at one line, each time at the first one where it has not raised yet.
+
+    :param modules: how the names of the modules begin.
+    """
+
+    def __init__(self, *modules: str) -> None:
+        self._modules = modules
+        self._seen: set[tuple[str, int]] = set()
+        self.raised: tuple[str, int] | None = None
+
+    def during(self, step: Callable[[], object]) -> bool:
+        """Call this, interrupted; return whether it was."""
+        self.raised, before = None, sys.gettrace()
+        sys.settrace(self)
+        try:
+            step()
+        except (KeyboardInterrupt, *UNFINISHED):
+            assert self.raised is not None
+        finally:
+            sys.settrace(before)
+        return self.raised is not None
+
+    def __call__(self, frame: FrameType, what: str, _arg: object) -> Any:
+        name = frame.f_globals.get("__name__", "")
+        if self.raised is not None or not name.startswith(self._modules):
+            return None
+        line = frame.f_code.co_filename, frame.f_lineno
+        if what == "line" and line not in self._seen:
+            self._seen.add(line)
+            self.raised = line
+            raise KeyboardInterrupt
+        return self
