@@ -140,13 +140,16 @@ def _add_advice(met: DriverError) -> None:
 
 def _note_locks_lost(states: Sequence[LockContext], met: DriverError) -> LockLost | None:
     """Have the states forget their locks, where the connection is lost; return the error of it."""
-    if met.code in met.strategy.errors.breaks_connection:
-        met.context.is_disconnect = True
-    if not met.context.is_disconnect:
-        return None
+    context, connection, strategy, code = met
+    if code in strategy.errors.breaks_connection:
+        context.is_disconnect = True
+    if not context.is_disconnect:
+        if code is not None or not strategy.status.has_unread_answer(connection):
+            return None
+        context.is_disconnect = True
     lost = None
     for one in states:
-        error = locks_lost_with_connection(one, met.strategy, met.code, met.context)
+        error = locks_lost_with_connection(one, strategy, code, context)
         one.transaction.note_locks_lost()
         if error is not None and one.calls.current is None:
             one.instrumentation.report_failed(error, None)

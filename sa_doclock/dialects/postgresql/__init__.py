@@ -40,7 +40,9 @@ from .lock_limit import PostgreSQLWaits, limited_block
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks
 
-_IDLE, _IN_ERROR = 0, 3  # PQTRANS_IDLE, PQTRANS_INERROR of libpq
+# PQTRANS_IDLE, PQTRANS_ACTIVE ("a command is in progress") and PQTRANS_INERROR of libpq:
+# https://www.postgresql.org/docs/current/libpq-status.html#LIBPQ-PQTRANSACTIONSTATUS
+_IDLE, _ACTIVE, _IN_ERROR = 0, 1, 3
 _ABORTED = "25P02"  # in_failed_sql_transaction
 # A row lock has assigned an id already; a named lock has not.  A standby can assign none.
 _TRANSACTION_ID = (
@@ -106,6 +108,14 @@ class PostgreSQLStatus(TransactionStatus):
         info: Any = getattr(connection.connection.driver_connection, "info", None)
         status = getattr(info, "transaction_status", None)
         return None if status is None else int(status) == _IN_ERROR
+
+    def has_unread_answer(self, connection: Connection) -> bool:
+        # The server's end of the socket was reset at some moments: psycopg raises "connection socket
+        # closed", and its connection is not "closed", by which SQLAlchemy goes.
+        libpq: Any = getattr(connection.connection.driver_connection, "pgconn", None)
+        if libpq is None or libpq.pipeline_status:  # in a pipeline, others may be in progress
+            return False
+        return int(libpq.transaction_status) == _ACTIVE
 
 
 class PostgreSQLMarks(TransactionMarks):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import DeadlockDetected, LockingSession, LockLost, LockNotAvailable, LockOptions
 from tests.integration.instrumentation.hearing import hearing
 from tests.integration.locking.crosswise import cross, set_total
 from tests.integration.locking.steps import locks
@@ -51,6 +52,27 @@ def test_with_the_connection(database: Database, session: Session) -> None:
         session.get_one_entity(Order, 2, ForUpdate)
         session.commit()
     assert heard.released[1:] == [([(TWO, ForUpdate)], "committed")]
+
+
+@pytest.mark.databases("postgresql")
+def test_with_a_socket_that_psycopg_has_found_closed(session: Session) -> None:
+    """It raises this where the socket was reset at some moments; its connection is not "closed"."""
+
+    def fail(_: Any, statement: str, *__: Any) -> None:
+        driver.pgconn.send_query(statement.encode())
+        raise psycopg.OperationalError("connection socket closed")
+
+    with hearing(session) as heard:
+        session.get_one_entity(Order, 1, ForUpdate)
+        driver: Any = session.connection().connection.driver_connection
+        event.listen(session.get_bind(), "do_execute", fail)
+        with pytest.raises(LockLost, match="the connection to the server was lost"):
+            session.scalar(sa.text("SELECT 1"))
+        event.remove(session.get_bind(), "do_execute", fail)
+        assert heard.released == [([(ONE, ForUpdate)], "lost")]
+        session.rollback()
+        session.get_one_entity(Order, 1, ForUpdate)
+        assert session.connection().connection.driver_connection is not driver
 
 
 def test_with_the_connection_that_the_program_gave_up(session: Session) -> None:
