@@ -93,8 +93,12 @@ class PostgreSQLStatus(TransactionStatus):
     lock_needs_transaction = True
 
     def in_transaction(self, connection: Connection) -> bool | None:
-        driver: Any = connection.connection.driver_connection
-        libpq = getattr(driver, "pgconn", None)  # psycopg: five times as fast as its "info"
+        pooled = connection.connection
+        # psycopg: five times as fast as its "info", and "driver_connection" takes three calls.
+        libpq: Any = getattr(pooled.dbapi_connection, "pgconn", None)
+        if libpq is None:
+            driver: Any = pooled.driver_connection
+            libpq = getattr(driver, "pgconn", None)  # psycopg with asyncio
         if libpq is None:
             libpq = getattr(driver, "info", None)  # psycopg2
         if libpq is not None:
