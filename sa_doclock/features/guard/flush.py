@@ -8,15 +8,16 @@ each row again when it has been written, and an error there undoes the flush.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from sqlalchemy.orm import InstanceState, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import has_null, notify_in_time
+from ...core.documents import has_null
 from ...core.sqlalchemy_internals import states_to_flush
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
@@ -25,6 +26,10 @@ from .rules import Generated, States, Write, WriteRules, rules_for
 # Threads: an entry is set once, by the thread that uses its session.
 guards: Final[WeakValueDictionary[int | None, FlushGuard]] = WeakValueDictionary()
 """The guards of flushes, by the ``hash_key`` of the session, which is the ``session_id`` of its rows."""
+
+
+Rows = Sequence[tuple[Write, WriteRules, States]]
+"""Rows by the kind of their write and by their class."""
 
 
 class FlushGuard:
@@ -44,10 +49,8 @@ class FlushGuard:
     def check_flush(self, session: Session) -> None:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
         self.held.clear()
-        notify_in_time()  # before anything is checked, the rows of all documents must be listened to
         if not self.refusals.unguarded:
-            new, modified, deleted = states_to_flush(session)
-            self._check(new, modified - deleted, deleted, None)
+            self.check_rows(rows_to_flush(session))
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
@@ -55,7 +58,7 @@ class FlushGuard:
             states = [instance_state(one) for one in instances]
             new = [state for state in states if state.key is None]
             changed = [state for state in states if state.key is not None]
-            self._check(new, changed, (), new)
+            self.check_rows(_by_class(new, changed, ()), new)
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
         """Check one row that a flush has written, and that an error takes back.
@@ -92,14 +95,14 @@ class FlushGuard:
         if key is not None:
             self.documents.add_key((rules.entity, state.identity or ()), key)
 
-    def _check(self, new: States, changed: States, deleted: States, along: States | None) -> None:
+    def check_rows(self, rows: Rows, along: States | None = None) -> None:
         """Check these rows.
 
         :param along: objects that are inserted along; None: all new ones of the session.
         """
         self.refusals.reset_warnings()
         to_check: list[WrittenRow] = []
-        for write, rules, states in _by_class(new, changed, deleted):
+        for write, rules, states in rows:
             if write is not Write.INSERT:  # which header a new row names is known afterwards
                 self.held.update(dict.fromkeys(states, rules.checked))
             late = rules.generated is not None and _is_seen_too_late(
@@ -143,13 +146,17 @@ def _is_seen_too_late(write: Write, generated: Generated, *, flushed: bool) -> b
     return bool(generated.by(write)) and not checked_after
 
 
-def _by_class(
-    new: States, changed: States, deleted: States
-) -> list[tuple[Write, WriteRules, States]]:
+def rows_to_flush(session: Session) -> Rows:
+    """Return the rows that the session would flush now, but for those that the guard never checks."""
+    new, modified, deleted = states_to_flush(session)
+    return _by_class(new, modified - deleted, deleted)
+
+
+def _by_class(new: States, changed: States, deleted: States) -> Rows:
     """Return these rows by their class, but for those that the guard never checks."""
     rows: list[tuple[Write, WriteRules, States]] = []
     ways = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
-    for write, states in ways:
+    for write, states in filter(itemgetter(1), ways):  # most flushes are of one kind
         found: dict[type[Any], list[InstanceState[Any]]] = defaultdict(list)
         for state in states:
             found[state.class_].append(state)  # a class, and no mapper, has its hash from C

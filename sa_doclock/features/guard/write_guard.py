@@ -12,12 +12,12 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
-from ...core.documents import any_declared, kind_attribute, listen_for_documents
+from ...core.documents import any_declared, kind_attribute, listen_for_documents, notify_in_time
 from ...core.sqlalchemy_internals import allow_listening
 from ...core.transaction import Block, FirstUse, LockContext, SessionPart, state_of
 from ...options import GuardMode
 from .dml import DmlGuard
-from .flush import FlushGuard, guards
+from .flush import FlushGuard, guards, rows_to_flush
 from .provenance import ReadProvenance
 from .refusals import Refusals
 from .rules import Write
@@ -55,8 +55,13 @@ class WriteGuard(SessionPart):
 
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        if any_declared():
+        if not any_declared():
+            return
+        notify_in_time()  # before anything is checked, the rows of all documents must be listened to
+        if "flushes" in vars(self):
             self.flushes.check_flush(session)
+        elif rows := rows_to_flush(session):  # the first of its flushes with a document
+            self.flushes.check_rows(rows)
 
     def around_unguarded(self) -> Block:
         """See :class:`SessionPart`."""
