@@ -34,6 +34,8 @@ _STRENGTH = (
     LockOptions.ForUpdate,
 )
 
+_WRITABLE: Final = frozenset({LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.NoKey})
+
 
 @mapper_cache
 def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
@@ -179,8 +181,7 @@ class Ledger:
 
     def is_writable(self, key: DocumentKey) -> bool:
         """Return whether the document is held ForUpdate."""
-        held = self._held.get(key)
-        return held is not None and base_of(held) is LockOptions.ForUpdate
+        return self._held.get(key) in _WRITABLE
 
     def mark(self) -> LedgerMark:
         """Return how much there is now, for a later :meth:`roll_back_to`."""

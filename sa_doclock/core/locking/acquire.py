@@ -309,7 +309,7 @@ def _no_limit(*_: object) -> AbstractContextManager[None]:
 
 def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
-    request, opens = target.request, not context.session().in_transaction()
+    request, opens = target.request, not target.session.in_transaction()
     call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
     if "before_lock" in listened and _is_reported(context, request):
         call.requested = context.instrumentation.report_requested(

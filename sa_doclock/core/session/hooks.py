@@ -96,11 +96,12 @@ class SessionWithContext(EventfulSession):
             super().close()
             return
         context = self._context
-        context.failure.verify()
-        if context.failure.cause is not None:
-            # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
-            # that was refused, SQLAlchemy would give it back without one.
-            self.rollback()
+        if context.failure.occurred:
+            context.failure.verify()
+            if context.failure.cause is not None:
+                # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
+                # that was refused, SQLAlchemy would give it back without one.
+                self.rollback()
         super().close()
         context.forget_objects()
 

@@ -25,9 +25,6 @@ _STATES: Final = "sa_doclock_states"
 
 Several sessions may have been given one Connection: each keeps its own state.
 """
-_CHECKS: Final = "sa_doclock_checks"
-"""The attribute of a Compiled with the checks of it."""
-
 # Threads: it is changed under the lock, behind the listening.
 _listened: WeakSet[Dialect] = WeakSet()
 _first = Lock()
@@ -101,8 +98,9 @@ def _before_execute(*arguments: Any) -> None:
     compiled = context.compiled
     if compiled is None:  # text
         return
-    checks = getattr(compiled, _CHECKS, None)
-    if checks is None:
+    try:
+        checks = compiled.sa_doclock_checks
+    except AttributeError:  # it is sent first
         checks = _find_checks(compiled)
     if not checks:
         return
@@ -113,9 +111,8 @@ def _before_execute(*arguments: Any) -> None:
                 check(state, context.root_connection)
 
 
-def _find_checks(compiled: Compiled) -> Sequence[StatementCheck]:
-    """Return the checks of this statement, and keep them in it."""
+def _find_checks(compiled: Any) -> Sequence[StatementCheck]:
+    """Return the checks of this Compiled, and keep them in it."""
     found = [find(compiled) for find in _finders]
-    checks = tuple(one for one in found if one is not None)
-    setattr(compiled, _CHECKS, checks)
+    checks = compiled.sa_doclock_checks = tuple(one for one in found if one is not None)
     return checks
