@@ -55,7 +55,7 @@ BUDGETS = {
         # The end of a pipeline waits for the server once or twice, each time by a call.
         "declared lock_in_time": Budget(79, 20, 13),
         "declared lock_by_scalars": Budget(74, 17, 10),
-        "declared save": Budget(66, 19, 8),
+        "declared save": Budget(66, 19, 7),
     },
 }
 
