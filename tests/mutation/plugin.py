@@ -40,10 +40,10 @@ _CAUGHT: Final = 1
 
 
 class Sample:
-    """Mutants of the folders: a given number of them, drawn with a given seed."""
+    """Mutants of folders and files: a given number of them, drawn with a given seed."""
 
-    def __init__(self, many: int, seed: int) -> None:
-        paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    def __init__(self, many: int, seed: int, of: Sequence[str] = FOLDERS) -> None:
+        paths = [path for name in of for path in _files(ROOT / name)]
         all_places = [(path, place) for path in paths for place in range(places(path.read_text()))]
         self.of = len(all_places)
         self.drawn = random.Random(seed).sample(all_places, min(many, self.of))
@@ -52,6 +52,10 @@ class Sample:
     def wanted(self, path: Path) -> dict[int, int]:
         """Return the numbers of the mutants of a file, by their places in it."""
         return {place: number for number, (one, place) in enumerate(self.drawn) if one == path}
+
+
+def _files(place: Path) -> list[Path]:
+    return [place] if place.is_file() else sorted(place.rglob("*.py"))
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
@@ -219,6 +223,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options; they are read before the package is imported."""
     parser.addoption("--mutants", type=int, default=60, help="how many mutants are drawn")
     parser.addoption("--mutants-seed", type=int, default=1, help="the seed that draws them")
+    parser.addoption(
+        "--mutants-of",
+        type=lambda text: text.split(","),
+        default=FOLDERS,
+        help="the folders and files that are changed, separated by commas",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -226,7 +236,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Draw the mutants, before the first conftest imports the package."""
     assert not any(name.partition(".")[0] == "sa_doclock" for name in sys.modules)
     known = early_config.known_args_namespace
-    sample = Sample(known.mutants, known.mutants_seed)
+    sample = Sample(known.mutants, known.mutants_seed, known.mutants_of)
     sys.meta_path.insert(0, _Finder(sample))
     early_config.pluginmanager.register(Mutants(sample))
 

@@ -6,18 +6,24 @@ test on each database and with each value of each of its parameters; in some tes
 and any two values of two parameters together.  Both journals of SQLite, and PostgreSQL with and without a
 pipeline, are one database here, and each is in the selection of a file that has it.
 
+MySQL and MariaDB, which share InnoDB, take turns by test: they too are one database here.  But a test is on both of them
+where a marker or the text of its file names one: what it says of one need not hold for the other.
+
 Where the library decides by itself, the database is no part of a pair: each is somewhere in the file.
 
-The selection depends on nothing but the items.
+The selection depends on nothing but the items and the text of their files.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
+import re
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +31,8 @@ import pytest
 from tests.support.databases import product
 
 Pairs = frozenset[Hashable]
+
+_ON_INNODB = re.compile("mysql|mariadb", re.IGNORECASE)
 
 
 def select(
@@ -78,14 +86,26 @@ def _pairs(item: pytest.Item, *, own_logic: bool) -> Pairs:
     if isinstance(column, str):
         pairs.append(column)
         if not own_logic:
-            pairs.append((test, product(column)))
+            pairs.append((test, product(column) if _names_one(item) else _family(column)))
             pairs += [(value, _family(column)) for value in values]
     return frozenset(pairs)
 
 
 def _family(column: str) -> str:
-    name = product(column)
-    return "mysql" if name == "mariadb" else name
+    return "innodb" if _ON_INNODB.fullmatch(product(column)) else product(column)
+
+
+def _names_one(item: pytest.Item) -> bool:
+    """Return whether a marker or the file of a test names MySQL or MariaDB."""
+    names = itertools.chain.from_iterable(
+        mark.args for kind in ("databases", "not_databases") for mark in item.iter_markers(kind)
+    )
+    return any(map(_ON_INNODB.fullmatch, names)) or _file_names_one(item.path)
+
+
+@cache
+def _file_names_one(path: Path) -> bool:
+    return _ON_INNODB.search(path.read_text(encoding="utf-8")) is not None
 
 
 def _comparable(value: Any, index: int) -> Hashable:

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from tests.support.pairwise import cover
+import pytest
+
+from tests.support.pairwise import cover, select
 
 
 def table(*sizes: int) -> dict[str, frozenset[object]]:
@@ -40,3 +46,52 @@ def test_no_row_is_in_it_twice_or_for_nothing() -> None:
 
 def test_of_two_columns_all_rows_are() -> None:
     assert set(cover(table(4, 3))) == {*table(4, 3)}
+
+
+INNODB = {"mysql", "mariadb"}
+
+
+def databases_of_tests(path: Path, *marks: pytest.Mark, tests: int) -> dict[str, set[str]]:
+    """Return the databases that are selected for each of these tests of one file, all alike."""
+    items: list[Any] = [
+        SimpleNamespace(
+            nodeid=f"{path.name}::test_{test}[{database}]",
+            path=path,
+            callspec=SimpleNamespace(params={"database": database}, indices={"database": 0}),
+            iter_markers=lambda kind: [mark for mark in marks if mark.name == kind],
+        )
+        for test in range(tests)
+        for database in ("postgresql", *INNODB)
+    ]
+    selected: Any = select(items, lambda _: False)
+    ids = ((item.nodeid.partition("[")[0], item.callspec.params["database"]) for item in selected)
+    grouped: Iterator[tuple[str, Any]] = itertools.groupby(ids, lambda one: one[0])
+    return {test: {database for _, database in found} for test, found in grouped}
+
+
+def test_mysql_and_mariadb_take_turns_and_each_file_has_both(tmp_path: Path) -> None:
+    file = tmp_path / "test_any.py"
+    file.write_text("def test_any(database): ...")
+    many = databases_of_tests(file, tests=20)
+    assert all("postgresql" in found and len(found & INNODB) == 1 for found in many.values())
+    assert all(3 < sum(one in found for found in many.values()) < 17 for one in INNODB)
+    assert databases_of_tests(file, tests=1) == {"test_any.py::test_0": {"postgresql", *INNODB}}
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("", [pytest.mark.databases("postgresql", "mysql", "mariadb").mark]),
+        ("", [pytest.mark.not_databases("mariadb").mark]),
+        ('KILL = {"mysql": "KILL {}"}', []),
+        ("...  # MariaDB counts whole seconds", []),
+    ],
+    ids=["a marker", "a marker that excludes", "a table", "a comment"],
+)
+def test_a_test_that_names_one_of_the_two_is_on_both(
+    tmp_path: Path, text: str, marks: list[pytest.Mark]
+) -> None:
+    file = tmp_path / "test_one.py"
+    file.write_text(text)
+    found = databases_of_tests(file, *marks, tests=5)
+    assert set(map(frozenset, found.values())) == {frozenset({"postgresql", *INNODB})}
