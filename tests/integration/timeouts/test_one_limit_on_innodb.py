@@ -68,3 +68,17 @@ def test_many_keys_are_not_limited_as_a_whole(
     (lock,) = [statement for statement in statements if "FOR UPDATE" in statement]
     assert lock.startswith("SET STATEMENT max_statement_time=30.030 FOR") is limited
     assert "WAIT 30" in lock
+
+
+@pytest.mark.databases("mariadb")
+def test_the_last_try_has_time_on_a_busy_server(
+    session: LockingSession, other: LockingSession, engine: sa.Engine
+) -> None:
+    """It does not wait, so that it may take longer than a limit of a tenth of a second."""
+    other.get_one_entity(Order, 1, ForUpdate)
+    with recorded(engine) as statements, pytest.raises(LockNotAvailable):
+        session.get_entity(Order, 1, ForUpdate, lock_timeout=0.1)
+    first, last = [statement for statement in statements if "FOR UPDATE" in statement]
+    assert first.startswith("SET STATEMENT max_statement_time=0.100 FOR")
+    assert last.startswith("SET STATEMENT max_statement_time=0.250 FOR")
+    assert last.endswith("NOWAIT")
