@@ -68,10 +68,11 @@ class TransactionStatus:
         """
         return None
 
-    def has_unread_answer(self, connection: Connection) -> bool:
-        """Return whether an error has left the answer to its statement unread: the connection is lost.
+    def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
+        """Return whether the driver's error has left the answer to its statement unread.
 
-        False: it has not, or the driver cannot tell.
+        Then the connection is lost: who reads there next may get that answer for another one.
+        False: it has not, or nobody can tell.
         """
         return False
 
