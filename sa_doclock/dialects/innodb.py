@@ -35,6 +35,7 @@ from .base import (
     NativeCode,
     ServerClock,
     ServerHoldLimit,
+    TransactionLifecycle,
     TransactionStatus,
 )
 from .compatible_servers import find_server
@@ -226,15 +227,6 @@ class InnoDBMarks(SavepointMarks):
 class InnoDBStatus(TransactionStatus):
     reports_idle = True
 
-    def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
-        # An error of its socket: that of a read timeout of mysql-connector has the number of a server's
-        # limit, 3024, and says that the connection has been closed, which it was not.
-        if isinstance(error.__cause__, OSError):
-            return True
-        # "Packet sequence number wrong", of PyMySQL, aiomysql and asyncmy, has no number.
-        internal_error: Any = connection.dialect.loaded_dbapi.InternalError
-        return isinstance(error, internal_error) and driver_code(error) is None
-
     def in_transaction_after(
         self, connection: Connection, cursor: Any, statement: str
     ) -> bool | None:
@@ -257,6 +249,17 @@ class InnoDBStatus(TransactionStatus):
     def is_idle(self, dbapi_connection: Any) -> bool:
         driver = getattr(dbapi_connection, "driver_connection", dbapi_connection)
         return _status(driver) is False
+
+
+class InnoDBLifecycle(TransactionLifecycle):
+    def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
+        # An error of its socket: that of a read timeout of mysql-connector has the number of a server's
+        # limit, 3024, and says that the connection has been closed, which it was not.
+        if isinstance(error.__cause__, OSError):
+            return True
+        # "Packet sequence number wrong", of PyMySQL, aiomysql and asyncmy, has no number.
+        internal_error: Any = connection.dialect.loaded_dbapi.InternalError
+        return isinstance(error, internal_error) and driver_code(error) is None
 
 
 class InnoDBWaits(LockWaits):
@@ -287,6 +290,7 @@ class InnoDBHoldLimit(ServerHoldLimit):
 
 class InnoDBLocks(LockStrategy):
     status = InnoDBStatus()
+    lifecycle = InnoDBLifecycle()
     named_locks: InnoDBNamedLocks
     errors: InnoDBErrors
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin

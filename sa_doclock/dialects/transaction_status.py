@@ -68,14 +68,6 @@ class TransactionStatus:
         """
         return None
 
-    def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
-        """Return whether the driver's error has left the answer to its statement unread.
-
-        Then the connection is lost: who reads there next may get that answer for another one.
-        False: it has not, or nobody can tell.
-        """
-        return False
-
     def is_idle(self, dbapi_connection: Any) -> bool:
         """Return whether the server's answer to COMMIT or ROLLBACK says: no transaction is open.
 

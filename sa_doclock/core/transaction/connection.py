@@ -151,7 +151,7 @@ class TransactionConnection:
             if isinstance(error, DocLockError) or driver_error is None:
                 raise
             if not self._is_disconnect(driver_error):
-                if not self.strategy.status.has_unread_answer(self.connection, driver_error):
+                if not self.strategy.lifecycle.has_unread_answer(self.connection, driver_error):
                     raise
                 self.connection.invalidate(error)
                 return True

@@ -146,7 +146,7 @@ def _note_locks_lost(states: Sequence[LockContext], met: DriverError) -> LockLos
     """Have the states forget their locks, where the connection is lost; return the error of it."""
     context, connection, strategy, code = met
     if not context.is_disconnect:
-        unread = strategy.status.has_unread_answer(connection, context.original_exception)
+        unread = strategy.lifecycle.has_unread_answer(connection, context.original_exception)
         if not unread and code not in strategy.errors.breaks_connection:
             return None
         context.is_disconnect = True

@@ -29,6 +29,7 @@ from ..base import (
     Pipeline,
     Pipelining,
     ServerClock,
+    TransactionLifecycle,
     TransactionMarks,
     TransactionStatus,
 )
@@ -110,6 +111,8 @@ class PostgreSQLStatus(TransactionStatus):
         status = getattr(info, "transaction_status", None)
         return None if status is None else int(status) == _IN_ERROR
 
+
+class PostgreSQLLifecycle(TransactionLifecycle):
     def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
         # The server's end of the socket was reset at some moments: psycopg raises "connection socket
         # closed", and its connection is not "closed", by which SQLAlchemy goes.
@@ -139,6 +142,7 @@ class PostgreSQLLocks(LockStrategy):
     isolation = PostgreSQLIsolation()
     statements = PostgreSQLStatements()
     status = PostgreSQLStatus()
+    lifecycle = PostgreSQLLifecycle()
     marks = PostgreSQLMarks()
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
