@@ -35,6 +35,7 @@ from .base import (
     NativeCode,
     ServerClock,
     ServerHoldLimit,
+    TransactionLifecycle,
     TransactionStatus,
 )
 from .compatible_servers import find_server
@@ -153,7 +154,19 @@ class SessionIsolation(InnoDBIsolation):
 # "MySQL Connection not available.", with a full stop.
 _NOT_CONNECTED = "MySQL Connection not available"
 _NO_NUMBER = -1
-SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
+_SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
+
+CLOSES_CONNECTION = frozenset(
+    {
+        _SERVER_GONE,
+        1053,  # ER_SERVER_SHUTDOWN
+        # ER_NET_PACKET_TOO_LARGE: "issues an ER_NET_PACKET_TOO_LARGE error and closes the connection",
+        # https://dev.mysql.com/doc/refman/8.4/en/packet-too-large.html
+        1153,
+    }
+)
+"""Errors of both products after which the server closes the connection.  SQLAlchemy knows none of them
+but 2006, and that not of each driver."""
 
 
 class InnoDBErrors(ErrorCodes):
@@ -184,7 +197,7 @@ class InnoDBErrors(ErrorCodes):
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = driver_code(orig)
-        return SERVER_GONE if code == _NO_NUMBER and _NOT_CONNECTED in str(orig) else code
+        return _SERVER_GONE if code == _NO_NUMBER and _NOT_CONNECTED in str(orig) else code
 
     def is_no_savepoint(self, error: DBAPIError) -> bool:
         """Return whether the error says that there is no such savepoint, or no transaction."""
@@ -238,6 +251,17 @@ class InnoDBStatus(TransactionStatus):
         return _status(driver) is False
 
 
+class InnoDBLifecycle(TransactionLifecycle):
+    def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
+        # An error of its socket: that of a read timeout of mysql-connector has the number of a server's
+        # limit, 3024, and says that the connection has been closed, which it was not.
+        if isinstance(error.__cause__, OSError):
+            return True
+        # "Packet sequence number wrong", of PyMySQL, aiomysql and asyncmy, has no number.
+        internal_error: Any = connection.dialect.loaded_dbapi.InternalError
+        return isinstance(error, internal_error) and driver_code(error) is None
+
+
 class InnoDBWaits(LockWaits):
     def longest(self, connection: Connection) -> float | None:
         return float(connection.exec_driver_sql("SELECT @@innodb_lock_wait_timeout").scalar_one())
@@ -266,6 +290,7 @@ class InnoDBHoldLimit(ServerHoldLimit):
 
 class InnoDBLocks(LockStrategy):
     status = InnoDBStatus()
+    lifecycle = InnoDBLifecycle()
     named_locks: InnoDBNamedLocks
     errors: InnoDBErrors
     # "returns the current UTC date and time", with 6 digits of a second if asked for, as of the begin

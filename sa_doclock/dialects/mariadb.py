@@ -18,7 +18,7 @@ from ..wait_info import Wait
 from .base import REPEATABLE_READ
 from .connection import rewritten_statements
 from .innodb import (
-    SERVER_GONE,
+    CLOSES_CONNECTION,
     InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBIsolation,
@@ -140,7 +140,7 @@ class MariaDBErrors(InnoDBErrors):
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     # 1927 ER_CONNECTION_KILLED: by KILL, during a statement
-    breaks_connection = frozenset({1927, SERVER_GONE})
+    breaks_connection = CLOSES_CONNECTION | {1927}
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
 

@@ -18,7 +18,7 @@ from ..wait_info import Wait
 from .base import NativeCode
 from .connection import ask_driver, other_connection
 from .innodb import (
-    SERVER_GONE,
+    CLOSES_CONNECTION,
     InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBLocks,
@@ -209,8 +209,8 @@ class MySQLErrors(InnoDBErrors):
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
     # 3169 ER_SESSION_WAS_KILLED: by KILL, during a statement
-    breaks_connection = frozenset({3169, SERVER_GONE})
     ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
+    breaks_connection = CLOSES_CONNECTION | {3169} | ended_while_idle
     # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
     rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
 

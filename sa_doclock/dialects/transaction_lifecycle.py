@@ -29,5 +29,13 @@ class TransactionLifecycle:
     def commit_failed(self, connection: Connection) -> None:
         """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
 
+    def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
+        """Return whether the driver's error has left the answer to its statement unread.
+
+        Then the connection is lost: who reads there next may get that answer for another one.
+        False: it has not, or nobody can tell.
+        """
+        return False
+
     def interrupted(self, connection: Connection, cursor: Any) -> None:
         """End what closing the connection, which follows, would leave open."""

@@ -68,13 +68,6 @@ class TransactionStatus:
         """
         return None
 
-    def has_unread_answer(self, connection: Connection) -> bool:
-        """Return whether an error has left the answer to its statement unread: the connection is lost.
-
-        False: it has not, or the driver cannot tell.
-        """
-        return False
-
     def is_idle(self, dbapi_connection: Any) -> bool:
         """Return whether the server's answer to COMMIT or ROLLBACK says: no transaction is open.
 

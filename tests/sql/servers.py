@@ -45,9 +45,14 @@ class ProgrammingError(DatabaseError):
     pass
 
 
+class InternalError(DatabaseError):
+    pass
+
+
 _ERRORS: Mapping[str, type[Error]] = {
     **dict.fromkeys(("InterfaceError", "DataError", "IntegrityError"), DatabaseError),
-    **dict.fromkeys(("InternalError", "NotSupportedError"), DatabaseError),
+    "NotSupportedError": DatabaseError,
+    "InternalError": InternalError,
     "Error": Error,
     "DatabaseError": DatabaseError,
     "OperationalError": OperationalError,

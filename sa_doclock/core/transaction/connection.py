@@ -147,8 +147,14 @@ class TransactionConnection:
         try:
             changed = not marks.has_mark(self.connection, self.mark)
         except DBAPIError as error:
-            if isinstance(error, DocLockError) or not self._is_disconnect(error.orig):
+            driver_error = error.orig
+            if isinstance(error, DocLockError) or driver_error is None:
                 raise
+            if not self._is_disconnect(driver_error):
+                if not self.strategy.lifecycle.has_unread_answer(self.connection, driver_error):
+                    raise
+                self.connection.invalidate(error)
+                return True
             changed = False  # the next statement meets it, as an error of its own
         self.in_doubt = False
         if marks.is_savepoint:
@@ -156,9 +162,10 @@ class TransactionConnection:
         return changed
 
     def _is_disconnect(self, error: Any) -> bool:
-        connection = self.connection
+        connection, errors = self.connection, self.strategy.errors
         driver: Any = connection.connection.dbapi_connection
-        return connection.dialect.is_disconnect(error, driver, None)
+        broken = errors.native_code(error) in errors.breaks_connection
+        return broken or connection.dialect.is_disconnect(error, driver, None)
 
     def note_ended(self) -> None:
         """Note that its transaction has ended at the server."""

@@ -42,12 +42,16 @@ def translate_error(
     """
     connection = context.connection
     assert connection is not None
-    if context.sqlalchemy_exception is None:
-        noise = _reason_of_noise(states, find_strategy(connection), context)
-        return noise or _interruption_of(context)
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
-    states = [one for one in states if connection in one.connections.all()]
-    return _translate(states, connection, context) if states else None
+    own = [one for one in states if connection in one.connections.all()]
+    if context.sqlalchemy_exception is not None:
+        return _translate(own, connection, context) if own else None
+    strategy, lost = find_strategy(connection), None
+    noise = _reason_of_noise(states, strategy, context)
+    # Of its socket, and not wrapped by the driver.  SQLAlchemy gives up after a TimeoutError alone.
+    if isinstance(context.original_exception, OSError) and strategy is not None:
+        lost = _note_locks_lost(own, DriverError(context, connection, strategy, None))
+    return noise or lost or _interruption_of(context)
 
 
 def _interruption_of(context: ExceptionContext) -> BaseException | None:
@@ -141,10 +145,9 @@ def _add_advice(met: DriverError) -> None:
 def _note_locks_lost(states: Sequence[LockContext], met: DriverError) -> LockLost | None:
     """Have the states forget their locks, where the connection is lost; return the error of it."""
     context, connection, strategy, code = met
-    if code in strategy.errors.breaks_connection:
-        context.is_disconnect = True
     if not context.is_disconnect:
-        if code is not None or not strategy.status.has_unread_answer(connection):
+        unread = strategy.lifecycle.has_unread_answer(connection, context.original_exception)
+        if not unread and code not in strategy.errors.breaks_connection:
             return None
         context.is_disconnect = True
     lost = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from traceback import walk_tb
 from typing import Any
 
 from sqlalchemy import Connection, DateTime, Dialect, Table
@@ -28,6 +29,7 @@ from ..base import (
     Pipeline,
     Pipelining,
     ServerClock,
+    TransactionLifecycle,
     TransactionMarks,
     TransactionStatus,
 )
@@ -113,11 +115,15 @@ class PostgreSQLStatus(TransactionStatus):
         status = getattr(info, "transaction_status", None)
         return None if status is None else int(status) == _IN_ERROR
 
-    def has_unread_answer(self, connection: Connection) -> bool:
+
+class PostgreSQLLifecycle(TransactionLifecycle):
+    def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
         # The server's end of the socket was reset at some moments: psycopg raises "connection socket
         # closed", and its connection is not "closed", by which SQLAlchemy goes.
         libpq: Any = getattr(connection.connection.driver_connection, "pgconn", None)
-        if libpq is None or libpq.pipeline_status:  # in a pipeline, others may be in progress
+        if libpq is None:
+            return isinstance(error, OSError) and _comes_from(connection.dialect.driver, error)
+        if libpq.pipeline_status:  # others may be in progress
             return False
         return int(libpq.transaction_status) == _ACTIVE
 
@@ -140,6 +146,7 @@ class PostgreSQLLocks(LockStrategy):
     isolation = PostgreSQLIsolation()
     statements = PostgreSQLStatements()
     status = PostgreSQLStatus()
+    lifecycle = PostgreSQLLifecycle()
     marks = PostgreSQLMarks()
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
@@ -190,6 +197,12 @@ class PostgreSQLLocks(LockStrategy):
         # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
+
+
+def _comes_from(module: str, error: BaseException) -> bool:
+    """Return whether this module has raised the error: pg8000 does not wrap those of its socket."""
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(str(one.f_globals.get("__name__")).split(".")[0] == module for one in frames)
 
 
 def _has_pipeline(dialect: Dialect) -> bool:

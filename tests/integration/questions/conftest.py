@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import pytest
@@ -62,9 +63,13 @@ def _fits(item: pytest.Item) -> bool:
 @pytest.fixture
 def url(documents: Database, driver: str) -> sa.URL:
     """Lead to the rows of tests/support/models.py by this driver."""
+    return url_of(documents, driver, sa.make_url(documents.url))
+
+
+def url_of(documents: Database, driver: str, given: sa.URL) -> sa.URL:
+    """Return this URL for the driver; skip the test if the driver is not there."""
     if importlib.util.find_spec(driver) is None:
         pytest.skip(f"no driver {driver}")
-    given = sa.make_url(documents.url)
     if driver == "pg8000":
         given = given.set(username=account_for_pg8000(documents))
     query = {} if driver == "aiomysql" else given.query
@@ -72,19 +77,20 @@ def url(documents: Database, driver: str) -> sa.URL:
 
 
 @pytest.fixture
-def run(url: sa.URL, driver: str) -> Run:
-    """Return a function that runs another one with an engine that has not connected yet.
+def run(url: sa.URL) -> Run:
+    """Return a function that runs another one with an engine that has not connected yet."""
+    return partial(run_on, url)
+
+
+def run_on(url: sa.URL, play: Callable[[sa.Engine], T], **options: Any) -> T:
+    """Run this with an engine that has not connected yet.
 
     That of an asynchronous driver runs in a greenlet of SQLAlchemy's.
     """
-
-    def run_it(play: Callable[[sa.Engine], T], **options: Any) -> T:
-        if driver in ASYNCHRONOUS:
-            return asyncio.run(_run_in_loop(url, play, options))
-        with _engine(url, options) as engine:
-            return play(engine)
-
-    return run_it
+    if url.get_driver_name() in ASYNCHRONOUS:
+        return asyncio.run(_run_in_loop(url, play, options))
+    with _engine(url, options) as engine:
+        return play(engine)
 
 
 async def _run_in_loop(

@@ -58,6 +58,25 @@ class CommitCut:
         return data[: 0 if found is None else found.start()]
 
 
+class StatementReset:
+    """Resets the connection over which a statement with this text comes, which is not passed on.
+
+    :ivar happened: it has come.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text.encode()
+        self.happened = False
+
+    def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
+        """Return the last that is passed on in this direction; None if it is not over yet."""
+        if self.happened or direction != "there" or self._text not in data:
+            return None
+        self.happened = True
+        link.reset()
+        return b""
+
+
 class Link:
     """One connection: the client's end, and the server's.
 
@@ -117,11 +136,11 @@ class Link:
 class Proxy:
     """Leads to one server.
 
-    :ivar commit_cut: what ends the connection of the next COMMIT.
+    :ivar commit_cut: what ends the connection of the next COMMIT, or of another statement.
     """
 
     def __init__(self, url: str) -> None:
-        self.commit_cut: CommitCut | None = None
+        self.commit_cut: CommitCut | StatementReset | None = None
         self._server = sa.make_url(url)
         self._links: list[Link] = []
         self._loop = asyncio.new_event_loop()
@@ -151,8 +170,8 @@ class Proxy:
     def cut_next_commit(self, *, reaches_server: bool) -> CommitCut:
         """End the connection over which the next COMMIT comes: before it, or before its answer."""
         tagged = self._server.get_backend_name() == "postgresql"
-        self.commit_cut = CommitCut(reaches_server=reaches_server, tagged=tagged)
-        return self.commit_cut
+        cut = self.commit_cut = CommitCut(reaches_server=reaches_server, tagged=tagged)
+        return cut
 
     def run_soon(self, act: Callable[[], object]) -> None:
         """Do this in the thread of the connections."""
