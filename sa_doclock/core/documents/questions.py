@@ -7,7 +7,7 @@ marked as deleted.  A row that it hides from itself has a document all the same.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Select, and_, event, false, or_
@@ -31,10 +31,8 @@ def ask(
 
     Nothing is flushed before it.
     """
-    options = execution_options or {}
-    unchanged: AbstractContextManager[None] = nullcontext()
-    if execute_listeners(session):
-        options, unchanged = {**options, _QUESTION: statement}, _unchanged(session, statement)
+    options = {**(execution_options or {}), _QUESTION: statement}
+    unchanged = _unchanged(session, statement) if execute_listeners(session) else nullcontext()
     with session.no_autoflush, unchanged:
         found = session.execute(
             statement, parameters, execution_options=options, bind_arguments=bind_arguments
