@@ -33,7 +33,7 @@ STATE = {
     "TransactionFailure": 30,
     "Ledger": 30,
     "LoadedDocuments": 15,
-    "DocumentIndex": 38,  # an index of several lists, of which each has its place in it
+    "DocumentIndex": 30,
 }
 
 

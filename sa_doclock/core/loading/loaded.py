@@ -235,17 +235,13 @@ class DocumentIndex:
                 self._add_one(state, role)
             else:
                 parts.setdefault(header, []).append(state)
-        self._add_parts(parts)
-        self._size += len(states)
-        if self._size > _FEW + 2 * len(self._session().identity_map):
-            self._forget_freed()
-
-    def _add_parts(self, parts: Mapping[Identity, Collection[InstanceState[Any]]]) -> None:
-        """Add parts by the headers that they name."""
         for header, some in parts.items():
             self._by_header[UNKNOWN].difference_update(some)
             self._by_header.setdefault(header, set()).update(some)
             self._fresh_parts.setdefault(header, []).extend(some)
+        self._size += len(states)
+        if self._size > _FEW + 2 * len(self._session().identity_map):
+            self._forget_freed()
 
     def _add_one(self, state: InstanceState[Any], role: Role) -> None:
         """Add an object whose headers have to be searched for."""
@@ -261,7 +257,7 @@ class DocumentIndex:
 
     def _headers_of(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
         if state.key is not None and not state.modified:
-            return self._known_headers(state, role) if role.parts else ()
+            return _known_headers(self._session(), self._root, state, role) if role.parts else ()
         headers: set[Identity] = set()
         if role.parts:
             headers.update(HeaderResolver(self._session(), self._root, ask=False).headers(state))
@@ -286,17 +282,6 @@ class DocumentIndex:
         entity, ledger = self._root.class_, self._ledger
         return bool(headers) and all(ledger.is_fresh((entity, one)) for one in headers)
 
-    def _known_headers(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
-        """Return the headers of a part, as what is loaded tells them."""
-        loaded = state.dict
-        if role.direct is None:
-            return list(loaded_headers(self._session(), self._root, state))
-        try:
-            header = tuple([loaded[name] for name in role.direct])
-        except KeyError:
-            return (UNKNOWN,)
-        return () if has_null(header) else (header,)
-
     def note_flush(self) -> None:
         """Look again at what had pending changes."""
         self._fresh += self._pending
@@ -312,35 +297,21 @@ class DocumentIndex:
         unknown = self._by_header[UNKNOWN]
         # Each intersection goes through the smaller of two, which is mostly empty.
         found = {*(modified & unknown), *(deleted & unknown), *(new & unknown)}
-        found.update(*self._parts_of_others(), *map(self._known_of, identities))
+        identities = [*identities]
+        found.update(*map(self.objects_of_row, identities))
+        found.update(*filter(None, map(self._by_header.get, identities)))
+        found.update(*_parts_of_others(self._root, self._ledger, self._by_header))
         for state in found:
             changed = state in modified and session.is_modified(state.obj())
             if changed or state in deleted or state in new:
                 yield state
 
-    def _known_of(self, identity: Identity) -> States:
-        """Return the objects of this document's header row, and those known to be its parts."""
-        return chain(self._headers_of_row(identity), self._by_header.get(identity, ()))
-
-    def _parts_of_others(self) -> Iterator[set[InstanceState[Any]]]:
-        """Yield the parts of documents not held, where the database may know them by another key."""
-        if compares_in_python(self._root):
-            return
-        held, entity = self._ledger.held, self._root.class_
-        for header, states in self._by_header.items():
-            if (entity, header) not in held:
-                yield states
-
-    def _headers_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
+    def objects_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
         """Yield the objects of the header's row: of each class that is mapped on its table."""
         found = state_in_session(self._session(), self._root, identity)
         if found is not None:
             yield found
-        yield from self.second_objects(identity)
-
-    def second_objects(self, identity: Identity) -> Collection[InstanceState[Any]]:
-        """Return the objects of the header's row whose classes are not of its hierarchy."""
-        return self._second.get(identity, ())
+        yield from self._second.get(identity, ())
 
     def expire(
         self, identities: Collection[Identity] | None, *, parts_alone: bool = False
@@ -357,14 +328,14 @@ class DocumentIndex:
                 self._expire_fresh(state, role, identities, unreadable)
         if identities is None:
             headers, self._headers = self._headers, []
-            for state in chain(headers, *self._second.values()):
-                self._expire_header(state, unreadable)
+            headers += chain.from_iterable(self._second.values())
         else:
-            for header in chain.from_iterable(map(self._headers_of_row, identities)):
-                if parts_alone:
-                    self._expire_collections_of(header, unreadable)
-                else:
-                    self._expire_header(header, unreadable)
+            headers = [*chain.from_iterable(map(self.objects_of_row, identities))]
+        for header in headers:
+            if parts_alone:
+                self._expire_collections_of(header, unreadable)
+            elif not self.are_fresh([header_identity(header, self._root)]):
+                self._expire(header, unreadable)
         return unreadable
 
     def _note_releases(self) -> None:
@@ -386,13 +357,6 @@ class DocumentIndex:
             (self._held if held else fresh).extend(parts)
         self._fresh_parts.clear()
         return fresh
-
-    def _expire_header(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
-        if not self._is_fresh_header(state):
-            self._expire(state, unreadable)
-
-    def _is_fresh_header(self, state: InstanceState[Any]) -> bool:
-        return self._ledger.is_fresh((self._root.class_, header_identity(state, self._root)))
 
     def _expire_collections_of(self, header: InstanceState[Any], unreadable: Unreadable) -> None:
         """Expire the parts of a header that is fresh itself, except where they have changes."""
@@ -416,20 +380,20 @@ class DocumentIndex:
         unreadable: Unreadable,
     ) -> None:
         """Expire an object that was loaded without the lock of its document."""
-        if role.parts and not self._is_fresh_part(state, role):
+        # A part is fresh if all its headers are held, and were so when it was loaded.
+        if role.parts and not self.are_fresh(
+            _known_headers(self._session(), self._root, state, role)
+        ):
             self._expire_collections_with(state, role)
             self._expire(state, unreadable)
             return
-        if role.header and not self._is_fresh_header(state):
+        own = header_identity(state, self._root) if role.header else UNKNOWN
+        if role.header and not self.are_fresh([own]):
             self._headers.append(state)
-            if identities is not None and header_identity(state, self._root) not in identities:
+            if identities is not None and own not in identities:
                 self._expire_loaded(state, role.collections)
         else:
             self._held.append(state)
-
-    def _is_fresh_part(self, state: InstanceState[Any], role: Role) -> bool:
-        """Return whether all its headers are held, and were so when it was loaded."""
-        return self.are_fresh(self._known_headers(state, role))
 
     def _expire_collections_with(self, state: InstanceState[Any], role: Role) -> None:
         """Expire the collections that have it: else their members come back one by one."""
@@ -476,16 +440,34 @@ class DocumentIndex:
         unknown = set(_alive(self._by_header[UNKNOWN]))
         self._by_header = {**_without_freed(self._by_header), UNKNOWN: unknown}
         self._second = _without_freed(self._second)
-        for one in (
-            self._fresh,
-            *self._fresh_parts.values(),
-            self._held,
-            self._headers,
-            self._pending,
-            self._indirect,
-        ):
+        lists = self._fresh, self._held, self._headers, self._pending, self._indirect
+        for one in (*lists, *self._fresh_parts.values()):
             one[:] = _alive(one)
         self._size = sum(map(len, self._by_header.values()))
+
+
+def _parts_of_others(
+    root: Mapper[Any], ledger: Ledger, by_header: Mapping[Identity, set[InstanceState[Any]]]
+) -> Iterator[set[InstanceState[Any]]]:
+    """Yield the parts of documents not held, which the database may know by another key."""
+    if compares_in_python(root):
+        return
+    for header, states in by_header.items():
+        if (root.class_, header) not in ledger.held:
+            yield states
+
+
+def _known_headers(
+    session: Session, root: Mapper[Any], state: InstanceState[Any], role: Role
+) -> Collection[Identity]:
+    """Return the headers of a part, as what is loaded tells them."""
+    if role.direct is None:
+        return list(loaded_headers(session, root, state))
+    try:
+        header = tuple([state.dict[name] for name in role.direct])
+    except KeyError:
+        return (UNKNOWN,)
+    return () if has_null(header) else (header,)
 
 
 def _has_new_owner(state: InstanceState[Any], role: Role) -> bool:
@@ -503,7 +485,8 @@ def _has_changes(session: Session, state: InstanceState[Any]) -> bool:
 
 
 def _alive(states: States) -> list[InstanceState[Any]]:
-    return [state for state in states if state.obj() is not None]
+    """Return those that were not freed, each once."""
+    return [state for state in dict.fromkeys(states) if state.obj() is not None]
 
 
 def _without_freed(

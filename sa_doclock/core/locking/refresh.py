@@ -70,7 +70,10 @@ def refuse_unsaved(
     postponed = False
     refused: list[InstanceState[Any]] = []
     others: defaultdict[Identity, list[InstanceState[Any]]] = defaultdict(list)
-    for state in context.loaded.of(root).pending(identities):
+    pending = [*context.loaded.of(root).pending(identities)]
+    if ask:
+        resolver.ask_ahead(pending)
+    for state in pending:
         headers = _headers_of(root, state, identities, resolver)
         if not headers.isdisjoint(identities):
             refused.append(state)

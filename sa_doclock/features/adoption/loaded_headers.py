@@ -162,8 +162,8 @@ class LoadedHeaders:
     def _expire_second_classes(self, state: InstanceState[Any]) -> None:
         """Expire the objects of other classes that are mapped on the row."""
         root = root_of(state.mapper)
-        for other in self._documents.of(root).second_objects(state.identity or ()):
-            if other.session is self._session:
+        for other in self._documents.of(root).objects_of_row(state.identity or ()):
+            if other is not state and other.session is self._session:
                 self._expire_unchanged(other)
 
     def _finish_one(self, one: _Loaded) -> Iterator[str]:
