@@ -69,6 +69,9 @@ class ConnectionEvents:
     The methods named as events of SQLAlchemy listen to them.
     """
 
+    _prepared = False
+    """True from the first phase of a two-phase commit on, whose statements are SQLAlchemy's own."""
+
     def __init__(self, context: LockContext, one: TransactionConnection, *, lent: bool) -> None:
         self._state, self._ledger = ref(context.transaction), context.ledger
         self._session, self._calls = context.session, context.calls
@@ -85,7 +88,7 @@ class ConnectionEvents:
     ) -> None:
         """Mark the transaction in front of a foreign statement."""
         known = self._one.known
-        if not self._ledger.counts_on_transaction(known) or runs_built(context):
+        if not self._ledger.counts_on_transaction(known) or runs_built(context) or self._prepared:
             return
         savepoint = _SAVEPOINT.match(statement)
         if savepoint is not None:
@@ -134,7 +137,7 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that this statement has released."""
         state = self._state()
-        if state is None:
+        if state is None or self._prepared:
             return
         savepoint = _SAVEPOINT.match(statement)
         if savepoint is not None and self._note_savepoint(state, *savepoint.groups()):
@@ -195,6 +198,7 @@ class ConnectionEvents:
         state = self._state()
         if state is not None and state.connections.commits_now:
             state.before_own_commit(connection)
+        self._prepared = True
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""
