@@ -113,8 +113,12 @@ class ConnectionEvents:
         mark = dict(self._one.savepoints).get(name) or self._mark_of_session(state, name)
         if mark is not None:
             state.release(mark[0], "rolled back")
-        elif self._undoes_unknown(verb, name):
+        elif self._undoes_unknown(verb, name) and self._may_abort():
             state.release(None, "rolled back")
+
+    def _may_abort(self) -> bool:
+        """Return whether the locks are gone, too, if there is no such savepoint."""
+        return self._one.known is None or self._one.known.errors.aborts_on_error
 
     def _mark_of_session(self, state: TransactionState, name: str) -> Mark | None:
         """Return what there was when the session itself has set this savepoint."""
@@ -188,7 +192,7 @@ class ConnectionEvents:
         state = self._state()
         if state is None:
             return
-        if state.connections.commits_now:
+        if state.connections.commits_now():
             state.before_own_commit(connection)
         else:
             self._end(state, connection, "committed")
@@ -196,7 +200,7 @@ class ConnectionEvents:
     def prepare_twophase(self, connection: Connection, *_: object) -> None:
         """Refuse to prepare another transaction than that of the locks."""
         state = self._state()
-        if state is not None and state.connections.commits_now:
+        if state is not None:
             state.before_own_commit(connection)
         self._prepared = True
 
@@ -211,7 +215,7 @@ class ConnectionEvents:
     def commit_twophase(self, connection: Connection, *_: object) -> None:
         """Forget all locks, unless it is the commit of the session itself."""
         state = self._state()
-        if state is not None and not state.connections.commits_now:
+        if state is not None and not state.connections.commits_now():
             self._end(state, connection, "committed")
 
     def _end(self, state: TransactionState, connection: Connection, outcome: str) -> None:
