@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakSet, ref
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
 from ..sqlalchemy_internals import allow_listening
@@ -27,6 +27,9 @@ Several sessions may have been given one Connection: each keeps its own state.
 """
 _CHECKS: Final = "sa_doclock_checks"
 """The attribute of a Compiled with the checks of it."""
+
+_ERROR: Final = "sa_doclock_error"
+"""The attribute of a Connection with the error of ours, while the listeners are called."""
 
 # Threads: it is changed under the lock, behind the listening.
 _listened: WeakSet[Dialect] = WeakSet()
@@ -79,7 +82,7 @@ def _listen(dialect: Dialect) -> None:
         if dialect not in _listened:
             for name in ("handle_error", *_STATEMENTS):
                 allow_listening([dialect], name)
-            event.listen(dialect, "handle_error", _on_error)
+            event.listen(dialect, "handle_error", _raise_ours)
             for name in _STATEMENTS:  # first: another's may execute the statement by itself
                 event.listen(dialect, name, _before_execute, insert=True)
             _listened.add(dialect)
@@ -91,9 +94,22 @@ def _states_of(connection: Connection) -> Sequence[LockContext]:
     return [state for one in known if (state := one()) is not None and state.session() is not None]
 
 
+# First of all, those of the class before those of a dialect: one that raises is the last to be called.
+@event.listens_for(Engine, "handle_error", insert=True)
 def _on_error(context: ExceptionContext) -> BaseException | None:
-    states = () if context.connection is None else _states_of(context.connection)
-    return translate_error(states, context) if states else None
+    connection = context.connection
+    states = () if connection is None else _states_of(connection)
+    if not states:
+        return None
+    error = translate_error(states, context)
+    setattr(connection, _ERROR, error)
+    return error
+
+
+def _raise_ours(context: ExceptionContext) -> BaseException | None:
+    """Return our own error, also where a listener of the program has returned another."""
+    connection = context.connection
+    return None if connection is None else vars(connection).pop(_ERROR, None)
 
 
 def _before_execute(*arguments: Any) -> None:
