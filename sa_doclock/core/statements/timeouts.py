@@ -55,7 +55,7 @@ class Send(NamedTuple):
     row_lock: LockOptions
     seconds: float | None
     whole: bool
-    call: LockCall | None
+    call: LockCall | None = None
 
     def __call__(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
         """Return what ``run`` makes of the statement for the lock, with the limit in its text if may be.

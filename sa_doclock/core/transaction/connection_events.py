@@ -110,15 +110,14 @@ class ConnectionEvents:
         state = self._state()
         if state is None or verb.upper().startswith(("SAVE", "RELEASE")):
             return
+        known = self._one.known
         mark = dict(self._one.savepoints).get(name) or self._mark_of_session(state, name)
         if mark is not None:
             state.release(mark[0], "rolled back")
-        elif self._undoes_unknown(verb, name) and self._may_abort():
-            state.release(None, "rolled back")
-
-    def _may_abort(self) -> bool:
-        """Return whether the locks are gone, too, if there is no such savepoint."""
-        return self._one.known is None or self._one.known.errors.aborts_on_error
+        elif self._undoes_unknown(verb, name) and (known is None or known.errors.aborts_on_error):
+            state.release(
+                None, "rolled back"
+            )  # elsewhere, where there is none, nothing is given up
 
     def _mark_of_session(self, state: TransactionState, name: str) -> Mark | None:
         """Return what there was when the session itself has set this savepoint."""

@@ -82,6 +82,9 @@ def _listen(dialect: Dialect) -> None:
         if dialect not in _listened:
             for name in ("handle_error", *_STATEMENTS):
                 allow_listening([dialect], name)
+            if not event.contains(Engine, "handle_error", _on_error):
+                # First of all, before those of a dialect: one that raises is the last to be called.
+                event.listen(Engine, "handle_error", _on_error, insert=True)
             event.listen(dialect, "handle_error", _raise_ours)
             for name in _STATEMENTS:  # first: another's may execute the statement by itself
                 event.listen(dialect, name, _before_execute, insert=True)
@@ -94,8 +97,6 @@ def _states_of(connection: Connection) -> Sequence[LockContext]:
     return [state for one in known if (state := one()) is not None and state.session() is not None]
 
 
-# First of all, those of the class before those of a dialect: one that raises is the last to be called.
-@event.listens_for(Engine, "handle_error", insert=True)
 def _on_error(context: ExceptionContext) -> BaseException | None:
     connection = context.connection
     states = () if connection is None else _states_of(connection)
@@ -108,8 +109,10 @@ def _on_error(context: ExceptionContext) -> BaseException | None:
 
 def _raise_ours(context: ExceptionContext) -> BaseException | None:
     """Return our own error, also where a listener of the program has returned another."""
-    connection = context.connection
-    return None if connection is None else vars(connection).pop(_ERROR, None)
+    if context.connection is None:
+        return None
+    error: BaseException | None = vars(context.connection).pop(_ERROR, None)
+    return error
 
 
 def _before_execute(*arguments: Any) -> None:
