@@ -173,14 +173,14 @@ class _Wire:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 20):
                 if self._chunks is not None:
-                    self._chunks.append(self._told(data, direction))
+                    self._chunks.append(self._chunk_of(data, direction))
                 if self._delay:  # what comes meanwhile is not kept back by what came before
                     loop.call_later(self._delay, self._write, writer, data)
                 else:
                     writer.write(data)
         loop.call_later(self._delay, self._close, writer)
 
-    def _told(self, data: bytes, direction: str) -> Chunk:
+    def _chunk_of(self, data: bytes, direction: str) -> Chunk:
         at = time.monotonic() - self._began
         if direction == BACK:
             return Chunk(at, direction, (), locks=False, releases=False)

@@ -288,21 +288,23 @@ def draw(name: str) -> str:
     for panel in panels:
         shapes += _shapes(top, panel)
         top += _height(panel)
-    told = " ".join(f"{panel.title}. {'; '.join(_told(panel))}." for panel in panels)
-    return document(title, told, top, shapes)
+    description = " ".join(f"{panel.title}. {'; '.join(_sentences(panel))}." for panel in panels)
+    return document(title, description, top, shapes)
 
 
-def document(title: str, told: str, height: int, shapes: Sequence[str], width: int = WIDTH) -> str:
+def document(
+    title: str, description: str, height: int, shapes: Sequence[str], width: int = WIDTH
+) -> str:
     """Return an SVG file of these shapes.
 
-    :param told: the text alternative.
+    :param description: the text alternative.
     """
     return "\n".join(
         [
             '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="title desc"',
             f'     width="{width}" height="{height}" viewBox="0 0 {width} {height}">',
             f'  <title id="title">{escape(title)}</title>',
-            f'  <desc id="desc">{escape(told)}</desc>',
+            f'  <desc id="desc">{escape(description)}</desc>',
             f"  <style>{STYLE}  </style>",
             *shapes,
             "</svg>\n",
@@ -310,7 +312,7 @@ def document(title: str, told: str, height: int, shapes: Sequence[str], width: i
     )
 
 
-def _told(panel: Panel) -> Iterator[str]:
+def _sentences(panel: Panel) -> Iterator[str]:
     for step in sorted(panel.steps, key=lambda step: step.at):
         yield f"{panel.names[step.session]}: {step.text}"
 

@@ -31,6 +31,7 @@ from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
+from .transaction_lifecycle import TransactionLifecycle
 from .waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 
 # https://mariadb.com/kb/en/changes-and-improvements-in-mariadb-106/
@@ -197,6 +198,12 @@ def _wait_for_name(seconds: float) -> TextClause:
     return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
 
 
+class MariaDBLifecycle(TransactionLifecycle):
+    # XA PREPARE gives up the shared locks of a transaction that has written: lock_release_on_prepare()
+    # in storage/innobase/lock/lock0lock.cc
+    kept_by_prepare = frozenset({LockOptions.ForUpdate})
+
+
 class MariaDBLocks(InnoDBLocks):
     name = "mariadb"
     monitoring = MariaDBMonitoring()
@@ -204,6 +211,7 @@ class MariaDBLocks(InnoDBLocks):
     statements = MariaDBStatements()
     waits = MariaDBWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name)
+    lifecycle = MariaDBLifecycle()
     # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
     # 0 is no limit
     hold_limit = InnoDBHoldLimit(

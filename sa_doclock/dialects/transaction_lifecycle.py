@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection
 
+from ..options import LockOptions
+
 
 class TransactionLifecycle:
     """The steps that SQLAlchemy and the driver leave out.  Here they leave out none."""
@@ -16,6 +18,9 @@ class TransactionLifecycle:
     begins_at_once: ClassVar[bool] = False
     """The begin of a transaction is sent when it begins here, by ``begin_now()``, because the server
     goes by its time."""
+
+    kept_by_prepare: ClassVar[frozenset[LockOptions]] = frozenset()
+    """The locks that a prepared transaction keeps until its second phase, whatever it has written."""
 
     def note_begin(self, connection: Connection) -> None:
         """Note the state of a connection whose transaction begins now; where ``notes_begin``."""

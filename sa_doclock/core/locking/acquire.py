@@ -212,9 +212,13 @@ def _refuse_inner_call(call: LockCall) -> None:
     )
 
 
-def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
-    """Take the lock: prepare the transaction, expire what is loaded, send, record."""
+def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
+    """Take the lock: prepare the transaction, expire what is loaded, send, record.
+
+    :raises DBAPIError: what the server has answered, also where a listener goes on in spite of it.
+    """
     context, session = target.context, target.session
+    call.met = None
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
     _note_database(context, request, bind, connection)
@@ -229,6 +233,8 @@ def _take(_call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any
             found = _send_in_blocks(connection, plan, request, target)
         else:
             found = target.send(connection, plan, request)
+        if call.met is not None:
+            raise call.met
         if target.lasts:
             connection.note_lock(strategy)
         return target.record(found, request)
@@ -382,8 +388,7 @@ def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
     """Return whether nobody knows any more what the transaction holds."""
     if isinstance(error, DBAPIError) or not isinstance(error, Exception):
         return True
-    # After another try, which was granted, an error of ours is a misuse like any other.
-    return call.met is not None and (call.met is error or not isinstance(error, DocLockError))
+    return call.met is not None
 
 
 def _report_failed(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Select, event
+from sqlalchemy import Result, Select, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState
 
 from ...errors import LockMisuse, LockNotSupported
@@ -60,20 +61,31 @@ class _Listener:
         self._expire, self._row_lock = expire, row_lock
         self.sent = False
 
-    def check(self, state: ORMExecuteState) -> None:
+    def check(self, state: ORMExecuteState) -> Result[Any] | None:
         """Check one statement as the listeners of the program have made it."""
         if self._calls.current is not self._call:
-            return  # of an inner call; or an interruption has come before this was removed
+            return None  # of an inner call; or an interruption has come before this was removed
         statement = state.statement
         if _is_of_loader(state) or not isinstance(statement, Select):
-            return
+            return None
         locks, entities = for_update_clause(statement) is not None, _entities_of(statement)
         if locks or not entities:
             state.statement = _checked(statement, entities)
         if locks:
             self._expire()
-        if locks or not self._row_lock:
+        return self._execute(state) if locks or not self._row_lock else None
+
+    def _execute(self, state: ORMExecuteState) -> Result[Any]:
+        """Execute a statement that locks; what it meets is the call's, also if a listener swallows it."""
+        try:
+            result = state.invoke_statement()
+        except DBAPIError as error:
             self.sent = True
+            if self._call is not None:
+                self._call.met = error
+            raise
+        self.sent = True
+        return result
 
 
 def _is_of_loader(state: ORMExecuteState) -> bool:

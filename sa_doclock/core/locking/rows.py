@@ -104,7 +104,7 @@ class LockedRows(LockTarget[T]):
         may_be_slow = strategy.errors.statement_limits and not self.found_by_key
         if in_one and request.seconds is None and not may_be_slow:
             return self.read(self.locking(row_lock, whole=whole))
-        send = Send(strategy, row_lock, request.seconds, whole)
+        send = Send(strategy, row_lock, request.seconds, whole, self.context.calls.current)
         if in_one:
             return send(partial(self.locking, whole=whole), self.read)
         return self.lock_and_read(send)

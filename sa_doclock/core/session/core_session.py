@@ -12,7 +12,7 @@ from sqlalchemy.orm import SessionTransactionOrigin
 from ...errors import LockMisuse
 from ...options import LockOptions
 from ..lock_info import DocumentKey
-from ..transaction import around
+from ..transaction import around, prepared_locks
 from .hooks import context_of
 from .lock_methods import LockMethods
 
@@ -26,7 +26,8 @@ class CoreSession(LockMethods):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
+        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
+        prepare(): those that all databases keep until then, whatever was written.
 
         After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
         with asyncio, where it tells what was held before, until the next flush, lock or commit.
@@ -97,7 +98,9 @@ def locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, Lo
     """
     context = context_of(session)
     root = session.get_transaction()
-    if context.transaction.is_over() or not (root is None or root.is_active):
+    if not (root is None or root.is_active):
+        return prepared_locks(session, context.connections, context.ledger.held)
+    if context.transaction.is_over():
         return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
     context.transaction.check_locks(ask=ask)
     if ask:

@@ -14,6 +14,7 @@ from ...dialects.base import LockStrategy
 from ...dialects.waits import SECONDS_WITHOUT_WAIT
 from ...errors import LockNotAvailable
 from ...options import LockOptions
+from ..lock_request import LockCall
 
 R = TypeVar("R")
 
@@ -47,12 +48,14 @@ class Send(NamedTuple):
 
     :ivar row_lock: the lock that they carry.
     :ivar whole: they have to read all columns of the row; see ``LockStatements.locks_what_is_read``.
+    :ivar call: which has met no error where another try is made.
     """
 
     strategy: LockStrategy
     row_lock: LockOptions
     seconds: float | None
     whole: bool
+    call: LockCall | None = None
 
     def __call__(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
         """Return what ``run`` makes of the statement for the lock, with the limit in its text if may be.
@@ -64,7 +67,7 @@ class Send(NamedTuple):
         :raises LockNotAvailable: the row was held all the time.
         :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
         """
-        strategy, lock, seconds, _ = self
+        strategy, lock, seconds, _, call = self
         statement, left = _timed(strategy, statement_for(lock), lock, seconds), seconds or 0.0
         while True:
             started = time.monotonic()
@@ -72,10 +75,13 @@ class Send(NamedTuple):
                 return run(statement)
             except DBAPIError as error:
                 left -= time.monotonic() - started
-                if _may_be_slow(error, strategy, lock, seconds):
-                    break
-                if not _may_wait_again(error, strategy, left):
+                slow = _may_be_slow(error, strategy, lock, seconds)
+                if not slow and not _may_wait_again(error, strategy, left):
                     raise
+                if call is not None:
+                    call.met = None
+                if slow:
+                    break
             statement = strategy.waits.timed(statement_for(lock), lock, left)
         at_once = lock | LockOptions.NoWait
         limit = None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT)

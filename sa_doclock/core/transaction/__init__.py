@@ -19,3 +19,4 @@ from .foreign import is_built
 from .locks_lost_errors import about_held, others_text
 from .part import Block, Executor, Limit, Reads, SessionPart, Take, around
 from .plan import LockPlan, make_plan
+from .prepared import prepared_locks

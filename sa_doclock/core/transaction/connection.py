@@ -198,9 +198,6 @@ class TransactionConnections:
     level_by_text: str | None = None
     """The isolation level that a text() of the program has set for this transaction."""
 
-    commits_now = False
-    """True from the start of the session's own commit to its end."""
-
     def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
         self._session, self._ledger = session, ledger
         self.by_engine: dict[Engine, TransactionConnection] = {}
@@ -264,6 +261,11 @@ class TransactionConnections:
         transaction = self._session().get_transaction()
         return transaction is None or not closes_connection(transaction, connection)
 
+    def commits_now(self) -> bool:
+        """Return whether a COMMIT on a connection is the session's own, which has flushed for it."""
+        root = self._session().get_transaction()
+        return root is not None and not root.is_active
+
     def have_ended(self, *, ask: bool = True) -> bool:
         """Return whether the transaction of the locks has ended at one of the servers.
 
@@ -325,8 +327,7 @@ class TransactionConnections:
                 )
 
     def before_commit(self) -> None:
-        """Note the start of the commit; have a ROLLBACK sent later for a COMMIT that is not sent."""
-        self.commits_now = True
+        """Have a ROLLBACK sent later for a COMMIT that is not sent."""
         for one in self.by_engine.values():
             if not (one.connection.closed or one.connection.invalidated):
                 one.on_return = actions_of(one.connection)
@@ -361,7 +362,7 @@ class TransactionConnections:
 
     def close(self) -> None:
         """Forget the connections; put a lent one back to how it came."""
-        self.reads_snapshot = self.commits_now = False
+        self.reads_snapshot = False
         self.level_by_text = None
         ended = list(self.by_engine.values())
         self.by_engine.clear()

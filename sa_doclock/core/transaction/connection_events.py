@@ -69,6 +69,9 @@ class ConnectionEvents:
     The methods named as events of SQLAlchemy listen to them.
     """
 
+    _prepared = False
+    """True from the first phase of a two-phase commit on, whose statements are SQLAlchemy's own."""
+
     def __init__(self, context: LockContext, one: TransactionConnection, *, lent: bool) -> None:
         self._state, self._ledger = ref(context.transaction), context.ledger
         self._session, self._calls = context.session, context.calls
@@ -85,7 +88,7 @@ class ConnectionEvents:
     ) -> None:
         """Mark the transaction in front of a foreign statement."""
         known = self._one.known
-        if not self._ledger.counts_on_transaction(known) or runs_built(context):
+        if not self._ledger.counts_on_transaction(known) or runs_built(context) or self._prepared:
             return
         savepoint = _SAVEPOINT.match(statement)
         if savepoint is not None:
@@ -107,11 +110,14 @@ class ConnectionEvents:
         state = self._state()
         if state is None or verb.upper().startswith(("SAVE", "RELEASE")):
             return
+        known = self._one.known
         mark = dict(self._one.savepoints).get(name) or self._mark_of_session(state, name)
         if mark is not None:
             state.release(mark[0], "rolled back")
-        elif self._undoes_unknown(verb, name):
-            state.release(None, "rolled back")
+        elif self._undoes_unknown(verb, name) and (known is None or known.errors.aborts_on_error):
+            state.release(
+                None, "rolled back"
+            )  # elsewhere, where there is none, nothing is given up
 
     def _mark_of_session(self, state: TransactionState, name: str) -> Mark | None:
         """Return what there was when the session itself has set this savepoint."""
@@ -134,7 +140,7 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that this statement has released."""
         state = self._state()
-        if state is None:
+        if state is None or self._prepared:
             return
         savepoint = _SAVEPOINT.match(statement)
         if savepoint is not None and self._note_savepoint(state, *savepoint.groups()):
@@ -185,7 +191,7 @@ class ConnectionEvents:
         state = self._state()
         if state is None:
             return
-        if state.connections.commits_now:
+        if state.connections.commits_now():
             state.before_own_commit(connection)
         else:
             self._end(state, connection, "committed")
@@ -193,8 +199,9 @@ class ConnectionEvents:
     def prepare_twophase(self, connection: Connection, *_: object) -> None:
         """Refuse to prepare another transaction than that of the locks."""
         state = self._state()
-        if state is not None and state.connections.commits_now:
+        if state is not None:
             state.before_own_commit(connection)
+        self._prepared = True
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""
@@ -207,7 +214,7 @@ class ConnectionEvents:
     def commit_twophase(self, connection: Connection, *_: object) -> None:
         """Forget all locks, unless it is the commit of the session itself."""
         state = self._state()
-        if state is not None and not state.connections.commits_now:
+        if state is not None and not state.connections.commits_now():
             self._end(state, connection, "committed")
 
     def _end(self, state: TransactionState, connection: Connection, outcome: str) -> None:

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakSet, ref
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
 from ..sqlalchemy_internals import allow_listening
@@ -25,6 +25,8 @@ _STATES: Final = "sa_doclock_states"
 
 Several sessions may have been given one Connection: each keeps its own state.
 """
+_ERROR: Final = "sa_doclock_error"
+"""The attribute of a Connection with the error of ours, while the listeners are called."""
 # Threads: it is changed under the lock, behind the listening.
 _listened: WeakSet[Dialect] = WeakSet()
 _first = Lock()
@@ -76,7 +78,10 @@ def _listen(dialect: Dialect) -> None:
         if dialect not in _listened:
             for name in ("handle_error", *_STATEMENTS):
                 allow_listening([dialect], name)
-            event.listen(dialect, "handle_error", _on_error)
+            if not event.contains(Engine, "handle_error", _on_error):
+                # First of all, before those of a dialect: one that raises is the last to be called.
+                event.listen(Engine, "handle_error", _on_error, insert=True)
+            event.listen(dialect, "handle_error", _raise_ours)
             for name in _STATEMENTS:  # first: another's may execute the statement by itself
                 event.listen(dialect, name, _before_execute, insert=True)
             _listened.add(dialect)
@@ -89,8 +94,21 @@ def _states_of(connection: Connection) -> Sequence[LockContext]:
 
 
 def _on_error(context: ExceptionContext) -> BaseException | None:
-    states = () if context.connection is None else _states_of(context.connection)
-    return translate_error(states, context) if states else None
+    connection = context.connection
+    states = () if connection is None else _states_of(connection)
+    if not states:
+        return None
+    error = translate_error(states, context)
+    setattr(connection, _ERROR, error)
+    return error
+
+
+def _raise_ours(context: ExceptionContext) -> BaseException | None:
+    """Return our own error, also where a listener of the program has returned another."""
+    if context.connection is None:
+        return None
+    error: BaseException | None = vars(context.connection).pop(_ERROR, None)
+    return error
 
 
 def _before_execute(*arguments: Any) -> None:

@@ -58,7 +58,7 @@ def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
 
 def _commits_one(state: LockContext) -> bool:
     """Return whether the statement under way is the COMMIT of the session's only database."""
-    return state.connections.commits_now and len(state.connections.all()) == 1
+    return state.connections.commits_now() and len(state.connections.all()) == 1
 
 
 def _holds_on(state: LockContext, connection: Any) -> bool:

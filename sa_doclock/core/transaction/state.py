@@ -19,6 +19,7 @@ from .connection import Mark, TransactionConnections
 from .failure import TransactionFailure
 from .locks_lost import refuse_without
 from .part import SessionParts
+from .prepared import is_prepared
 from .savepoints import Savepoints, settle
 
 
@@ -75,6 +76,8 @@ class TransactionState:
 
         :raises LockLost: a part has ended it.
         """
+        if is_prepared(self._session(), self.connections):
+            return  # SQLAlchemy refuses what follows, and no part can end it
         for end_locks in self._parts.end_locks:
             error = end_locks()
             if error is not None:

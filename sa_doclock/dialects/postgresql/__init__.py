@@ -139,6 +139,10 @@ class PostgreSQLMarks(TransactionMarks):
         return found is UNMARKED or found == mark  # an aborted one does nothing more
 
 
+class PostgreSQLLifecycle(TransactionLifecycle):
+    kept_by_prepare = frozenset({LockOptions.ForUpdate, LockOptions.SharedRead})
+
+
 class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
     monitoring = PostgreSQLMonitoring()
@@ -151,6 +155,7 @@ class PostgreSQLLocks(LockStrategy):
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
     named_locks = PostgreSQLNamedLocks(waits)
+    lifecycle = PostgreSQLLifecycle()
     # "clock_timestamp() returns the actual current time, and therefore its value changes even within
     # a single SQL command", while now() is "the start time of the current transaction":
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT

@@ -24,6 +24,7 @@ _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "300",
+    "max_prepared_transactions": "10",
     "shared_buffers": "64MB",
 }
 

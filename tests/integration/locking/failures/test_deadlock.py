@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy import event
+from sqlalchemy.engine.result import SimpleResultMetaData
+from sqlalchemy.exc import DBAPIError, PendingRollbackError
+from sqlalchemy.orm import ORMExecuteState
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.crosswise import NAMES, TOTALS, cross, set_total, write
@@ -65,17 +69,55 @@ def write_by_flush(session: LockingSession) -> None:
     session.commit()
 
 
+class Mistake(Exception):
+    """What a listener of the program raises in place of an error."""
+
+
+def raise_another(_: Any) -> None:
+    raise Mistake
+
+
+def go_on(state: ORMExecuteState) -> Any:
+    """Answer as if there were no such row, where the statement has failed."""
+    try:
+        return state.invoke_statement()
+    except DBAPIError:
+        return sa.engine.IteratorResult(SimpleResultMetaData(["Order"]), iter(()))
+
+
+@contextmanager
+def listening(target: Any, name: str, listener: Any) -> Iterator[None]:
+    event.listen(target, name, listener)
+    try:
+        yield
+    finally:
+        event.remove(target, name, listener)
+
+
 def test_nothing_of_the_loser_escapes_until_it_begins_again(
     alice: Session, bob: Session, elsewhere: Run
 ) -> None:
-    loser, _, winner, step = deadlock(alice, bob)
-    for act in (write, write_by_connection, write_by_driver, write_in_savepoint, write_by_flush):
-        with pytest.raises(PendingRollbackError):
-            loser.does(act)
-    loser.does(lambda session: session.rollback())
-    assert loser.does(lambda session: dict(session.held_locks)) == {}
-    step.result()
-    winner.does(lambda session: session.rollback())
+    for listens in (
+        nullcontext(),
+        listening(sa.Engine, "handle_error", raise_another),
+        listening(LockingSession, "do_orm_execute", go_on),
+    ):
+        with listens:
+            loser, _, winner, step = deadlock(alice, bob)
+        assert loser.does(lambda session: dict(session.held_locks)) == {}
+        for act in (
+            write,
+            write_by_connection,
+            write_by_driver,
+            write_in_savepoint,
+            write_by_flush,
+        ):
+            with pytest.raises(PendingRollbackError):
+                loser.does(act)
+        loser.does(lambda session: session.rollback())
+        assert loser.does(lambda session: dict(session.held_locks)) == {}
+        step.result()
+        winner.does(lambda session: session.rollback())
     assert elsewhere(TOTALS) == [(1, 30), (2, 5)]
     assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]
     loser.does(set_total(1, 201))

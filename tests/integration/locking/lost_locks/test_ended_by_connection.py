@@ -168,13 +168,13 @@ def test_savepoints_inside_of_each_other(session: Session) -> None:
     assert list(session.held_locks) == [FIRST]
 
 
-def by_text(session: Session, verb: str) -> None:
+def by_text(session: Session, verb: str, name: str = "mine") -> None:
     """Set a savepoint, roll back to it, or release it, which SQL Server has no words for."""
     if session.get_bind().dialect.name != "mssql":
-        session.execute(sa.text(f"{verb} SAVEPOINT mine".replace("SET ", "")))
+        session.execute(sa.text(f"{verb} SAVEPOINT {name}".replace("SET ", "")))
     elif verb != "RELEASE":
         session.execute(
-            sa.text({"SET": "SAVE", "ROLLBACK TO": "ROLLBACK"}[verb] + " TRANSACTION mine")
+            sa.text({"SET": "SAVE", "ROLLBACK TO": "ROLLBACK"}[verb] + f" TRANSACTION {name}")
         )
 
 
@@ -189,6 +189,10 @@ def test_a_savepoint_by_text(session: Session) -> None:
     session.get_one_entity(Order, 2, ForUpdate)
     by_text(session, "RELEASE")
     assert list(session.held_locks) == [FIRST, SECOND]
+    with pytest.raises(DBAPIError):
+        by_text(session, "ROLLBACK TO", "nowhere")  # only PostgreSQL gives up what is held
+    kept = [] if session.get_bind().dialect.name == "postgresql" else [FIRST, SECOND]
+    assert list(session.held_locks) == kept
 
 
 def test_a_savepoint_by_text_before_the_lock(session: Session) -> None:
@@ -217,6 +221,22 @@ def test_a_savepoint_of_the_session_that_the_program_rolls_back(session: Session
         assert list(session.held_locks) == [FIRST]
         outer.rollback()
     assert list(session.held_locks) == [FIRST]
+
+
+def test_a_commit_of_the_whole_that_has_failed_in_a_savepoint(
+    session: Session, other: Session
+) -> None:
+    root = session.begin()
+    session.get_one_entity(Order, 1, ForUpdate)
+    savepoint = session.begin_nested()
+    session.add(Customer(id=1, name="twice"))
+    with pytest.raises(DBAPIError):
+        root.commit()
+    savepoint.rollback()
+    assert list(session.held_locks) == [FIRST]
+    session.connection().commit()  # it is none of the session's own
+    assert not session.held_locks
+    assert not finds_held()(other)
 
 
 @pytest.mark.databases("postgresql")  # which gives the locks of a savepoint up

@@ -7,21 +7,23 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import InvalidRequestError
 
 from sa_doclock import LockingSession, LockOptions, WrongIsolation
 from tests.integration.locking.steps import FIRST, finds_held, seen
-from tests.support.databases import PIPELINED
+from tests.support.databases import PIPELINED, Database
 from tests.support.models import Line, Order
 
-# PostgreSQL prepares no transaction unless it is configured for that, so nothing is committed there.
 pytestmark = [
     pytest.mark.databases("postgresql", "mysql", "mariadb"),
     pytest.mark.not_databases(PIPELINED),  # which excludes twophase=True
 ]
 
-ForUpdate, SnapshotRead = LockOptions.ForUpdate, LockOptions.SnapshotRead
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+SnapshotRead = LockOptions.SnapshotRead
 Run = Callable[..., list[Any]]
 TOTAL = sa.select(Order.total).where(Order.id == 1)
+PREPARED_AT_MOST = sa.text("SHOW max_prepared_transactions")  # of PostgreSQL; 0 by default
 
 
 @pytest.fixture(params=["READ COMMITTED", "REPEATABLE READ"])
@@ -51,14 +53,46 @@ def test_a_snapshot_is_not_written_in(session: LockingSession, elsewhere: Run) -
     assert elsewhere(TOTAL) == [(30,)]
 
 
-@pytest.mark.databases("mysql", "mariadb")
-def test_the_transaction_after_a_snapshot_locks_and_commits(
-    session: LockingSession, other: LockingSession, elsewhere: Run
+# What a server keeps between the two phases, whatever was written: MySQL gives up all locks of a
+# transaction that has written nothing, and MariaDB the shared ones of one that has written.
+KEPT = {
+    "postgresql": {(Order, (1,)): ForUpdate, (Order, (2,)): SharedRead},
+    "mysql": {},
+    "mariadb": {(Order, (1,)): ForUpdate},
+}
+
+
+def test_a_prepared_transaction_holds_its_locks_until_the_second_phase(
+    documents: Database, session: LockingSession, other: LockingSession, elsewhere: Run
 ) -> None:
+    if documents.name == "postgresql" and elsewhere(PREPARED_AT_MOST) == [("0",)]:
+        pytest.skip("this server prepares no transactions")
+    outcomes: list[str] = []
+    sa.event.listen(session, "locks_released", lambda *about: outcomes.append(about[-1]))
     session.get_one_entity(Order, 1, SnapshotRead)
     session.commit()
-    session.get_one_entity(Order, 1, ForUpdate).total = 31
-    assert finds_held()(other)
-    session.commit()
-    assert not finds_held()(other)
-    assert elsewhere(TOTAL) == [(31,)]
+    for end, total, in_hand in (
+        (session.rollback, 30, False),
+        (session.rollback, 30, True),
+        (session.commit, 31, False),
+        (session.commit, 32, True),
+    ):
+        order = session.get_one_entity(Order, 1, ForUpdate)
+        session.get_one_entity(Order, 2, SharedRead)
+        order.total = 31 + in_hand
+        if in_hand:
+            session.connection()
+        session.prepare()
+        assert dict(session.held_locks) == KEPT[documents.name]
+        assert finds_held()(other)
+        order.total = 99
+        with pytest.raises(InvalidRequestError, match="prepared"):
+            session.flush()
+        with pytest.raises(InvalidRequestError, match="prepared"):
+            session.get_entity(Order, 1, ForUpdate)
+        assert dict(session.held_locks) == KEPT[documents.name]
+        end()
+        assert not session.held_locks
+        assert not finds_held()(other)
+        assert elsewhere(TOTAL) == [(total,)]
+    assert outcomes == ["committed", "rolled back", "rolled back", "committed", "committed"]
