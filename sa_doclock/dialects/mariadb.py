@@ -22,6 +22,7 @@ from .innodb import (
     InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBIsolation,
+    InnoDBLifecycle,
     InnoDBLocks,
     InnoDBMonitoring,
     InnoDBStatements,
@@ -31,7 +32,6 @@ from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
-from .transaction_lifecycle import TransactionLifecycle
 from .waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 
 # https://mariadb.com/kb/en/changes-and-improvements-in-mariadb-106/
@@ -198,7 +198,7 @@ def _wait_for_name(seconds: float) -> TextClause:
     return text_with_numbers("SELECT GET_LOCK(:name, :limit)", limit=limit)
 
 
-class MariaDBLifecycle(TransactionLifecycle):
+class MariaDBLifecycle(InnoDBLifecycle):
     # XA PREPARE gives up the shared locks of a transaction that has written: lock_release_on_prepare()
     # in storage/innobase/lock/lock0lock.cc
     kept_by_prepare = frozenset({LockOptions.ForUpdate})

@@ -117,6 +117,8 @@ class PostgreSQLStatus(TransactionStatus):
 
 
 class PostgreSQLLifecycle(TransactionLifecycle):
+    kept_by_prepare = frozenset({LockOptions.ForUpdate, LockOptions.SharedRead})
+
     def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
         # The server's end of the socket was reset at some moments: psycopg raises "connection socket
         # closed", and its connection is not "closed", by which SQLAlchemy goes.
@@ -139,10 +141,6 @@ class PostgreSQLMarks(TransactionMarks):
         return found is UNMARKED or found == mark  # an aborted one does nothing more
 
 
-class PostgreSQLLifecycle(TransactionLifecycle):
-    kept_by_prepare = frozenset({LockOptions.ForUpdate, LockOptions.SharedRead})
-
-
 class PostgreSQLLocks(LockStrategy):
     name = "postgresql"
     monitoring = PostgreSQLMonitoring()
@@ -155,7 +153,6 @@ class PostgreSQLLocks(LockStrategy):
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
     named_locks = PostgreSQLNamedLocks(waits)
-    lifecycle = PostgreSQLLifecycle()
     # "clock_timestamp() returns the actual current time, and therefore its value changes even within
     # a single SQL command", while now() is "the start time of the current transaction":
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT

@@ -70,7 +70,7 @@ def write_by_flush(session: LockingSession) -> None:
 
 
 class Mistake(Exception):
-    """What a listener of the program raises in place of an error."""
+    """An error that a listener of the program raises in place of the server's."""
 
 
 def raise_another(_: Any) -> None:
