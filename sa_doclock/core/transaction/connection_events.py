@@ -115,9 +115,8 @@ class ConnectionEvents:
         if mark is not None:
             state.release(mark[0], "rolled back")
         elif self._undoes_unknown(verb, name) and (known is None or known.errors.aborts_on_error):
-            state.release(
-                None, "rolled back"
-            )  # elsewhere, where there is none, nothing is given up
+            # Where the error of a savepoint that is unknown aborts nothing, nothing is given up.
+            state.release(None, "rolled back")
 
     def _mark_of_session(self, state: TransactionState, name: str) -> Mark | None:
         """Return what there was when the session itself has set this savepoint."""
