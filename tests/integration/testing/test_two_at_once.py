@@ -19,7 +19,7 @@ pytestmark = pytest.mark.read_committed
 
 Elsewhere = Callable[..., list[Any]]
 BOTH = 50  # 30, and ten of each
-EACH_RUN = [5, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
+EACH_RUN = [2, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.exhaustive])]
 
 
 @pytest.fixture
