@@ -253,13 +253,13 @@ class InnoDBStatus(TransactionStatus):
 
 class InnoDBLifecycle(TransactionLifecycle):
     def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
+        driver: Any = connection.dialect.loaded_dbapi
         # An error of its socket: that of a read timeout of mysql-connector has the number of a server's
         # limit, 3024, and says that the connection has been closed, which it was not.
-        if isinstance(error.__cause__, OSError):
+        if isinstance(error, driver.Error) and isinstance(error.__cause__, OSError):
             return True
         # "Packet sequence number wrong", of PyMySQL, aiomysql and asyncmy, has no number.
-        internal_error: Any = connection.dialect.loaded_dbapi.InternalError
-        return isinstance(error, internal_error) and driver_code(error) is None
+        return isinstance(error, driver.InternalError) and driver_code(error) is None
 
 
 class InnoDBWaits(LockWaits):

@@ -10,7 +10,7 @@ from sqlalchemy import Result, Select, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState
 
-from ...errors import LockMisuse, LockNotSupported
+from ...errors import LockMisuse, LockNotAvailable, LockNotSupported
 from ..documents import spans_rows
 from ..sqlalchemy_internals import (
     allow_listening,
@@ -85,6 +85,8 @@ class _Listener:
                 self._call.met = error
             raise
         self.sent = True
+        if self._call is not None and isinstance(self._call.met, LockNotAvailable):
+            self._call.met = None  # the listener has tried again, and has the lock
         return result
 
 

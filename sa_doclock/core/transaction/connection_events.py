@@ -200,7 +200,8 @@ class ConnectionEvents:
         state = self._state()
         if state is not None:
             state.before_own_commit(connection)
-        self._prepared = True
+        session = self._session()
+        self._prepared = session is not None and session.twophase  # and not by the lender
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""
@@ -217,5 +218,5 @@ class ConnectionEvents:
             self._end(state, connection, "committed")
 
     def _end(self, state: TransactionState, connection: Connection, outcome: str) -> None:
-        self._one.savepoints = ()
+        self._one.savepoints, self._prepared = (), False
         state.note_ended(connection, outcome)

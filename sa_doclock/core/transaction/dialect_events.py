@@ -10,10 +10,10 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakSet, ref
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
-from ..sqlalchemy_internals import allow_listening
+from ..sqlalchemy_internals import allow_listening, listen_first
 from .context import LockContext
 from .error_translation import translate_error
 
@@ -26,7 +26,8 @@ _STATES: Final = "sa_doclock_states"
 Several sessions may have been given one Connection: each keeps its own state.
 """
 _ERROR: Final = "sa_doclock_error"
-"""The attribute of a Connection with the error of ours, while the listeners are called."""
+"""The attribute of a Connection, while listeners are called: the driver's error, and ours for it."""
+
 # Threads: it is changed under the lock, behind the listening.
 _listened: WeakSet[Dialect] = WeakSet()
 _first = Lock()
@@ -63,6 +64,7 @@ def follow_dialect(connection: Connection, state: LockContext) -> None:
     :param state: of a session in whose transaction it takes part.
     """
     own = ref(state)
+    vars(connection).pop(_ERROR, None)  # that of a lent one, where a listener has raised another
     others: tuple[ReferenceType[LockContext], ...] = getattr(connection, _STATES, ())
     if others:  # a Connection that was lent to several sessions
         if own in others:
@@ -78,12 +80,10 @@ def _listen(dialect: Dialect) -> None:
         if dialect not in _listened:
             for name in ("handle_error", *_STATEMENTS):
                 allow_listening([dialect], name)
-            if not event.contains(Engine, "handle_error", _on_error):
-                # First of all, before those of a dialect: one that raises is the last to be called.
-                event.listen(Engine, "handle_error", _on_error, insert=True)
+            listen_first(dialect, "handle_error", _on_error)  # one that raises is the last
             event.listen(dialect, "handle_error", _raise_ours)
-            for name in _STATEMENTS:  # first: another's may execute the statement by itself
-                event.listen(dialect, name, _before_execute, insert=True)
+            for name in _STATEMENTS:  # another's may execute the statement by itself
+                listen_first(dialect, name, _before_execute)
             _listened.add(dialect)
 
 
@@ -99,16 +99,16 @@ def _on_error(context: ExceptionContext) -> BaseException | None:
     if not states:
         return None
     error = translate_error(states, context)
-    setattr(connection, _ERROR, error)
+    setattr(connection, _ERROR, (context.original_exception, error))
     return error
 
 
 def _raise_ours(context: ExceptionContext) -> BaseException | None:
-    """Return our own error, also where a listener of the program has returned another."""
+    """Return our own error, also where a listener has returned another that was there before."""
     if context.connection is None:
         return None
-    error: BaseException | None = vars(context.connection).pop(_ERROR, None)
-    return error
+    met, error = vars(context.connection).pop(_ERROR, (None, None))
+    return error if met is context.original_exception else None
 
 
 def _before_execute(*arguments: Any) -> None:

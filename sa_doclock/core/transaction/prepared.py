@@ -14,7 +14,8 @@ from .connection import TransactionConnections
 
 def is_prepared(session: Session, connections: TransactionConnections) -> bool:
     """Return whether the first phase of the commit has ended, and none of the second has begun."""
-    between = session.twophase and not session.is_active
+    root = session.get_transaction()
+    between = session.twophase and root is not None and not root.is_active
     return between and all(one.in_transaction() for one in connections.all())
 
 
