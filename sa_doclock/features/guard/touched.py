@@ -93,7 +93,10 @@ def _spans_tables(entity: Any) -> bool:
 
 def _where(statement: Any, rows: Select[Any]) -> Select[Any]:
     where = statement.whereclause
-    return rows if where is None else rows.where(_without_entities(where))
+    if where is None:
+        return rows
+    foreign = _from_its_class(statement, rows) is rows or _may_join(statement)
+    return rows.where(_without_entities(where) if foreign else where)
 
 
 def _joins(statement: Any) -> bool:
