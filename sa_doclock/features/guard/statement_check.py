@@ -20,6 +20,7 @@ from ...core.documents import (
 )
 from ...core.lock_info import DocumentKey, Identity
 from ...core.statements import add_lock, chunks, key_in
+from ...dialects import schema_translation
 from ...options import LockOptions
 from .atomic import needs_no_lock
 from .dml_internals import values_of
@@ -27,7 +28,7 @@ from .insert_select import InsertedFromSelect, inserted_rows
 from .refusals import Refusal, Refusals
 from .rules import Write
 from .targets import Link, Row, Target, is_header_target, literal
-from .touched import select_rows, select_touched
+from .touched import criteria_of, select_touched
 from .upserts import stays_in_its_document
 
 
@@ -198,7 +199,10 @@ class StatementCheck:
             or_(*(self.target.column_of(name, None).is_(None) for name in link.names))
             for link in self.target.links
         )
-        rows = select_rows(statement, self.target, self.target.key_columns).where(*no_owner)
+        where = [*no_owner, *([] if statement.whereclause is None else [statement.whereclause])]
+        rows = select(*self.target.key_columns).where(*where)
+        rows = rows.options(*criteria_of(statement, self.target.mapper))
+        rows = rows.execution_options(**schema_translation(statement.get_execution_options()))
         locking = add_lock(rows, mapper.class_, LockOptions.ForUpdate)
         # Past the session's own execute(): the lock is none of a document.
         found = [Session.execute(self._session, locking, one, **how).all() for one in given]

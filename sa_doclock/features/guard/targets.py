@@ -154,21 +154,11 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     entity = entity_of(statement)
     if entity is not None:
         mapper = inspect(entity).mapper
-        if is_alias(entity) and mapper.single:  # rows of the other classes are written, too
-            return _targets_of_table(mapper.local_table)
         # A class that is mapped on an association table is no part itself, but its table is.
         return targets_of_class(mapper) or _targets_of_table(mapper.local_table)
-    return _targets_of_table(table_of(statement))
-
-
-def table_of(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE writes to, also by an alias of it."""
-    return statement.table.element if isinstance(statement.table, Alias) else statement.table
-
-
-def is_alias(entity: Any) -> bool:
-    """Return whether it is an ``aliased()``, and no class."""
-    return bool(inspect(entity).is_aliased_class)
+    if isinstance(statement.table, Alias):
+        return _unclear_targets(statement.table.element)
+    return _targets_of_table(statement.table)
 
 
 def entity_of(statement: Any) -> Any:

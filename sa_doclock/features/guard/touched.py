@@ -10,17 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from operator import eq
 from typing import Any, Final
 
-from sqlalchemy import Column, ColumnElement, Select, SelectBase, Update, func, inspect, select
-from sqlalchemy.orm import LoaderCriteriaOption
-from sqlalchemy.sql.visitors import iterate, replacement_traverse
+from sqlalchemy import Column, Select, Update, func, inspect, select
+from sqlalchemy.orm import LoaderCriteriaOption, Mapper
+from sqlalchemy.sql.visitors import iterate
 
 from ...core.sqlalchemy_internals import buffer_rows, options_of
 from ...dialects import schema_translation
 from .dml_internals import returned_columns, values_of
-from .targets import Row, Target, entity_of, is_alias, table_of
+from .targets import Row, Target, entity_of
 
 _NUMBER: Final = func.count()  # Threads: it is never changed.
 
@@ -30,129 +29,57 @@ def select_touched(statement: Any, target: Target) -> Select[Any]:
 
     The last column of its result is the number of the rows.
     """
-    rows = select_rows(statement, target, target.columns)
-    found, keys = rows.selected_columns, list(statement.table.primary_key)
-    if not keys[1:] or not _joins(statement):
-        return rows.group_by(*found).add_columns(_number(statement))
-    each = rows.add_columns(*(key.label(None) for key in keys)).distinct().subquery()
-    values = list(each.c)[: len(found)]
-    return _with_options(select(*values, _NUMBER).group_by(*values), statement)
+    columns = _columns_written(statement, target.columns)
+    options = schema_translation(statement.get_execution_options())
+    counted = select(*columns, _NUMBER).group_by(*columns).execution_options(**options)
+    counted = counted.options(*criteria_of(statement, target.mapper))
+    if statement.whereclause is None:
+        return counted
+    if _may_join(statement):
+        return _once(statement, columns, counted)
+    return counted.where(statement.whereclause)
 
 
-def select_rows(statement: Any, target: Target, columns: Sequence[Any]) -> Select[Any]:
-    """Return the SELECT of these columns of the rows of the target that the statement writes."""
-    entity, mapper = entity_of(statement), target.mapper
-    if entity is None:
-        same = table_of(statement) is statement.table
-    else:
-        same = mapper is not None and entity is mapper.class_ and not target.of_any_kind
-        same = same and not _spans_tables(entity)
-    rows = select(*columns) if same else _select_of_others(statement, target, columns)
-    return _with_options(_where(statement, rows), statement)
-
-
-def _select_of_others(statement: Any, target: Target, columns: Sequence[Any]) -> Select[Any]:
-    """Return the SELECT of rows of a target from the one table that the statement names."""
-    own, mapper = statement.table, target.mapper
-    element = table_of(statement)
-
-    others: dict[Any, Any] = {}  # aliased: the WHERE may name the same table for another row
-
-    def written(column: Any) -> Any:
-        table = column.table
-        found = own if table == element else others.setdefault(table, table.alias())
-        return found.columns[column.key]
-
-    found = [written(target.column_of(one.key, element)) for one in columns]
-    rows = _from_its_class(statement, select(*found))
-    for other in others.values():
-        rows = rows.where(*map(eq, other.primary_key, own.primary_key))
-    if mapper is not None and mapper.single and not target.of_any_kind:
-        assert mapper.polymorphic_on is not None
-        kinds = [one.polymorphic_identity for one in mapper.self_and_descendants]
-        rows = rows.where(written(mapper.polymorphic_on).in_(kinds))
-    return rows
-
-
-def _from_its_class(statement: Any, rows: Select[Any]) -> Select[Any]:
-    """Return the SELECT of the statement's class, with what SQLAlchemy adds to a WHERE for that.
-
-    Not of an alias: SQLAlchemy adds conditions for the table beside the alias, and writes more rows.
-    """
-    entity = entity_of(statement)
-    if entity is None or is_alias(entity) or _spans_tables(entity):
-        return rows
-    return rows.select_from(entity)
-
-
-def _spans_tables(entity: Any) -> bool:
-    """Return whether a SELECT of the class joins others to the one table that a statement names."""
-    mapper = inspect(entity).mapper
-    return mapper.persist_selectable is not mapper.local_table
-
-
-def _where(statement: Any, rows: Select[Any]) -> Select[Any]:
-    where = statement.whereclause
-    if where is None:
-        return rows
-    foreign = _from_its_class(statement, rows) is rows or _may_join(statement)
-    return rows.where(_without_entities(where) if foreign else where)
-
-
-def _joins(statement: Any) -> bool:
-    """Return whether a row may come twice: UPDATE .. FROM writes one that is joined with two once."""
-    return _may_join(statement) and len(_written(statement).get_final_froms()) > 1
-
-
-def _written(statement: Any) -> Select[Any]:
-    """Return the SELECT of the keys of the written rows."""
-    keys = list(statement.table.primary_key) or list(statement.table.columns)
-    return _where(statement, _from_its_class(statement, select(*keys)))
-
-
-def _number(statement: Any) -> ColumnElement[int]:
-    keys = list(statement.table.primary_key)
-    return func.count(keys[0].distinct()) if keys and _joins(statement) else _NUMBER
-
-
-def _with_options(rows: Select[Any], statement: Any) -> Select[Any]:
-    """Return the SELECT with the ``with_loader_criteria()`` of a statement that names a class.
+def criteria_of(statement: Any, mapper: Mapper[Any] | None) -> list[LoaderCriteriaOption]:
+    """Return the ``with_loader_criteria()`` of a statement that writes the rows of this class.
 
     SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and of no other.
     """
-    rows = rows.execution_options(**schema_translation(statement.get_execution_options()))
-    if entity_of(statement) is None:
-        return rows
-    options = (one for one in options_of(statement) if isinstance(one, LoaderCriteriaOption))
-    return rows.options(*options)
+    if mapper is None or entity_of(statement) is not mapper.class_:
+        return []
+    return [one for one in options_of(statement) if isinstance(one, LoaderCriteriaOption)]
 
 
-def _without_entities(where: Any) -> Any:
-    """Return the WHERE with columns of tables, to which a SELECT adds no criteria of their classes.
+def _columns_written(statement: Any, columns: Sequence[Any]) -> Sequence[Any]:
+    """Return the columns of the alias, where the statement names an ``aliased()`` class."""
+    entity = entity_of(statement)
+    alias = None if entity is None else inspect(entity)
+    if not getattr(alias, "is_aliased_class", False):
+        return columns
+    return [getattr(entity, one.key) for one in columns]
 
-    Subqueries stay: what SQLAlchemy adds to them is the same in each statement.
-    """
 
-    def replace(element: Any, **_: Any) -> Any:
-        if isinstance(element, SelectBase):
-            return element
-        if isinstance(element, Column) and element.table is not None:
-            return element.table.columns.get(element.key)
-        return None
-
-    return replacement_traverse(where, {}, replace)
+def _once(statement: Any, columns: Sequence[Any], counted: Select[Any]) -> Select[Any]:
+    """Return the same for UPDATE .. FROM: a row that is joined with two others is written once."""
+    keys = [key.label(None) for key in statement.table.primary_key]
+    rows = select(*columns, *keys).where(statement.whereclause)
+    if not keys or len(rows.get_final_froms()) == 1:
+        return counted.where(statement.whereclause)
+    found = list(rows.distinct().subquery().c)[: len(columns)]
+    once = select(*found, _NUMBER).group_by(*found).options(*options_of(counted))
+    return once.execution_options(**counted.get_execution_options())
 
 
 def select_number(statement: Any) -> Select[Any]:
     """Return the SELECT of the number of the rows that the statement writes."""
-    keys = list(statement.table.primary_key)
-    if not keys[1:] or not _joins(statement):
-        number = _written(statement).with_only_columns(
-            _number(statement), maintain_column_froms=True
-        )
-        return _with_options(number, statement)
-    each = _written(statement).distinct().subquery()
-    return _with_options(select(_NUMBER).select_from(each), statement)
+    entity, options = entity_of(statement), schema_translation(statement.get_execution_options())
+    source, keys = statement.table if entity is None else entity, statement.table.primary_key
+    rows = select(*keys).select_from(source).distinct()
+    if statement.whereclause is not None:
+        rows = rows.where(statement.whereclause)
+    number = select(_NUMBER).select_from(rows.subquery()).execution_options(**options)
+    mapper = None if entity is None else inspect(entity).mapper
+    return number.options(*criteria_of(statement, mapper))
 
 
 def _may_join(statement: Any) -> bool:
