@@ -222,12 +222,9 @@ class Ledger:
         now, since = time.monotonic(), self._since
         held = islice(self._held.items(), documents, None)
         named = islice(self._keys.items(), keys, None)
+        # An interruption may have come before the time was noted.
         return [
-            # An interruption may have come before the time was noted.
-            *[
-                ReleasedLock(document, lock, now - since.get(document, now))
-                for document, lock in held
-            ],
+            *[ReleasedLock(key, lock, now - since.get(key, now)) for key, lock in held],
             *[
                 ReleasedLock((None, (key[1],)), lock, now - since.get(key, now))
                 for key, lock in named

@@ -62,14 +62,12 @@ def without_options(statement: S, ours: Collection[Any]) -> S:
     """Return the same SELECT without those of our loader options that collide with another's."""
     theirs = [option for option in statement._with_options if option not in ours]
     chosen = {relationship for relationship, _ in loads_of(theirs)}
-    return with_options(
-        statement,
-        (
-            option
-            for option in statement._with_options
-            if option not in ours or chosen.isdisjoint(r for r, _ in loads_of([option]))
-        ),
+    kept = (
+        option
+        for option in statement._with_options
+        if option not in ours or chosen.isdisjoint(r for r, _ in loads_of([option]))
     )
+    return with_options(statement, kept)
 
 
 def options_of(statement: Select[Any]) -> tuple[Any, ...]:

@@ -316,9 +316,16 @@ class DocumentIndex:
     def expire(
         self, identities: Collection[Identity] | None, *, parts_alone: bool = False
     ) -> Unreadable:
-        """Expire what may be older than the locks of these documents; see expire_documents().
+        """Expire what the session has loaded of these documents.
 
+        Documents held already, which nobody else can have changed, keep what was loaded.  A
+        detail of a document that is *not* held is expired too, since it may have been moved to
+        one that is being locked; so that it does not come back one SELECT a detail, the
+        collection it was in is expired with it.
+
+        :param identities: the keys of the headers; None for every document of this root.
         :param parts_alone: the headers themselves have been read under their locks.
+        :returns: what is to be loaded again under the lock.
         """
         self._note_releases()
         unreadable: Unreadable = {}

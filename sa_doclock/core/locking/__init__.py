@@ -10,6 +10,6 @@ from .by_key import (
     single_key,
 )
 from .hidden_rows import why_hidden
-from .refresh import expire_documents, refuse_unsaved
+from .refresh import refuse_unsaved
 from .rows import LockedRows, objects_of
 from .select import RowsOfSelect

@@ -140,8 +140,14 @@ class LockTarget(ABC, Generic[T]):
         """Note in the ledger what was granted, and return what the caller gets."""
 
     def undo(self, call: LockCall, error: BaseException) -> None:
-        """Undo what the call has done, which ends with this error."""
-        _roll_back_or_refuse(self.context, call, error)
+        """Undo what the call has done, which ends with this error.
+
+        The transaction that it has opened is rolled back; another refuses all that follows.
+        """
+        if call.opens:
+            self.context.roll_back_quietly()
+        elif _is_failure_of_lock(call, error):
+            self.context.failure.refuse_from_now_on(error)
 
 
 def acquire(target: LockTarget[T]) -> T:
@@ -317,18 +323,13 @@ def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
     request, opens = target.request, not target.session.in_transaction()
     call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
-    if "before_lock" in listened and _is_reported(context, request):
-        call.requested = context.instrumentation.report_requested(
-            RequestedLock(request.entity, request.ident, request.lock, request.seconds)
-        )
+    is_document = request.entity is not None or request.named  # not rows of tables
+    if "before_lock" in listened and is_document and context.instrumentation.dispatch.before_lock:
+        requested = RequestedLock(request.entity, request.ident, request.lock, request.seconds)
+        call.requested = requested
+        context.instrumentation.dispatch.before_lock(target.session, requested)
     context.calls.current = call
     return call
-
-
-def _is_reported(context: LockContext, request: LockRequest) -> bool:
-    """Return whether listeners are told of the call; they are not told of rows of tables."""
-    of_document = request.entity is not None or request.named
-    return of_document and bool(context.instrumentation.dispatch.before_lock)
 
 
 def _end_granted(context: LockContext, call: LockCall) -> None:
@@ -376,19 +377,10 @@ def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -
         _report_end(context, call, (), waited, error)
 
 
-def _roll_back_or_refuse(context: LockContext, call: LockCall, error: BaseException) -> None:
-    """Roll back the transaction that the call has opened, or have another refuse all that follows."""
-    if call.opens:
-        context.roll_back_quietly()
-    elif _is_failure_of_lock(call, error):
-        context.failure.refuse_from_now_on(error)
-
-
 def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
     """Return whether nobody knows any more what the transaction holds."""
-    if isinstance(error, DBAPIError) or not isinstance(error, Exception):
-        return True
-    return call.met is not None
+    interrupted = not isinstance(error, Exception)
+    return interrupted or isinstance(error, DBAPIError) or call.met is not None
 
 
 def _report_failed(
@@ -411,4 +403,5 @@ def _report_end(
     """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
-        context.instrumentation.report_ended(requested, granted, waited, error)
+        listeners = context.instrumentation.dispatch.after_lock
+        listeners(context.session(), requested, granted, waited, error)

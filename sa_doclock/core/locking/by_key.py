@@ -53,7 +53,7 @@ from ..transaction import (
     database_name,
 )
 from .hidden_rows import find_again
-from .refresh import expire_documents, forget_vanished, refuse_unsaved
+from .refresh import forget_vanished, refuse_unsaved
 from .rows import LockedRows, objects_of, read_objects
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class _RowsByKey(LockedRows[T]):
             affected = {*request.keys, *unexpected}
             refuse_unsaved(self.context, self.root, affected, ask=True)
         if unexpected:
-            unreadable = expire_documents(self.context, self.root, unexpected)
+            unreadable = self.context.loaded.of(self.root).expire(unexpected)
             keys, options = in_order(self.root, unexpected), request.options
             read_many(self.context, self.mapper, keys, LockOptions.None_, options)
             load_again(self.session, unreadable)

@@ -23,26 +23,10 @@ from ..documents import (
     is_row_of_root,
     parts_with_detail,
 )
-from ..loading.loaded import Unreadable, role_of
+from ..loading.loaded import role_of
 from ..loading.session_order import in_session_order
 from ..lock_info import Identity
 from ..transaction import LockContext
-
-
-def expire_documents(
-    context: LockContext, root: Mapper[Any], identities: Collection[Identity] | None
-) -> Unreadable:
-    """Expire what the session has loaded of these documents.
-
-    Documents held already, which nobody else can have changed, keep what was loaded.  A
-    detail of a document that is *not* held is expired too, since it may have been moved to
-    one that is being locked; so that it does not come back one SELECT a detail, the
-    collection it was in is expired with it.
-
-    :param identities: the keys of the headers; None for every document of this root.
-    :returns: what is to be loaded again under the lock.
-    """
-    return context.loaded.of(root).expire(identities)
 
 
 def forget_vanished(session: Session, mapper: Mapper[Any], identity: Identity) -> None:
@@ -151,12 +135,9 @@ def _refuse_first(
                 "it has pending changes, which the fresh read would have to overwrite; "
                 "lock first, then change, or flush() before"
             )
-    _refuse_unsaved_part(root, ordered[0])
-
-
-def _refuse_unsaved_part(root: Mapper[Any], state: InstanceState[Any]) -> NoReturn:
-    part = parts_with_detail(root, state.mapper)[0]
+    first = ordered[0]
+    part = parts_with_detail(root, first.mapper)[0]
     raise UnsavedChanges(
-        f"{state.class_.__name__} in its {part.name!r} has pending changes from before "
+        f"{first.class_.__name__} in its {part.name!r} has pending changes from before "
         "the lock; lock first, then change, or flush() before"
     )

@@ -18,7 +18,6 @@ from ..lock_info import Identity
 from ..statements import Send, Statement
 from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
-from .refresh import expire_documents
 
 T = TypeVar("T")
 
@@ -41,8 +40,8 @@ class LockedRows(LockTarget[T]):
     """The bind arguments of its statements, from the sending on."""
 
     def expire_loaded(self, root: Mapper[Any], keys: Collection[Identity] | None) -> None:
-        """Expire what the session has loaded of these documents; see :func:`expire_documents`."""
-        before, self.unreadable = self.unreadable, expire_documents(self.context, root, keys)
+        """Expire what the session has loaded of these documents; see ``DocumentIndex.expire()``."""
+        before, self.unreadable = self.unreadable, self.context.loaded.of(root).expire(keys)
         for part, owners in before.items():
             self.unreadable.setdefault(part, []).extend(owners)
 

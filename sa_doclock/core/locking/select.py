@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
-from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
 from ...errors import LockNotSupported
@@ -186,7 +186,8 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         found = _candidates(run, candidates, send.row_lock)
         identities: list[Identity] = []
         for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
-            locking = _locking_rows(root, key_in(root.primary_key, some), whole=send.whole)
+            where = key_in(root.primary_key, some)
+            locking = partial(lock_where, root, where=where, whole=send.whole)
             identities += send(locking, keys_of)
         return identities, found
 
@@ -233,12 +234,6 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         if self._unread:
             result = result.columns(*range(len(self._statement.column_descriptions)))
         return result, identities
-
-
-def _locking_rows(
-    root: Mapper[Any], where: ColumnElement[bool], *, whole: bool
-) -> Callable[[LockOptions], Select[Any]]:
-    return lambda lock: lock_where(root, lock, where, whole=whole)
 
 
 @statement_cache

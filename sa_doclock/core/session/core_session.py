@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from sqlalchemy import Connection, Engine, TableClause
 from sqlalchemy.orm import SessionTransactionOrigin
@@ -15,8 +15,6 @@ from ..lock_info import DocumentKey
 from ..transaction import around, prepared_locks
 from .hooks import context_of
 from .lock_methods import LockMethods
-
-_NO_LOCKS: Final[Mapping[DocumentKey, LockOptions]] = MappingProxyType({})
 
 
 class CoreSession(LockMethods):
@@ -101,7 +99,7 @@ def locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, Lo
     if not (root is None or root.is_active):
         return prepared_locks(session, context.connections, context.ledger.held)
     if context.transaction.is_over():
-        return _NO_LOCKS  # nothing is sent here; the next use of the session rolls back
+        return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back
     context.transaction.check_locks(ask=ask)
     if ask:
         context.failure.verify()

@@ -30,7 +30,13 @@ def key_of(session: Session, instance: T) -> tuple[type[T], Any]:
     :raises TypeError: not an object of a mapped class.
     :raises LockMisuse: it is not in this session, or has no row yet.
     """
-    state = _state_of(instance)
+    if isinstance(instance, type):
+        raise TypeError(f"{instance.__name__} is a class: give the primary key of its row too")
+    state = inspect(instance, raiseerr=False)
+    if not isinstance(state, InstanceState):
+        raise TypeError(
+            f"a mapped class and a primary key, an object or a select is needed, not {instance!r}"
+        )
     name = state.class_.__name__
     if state.session is not session:
         raise LockMisuse(
@@ -39,17 +45,6 @@ def key_of(session: Session, instance: T) -> tuple[type[T], Any]:
     if state.identity is None:
         raise LockMisuse(f"the {name} has no row yet: flush it first")
     return state.class_, public_key(tuple(state.identity))
-
-
-def _state_of(instance: object) -> InstanceState[Any]:
-    if isinstance(instance, type):
-        raise TypeError(f"{instance.__name__} is a class: give the primary key of its row too")
-    state = inspect(instance, raiseerr=False)
-    if not isinstance(state, InstanceState):
-        raise TypeError(
-            f"a mapped class and a primary key, an object or a select is needed, not {instance!r}"
-        )
-    return state
 
 
 def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any]) -> list[T]:

@@ -2,7 +2,6 @@
 
 from ..lock_request import (
     NO_ARGUMENTS,
-    CalledTarget,
     LockCall,
     LockRequest,
     add_document,
@@ -10,7 +9,7 @@ from ..lock_request import (
     given,
     is_of_few_rows,
 )
-from .connection import Mark, TransactionConnection, level_of
+from .connection import TransactionConnection, level_of
 from .connection_events import watch, watch_all, watch_connection
 from .context import LockContext, state_of
 from .dialect_events import StatementCheck, check_statements, follow_dialect

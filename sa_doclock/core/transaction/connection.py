@@ -211,17 +211,16 @@ class TransactionConnections:
         if connection.engine not in self.by_engine:
             known = known or find_strategy(connection)
             self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
-            if known is not None and (known.cluster is not None or known.lifecycle.begins_at_once):
-                self._note_begin(added, known)
+            if known is not None and known.cluster is not None:
+                added.follow_cluster(known.cluster, self._ledger)
+            if (
+                known is not None
+                and known.lifecycle.begins_at_once
+                and not self.is_lent(connection)
+            ):
+                known.lifecycle.begin_now(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
-
-    def _note_begin(self, one: TransactionConnection, known: LockStrategy) -> None:
-        """Do what some databases need where a transaction begins."""
-        if known.cluster is not None:
-            one.follow_cluster(known.cluster, self._ledger)
-        if known.lifecycle.begins_at_once and not self.is_lent(one.connection):
-            known.lifecycle.begin_now(one.connection)
 
     def note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
         """Note what the first lock in an open transaction knows more than the begin."""
@@ -313,10 +312,6 @@ class TransactionConnections:
             and one.known.status.is_aborted(one.connection) is not False
             for one in self.by_engine.values()
         )
-
-    def note_snapshot(self) -> None:
-        """Note that a SnapshotRead has opened the transaction, or a part of it."""
-        self.reads_snapshot = True
 
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""

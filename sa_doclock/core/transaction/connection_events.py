@@ -12,10 +12,10 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
+from ..sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
 from .foreign import runs_built
-from .savepoints import mark_of
 from .state import TransactionState
 
 _EVENTS: Final = (
@@ -120,7 +120,8 @@ class ConnectionEvents:
 
     def _mark_of_session(self, state: TransactionState, name: str) -> Mark | None:
         """Return what there was when the session itself has set this savepoint."""
-        return mark_of(state.savepoints, self._session(), self._one.connection, name)
+        savepoint = savepoint_on(self._session(), self._one.connection, name)
+        return None if savepoint is None else state.savepoints.get(savepoint)
 
     def _undoes_unknown(self, verb: str, name: str) -> bool:
         """Return whether a savepoint that is not known is rolled back, and nobody knows what was locked."""

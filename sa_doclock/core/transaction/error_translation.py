@@ -18,7 +18,7 @@ from ..lock_info import public_key
 from ..lock_request import LockCall, add_document, reason
 from .context import LockContext
 from .foreign import runs_built
-from .locks_lost_errors import locks_lost_with_connection
+from .locks_lost_errors import failure_of, locks_lost_with_connection
 
 
 class DriverError(NamedTuple):
@@ -204,25 +204,16 @@ def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
         and not call.is_over(state.opener.now())
     ):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
-    error = _build_error(kind, why or reason(kind, request), met.context)
+    message = why or reason(kind, request)
+    if issubclass(kind, LockFailed):
+        error: DocLockError = failure_of(kind, message, met.context)
+    else:
+        error = kind(message)
     if request is not None:
         add_document(error, request.entity, request.ident, request.lock, strategy.name)
     else:
         add_document(error, *_document_without_call(state, error), strategy.name)
     return error
-
-
-def _build_error(kind: type[DocLockError], message: str, context: ExceptionContext) -> DocLockError:
-    """Return the error of this kind, with what the driver has raised."""
-    if not issubclass(kind, LockFailed):
-        return kind(message)
-    return kind(
-        message,
-        statement=context.statement,
-        params=context.parameters,
-        orig=context.original_exception,
-        hide_parameters=context.engine is not None and context.engine.hide_parameters,
-    )
 
 
 def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] | None, str]:
@@ -252,9 +243,8 @@ def _document_without_call(
     state: LockContext, error: DocLockError
 ) -> tuple[type[Any] | None, Any, LockOptions | None]:
     """Return what a flush or commit that was undone is about, where one document is held."""
-    if isinstance(error, LockNotAvailable) and error.statement is not None:
-        return None, None, None  # of a row other than those held
-    if len(state.ledger.held) != 1:
+    of_other_row = isinstance(error, LockNotAvailable) and error.statement is not None
+    if of_other_row or len(state.ledger.held) != 1:
         return None, None, None
     ((entity, identity),) = state.ledger.held
     return entity, public_key(identity), None

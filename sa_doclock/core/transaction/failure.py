@@ -184,12 +184,9 @@ class TransactionFailure:
         if transaction.parent is not None:
             self._note_inner_rollback(transaction)
         elif self.occurred:
-            self._note_whole_rollback()
-
-    def _note_whole_rollback(self) -> None:
-        self.undone_by = None
-        self.partial_work.clear()
-        self.end()
+            self.undone_by = None
+            self.partial_work.clear()
+            self.end()
 
     def _note_inner_rollback(self, transaction: SessionTransaction) -> None:
         """Note the rollback of a savepoint, or of a flush."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
 
 from ...dialects import product_of
 from ...dialects.base import LockStrategy, NativeCode
-from ...errors import LockLost
+from ...errors import LockFailed, LockLost
 from ..lock_request import add_document
 from .context import LockContext
 from .locks_lost import document_of
+
+F = TypeVar("F", bound=LockFailed)
 
 
 def locks_lost_with_connection(
@@ -32,21 +34,31 @@ def locks_lost_with_connection(
     ended_before = code in strategy.errors.ended_while_idle
     if not _holds_on(state, connection):
         return None
-    if _sends_commit(state, context) and not (ended_before and _commits_one(state)):
+    of_one_database = state.connections.commits_now() and len(state.connections.all()) == 1
+    if _sends_commit(state, context) and not (ended_before and of_one_database):
         return None
     why = "the connection to the server was lost"
     if ended_before or state.transaction.is_over():
         why = "the server has ended the transaction, which took longer than its limit"
-    error = LockLost(
+    error = failure_of(
+        LockLost,
         f"lost{others_text(state)} after {state.ledger.held_for():.1f} s: {why}; nothing of the transaction is "
         "saved; run the whole transaction again",
+        context,
+    )
+    error.connection_invalidated = True
+    return about_held(state, error, strategy.name)
+
+
+def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
+    """Return the error of this kind, with what the driver has raised."""
+    return kind(
+        message,
         statement=context.statement,
         params=context.parameters,
         orig=context.original_exception,
         hide_parameters=context.engine is not None and context.engine.hide_parameters,
     )
-    error.connection_invalidated = True
-    return about_held(state, error, strategy.name)
 
 
 def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
@@ -54,11 +66,6 @@ def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         return True
     return any(sends_commit() for sends_commit in state.parts.sends_commit)
-
-
-def _commits_one(state: LockContext) -> bool:
-    """Return whether the statement under way is the COMMIT of the session's only database."""
-    return state.connections.commits_now() and len(state.connections.all()) == 1
 
 
 def _holds_on(state: LockContext, connection: Any) -> bool:

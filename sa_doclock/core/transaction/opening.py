@@ -108,7 +108,7 @@ class TransactionOpener:
         strategy.begin(opened.connection, plan.lock, seconds)
         opened.opened_for = plan.lock
         if plan.lock is LockOptions.SnapshotRead:
-            self._connections.note_snapshot()
+            self._connections.reads_snapshot = True
         if nested:
             Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
         return opened
@@ -165,7 +165,7 @@ class TransactionOpener:
         if _take_in_open(joined, strategy, plan, seconds, begins=begins):
             joined.opened_for = plan.lock
             if plan.lock is LockOptions.SnapshotRead:
-                self._connections.note_snapshot()
+                self._connections.reads_snapshot = True
         return joined
 
 

@@ -39,11 +39,7 @@ class PartialWork:
     def note_abort(
         self, error: BaseException, savepoint: SessionTransaction | None, within: str | None
     ) -> None:
-        """Note that an error has aborted the transaction at the server, or its savepoint.
-
-        :param savepoint: the session's innermost savepoint on the connection.
-        :param within: the innermost savepoint that the program has set on the Connection itself.
-        """
+        """Note an error that has aborted the transaction at the server, or its savepoint; see _Abort."""
         if self._abort is None:
             self._abort = _Abort(error, savepoint, within)
 

@@ -10,22 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection
 from sqlalchemy.orm import Session, SessionTransaction
 
-from ..sqlalchemy_internals import savepoint_on, savepoints_of
+from ..sqlalchemy_internals import savepoints_of
 from .connection import Mark
 
 Savepoints = dict[SessionTransaction, Mark]
 """The marks of the moments when the savepoints of a session were set, the outermost first."""
-
-
-def mark_of(
-    savepoints: Savepoints, session: Session, connection: Connection, name: str
-) -> Mark | None:
-    """Return what there was when the session has set the savepoint of this name."""
-    savepoint = savepoint_on(session, connection, name)
-    return None if savepoint is None else savepoints.get(savepoint)
 
 
 def settle(savepoints: Savepoints, session: Session, roll_back_to: Callable[[Mark], None]) -> None:

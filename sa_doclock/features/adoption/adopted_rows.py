@@ -18,7 +18,7 @@ from ...core.documents import document_key, root_of
 from ...core.loading import load_again
 from ...core.loading.session_order import in_session_order
 from ...core.lock_info import Identity, document_label, public_key
-from ...core.locking import LockTarget, acquire, expire_documents, refuse_unsaved
+from ...core.locking import LockTarget, acquire, refuse_unsaved
 from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at
 from ...core.statements import add_hints, add_suffixes
 from ...core.transaction import (
@@ -241,7 +241,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if _is_streamed(self._options):
             loaded.keep_expired()
             for root in loaded.roots:
-                load_again(self.session, expire_documents(context, root, None))
+                load_again(self.session, context.loaded.of(root).expire(None))
         collisions = loaded.finish(self._headers)
         _expire_parts(context, loaded.read_again)
         return [(header, repr(name)) for header, name in collisions]
@@ -338,4 +338,4 @@ def _expire_by_keys(context: LockContext, keys: Iterable[tuple[Mapper[Any], Iden
     for root, identity in keys:
         if (root.class_, identity) not in context.ledger.held:
             refuse_unsaved(context, root, [identity])
-            load_again(context.session(), expire_documents(context, root, [identity]))
+            load_again(context.session(), context.loaded.of(root).expire([identity]))
