@@ -69,10 +69,20 @@ def test_who_asks_whether_a_transaction_has_ended_is_told() -> None:
             script.failures.clear()
 
 
-def test_another_error_without_a_number_loses_none() -> None:
-    with serving("mysql") as (engine, script), LockingSession(engine) as session:
-        session.get_entity(Order, 1, ForUpdate)
-        script.failures.append(("SELECT 2", ConnectorError(-1, "Unread result found")))
-        with pytest.raises(DBAPIError):
-            session.scalar(sa.text("SELECT 2"))
-        assert session.held_locks
+class KeyServiceError(Exception):
+    """An error of the program, as a type of a column or a listener raises it."""
+
+
+def test_another_error_loses_none() -> None:
+    own = KeyServiceError()
+    own.__cause__ = ConnectionError()
+    for error, raised in (
+        (ConnectorError(-1, "Unread result found"), DBAPIError),
+        (own, KeyServiceError),
+    ):
+        with serving("mysql") as (engine, script), LockingSession(engine) as session:
+            session.get_entity(Order, 1, ForUpdate)
+            script.failures.append(("SELECT 2", error))
+            with pytest.raises(raised):
+                session.scalar(sa.text("SELECT 2"))
+            assert session.held_locks

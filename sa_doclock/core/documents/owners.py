@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import is_
+from operator import eq, is_
 from typing import Any, Final
 
-from sqlalchemy import ClauseElement, Select, inspect, select
+from sqlalchemy import ClauseElement, Integer, Select, bindparam, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, aliased
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
@@ -155,18 +155,31 @@ class HeaderResolver:
                 owner = UNKNOWN if state is None else loaded_owner(part, state.dict)
                 if owner is UNKNOWN:
                     kinds[part].append(identity)
-                else:
+                elif not has_null(tuple(map(_plain, owner))):
                     yield part.owner, owner
         for part, identities in kinds.items():
-            for identity, owner in self._ask_owners(part, identities):
-                self._asked[part, identity].append(owner)
+            for owner in self._ask_all(part, identities):
                 yield part.owner, owner
+
+    def _ask_all(self, part: Part, identities: Sequence[Identity]) -> Iterator[Identity]:
+        """Yield the owners that the database has for these rows, and keep which has which."""
+        if all(isinstance(one.type, Integer) for one in part.relationship.mapper.primary_key):
+            # The answer has no other spelling of a key: a row that is not in it has no owner.
+            self._asked.update({(part, identity): [] for identity in identities})
+        for identity, owner in self._ask_owners(part, identities):
+            self._asked[part, identity].append(owner)
+            yield owner
 
     def _ask_owners(
         self, part: Part, identities: Sequence[Identity]
     ) -> Iterator[tuple[Identity, Identity]]:
         """Yield the keys of these rows, each with that of an owner that the database has for it."""
         statement, keys = _rows_and_owners(part)
+        if len(identities) == 1:  # by a statement that is made once
+            parameters = dict(zip(_names(part.relationship.mapper), identities[0], strict=True))
+            for row in ask(self._session, _owners_of_row(part), parameters):
+                yield identities[0], tuple(row)
+            return
         for some in chunks(identities):
             for row in ask(self._session, statement.where(key_in(keys, some))):
                 yield tuple(row[: len(keys)]), tuple(row[len(keys) :])
@@ -224,12 +237,20 @@ class HeaderResolver:
         yield from _owners_by_backrefs(state, part)
         if part.foreign_key is None:
             yield from self._owners_without_key(state, part)
-        elif loaded_owner(part, state.dict) is UNKNOWN and (part, state.identity) in self._asked:
+        elif self._is_asked(state, part, part.foreign_key):
             yield from self._asked[part, state.identity or ()]
         elif self._load(state, part.foreign_key):
             yield from self._owners_by_key(state, part, part.foreign_key)
         elif state.identity is not None:
             yield UNKNOWN
+
+    def _is_asked(self, state: InstanceState[Any], part: Part, names: Sequence[str]) -> bool:
+        """Return whether the database has told the owner of a row, and the program sets no other."""
+        if (part, state.identity) not in self._asked or loaded_owner(
+            part, state.dict
+        ) is not UNKNOWN:
+            return False
+        return state.committed_state.keys().isdisjoint(names)
 
     def _may_be_part(self, state: InstanceState[Any], part: Part) -> bool:
         names = [name for name, _ in part.discriminators]
@@ -331,6 +352,19 @@ def state_in_session(
     """Return the state of the object with this primary key that the session has; nothing is loaded."""
     known = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
     return None if known is None else instance_state(known)
+
+
+@mapper_cache
+def _names(mapper: Mapper[Any]) -> tuple[str, ...]:
+    return tuple(f"detail_{position}" for position in range(len(mapper.primary_key)))
+
+
+@mapper_cache
+def _owners_of_row(part: Part) -> Select[Any]:
+    statement, row = _rows_and_owners(part)
+    owners = [*statement.selected_columns][len(row) :]
+    equal = map(eq, row, map(bindparam, _names(part.relationship.mapper)))
+    return statement.with_only_columns(*owners).where(*equal)
 
 
 @mapper_cache

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import Alias, BindParameter, ClauseElement, Null, Update, inspect
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import LoaderCriteriaOption, Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ...core.documents import (
@@ -24,6 +24,7 @@ from ...core.documents import (
     parts_with_detail,
 )
 from ...core.lock_info import Identity
+from ...core.sqlalchemy_internals import options_of
 from .dml_internals import values_of
 from .rules import Generated, generated_attributes
 
@@ -153,12 +154,20 @@ def _of_any_kind(target: Target) -> Target:
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     entity = entity_of(statement)
     if entity is not None:
-        mapper = inspect(entity).mapper
+        named, mapper = inspect(entity), inspect(entity).mapper
+        if named.is_aliased_class and (mapper.single or _has_criteria(statement)):
+            # SQLAlchemy adds the condition of the class, or the criteria, for the table beside the
+            # alias: it writes rows of other classes, and on MySQL those of the table.
+            return _unclear_targets(mapper.local_table)
         # A class that is mapped on an association table is no part itself, but its table is.
         return targets_of_class(mapper) or _targets_of_table(mapper.local_table)
     if isinstance(statement.table, Alias):
         return _unclear_targets(statement.table.element)
     return _targets_of_table(statement.table)
+
+
+def _has_criteria(statement: Any) -> bool:
+    return any(isinstance(one, LoaderCriteriaOption) for one in options_of(statement))
 
 
 def entity_of(statement: Any) -> Any:

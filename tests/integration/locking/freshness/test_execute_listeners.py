@@ -19,7 +19,14 @@ from sqlalchemy.orm import (
     with_loader_criteria,
 )
 
-from sa_doclock import LockingSession, LockMisuse, LockNotSupported, LockOptions, claim_each
+from sa_doclock import (
+    LockingSession,
+    LockMisuse,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    claim_each,
+)
 from tests.integration.locking.steps import add_ten, save, seen
 from tests.support.actors import Actor
 from tests.support.models import Contract, Lease, Line, Order, Ticket
@@ -209,3 +216,24 @@ def test_a_listener_may_execute_a_statement(session: LockingSession, held: bool)
     assert session.get_entity(Order, 1, lock=ForUpdate)
     assert len(seen_lines) == 2
     assert (Order, (1,)) in session.held_locks
+
+
+@pytest.mark.not_databases("sqlite")  # whose file stays locked for the second try too
+def test_a_listener_that_tries_again_has_the_lock(
+    session: LockingSession, other: LockingSession
+) -> None:
+    def again(state: Any) -> Any:
+        try:
+            with state.session.begin_nested():
+                return state.invoke_statement()
+        except LockNotAvailable:
+            other.rollback()
+            return state.invoke_statement()
+
+    other.get_one_entity(Order, 1, ForUpdate)
+    session.begin()
+    with listening(again):
+        order = session.get_one_entity(Order, 1, ForUpdate, lock_timeout=0)
+    assert session.held_locks == {(Order, (1,)): ForUpdate}
+    order.total = 31
+    session.commit()

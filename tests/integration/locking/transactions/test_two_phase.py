@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from sa_doclock import LockingSession, LockOptions, WrongIsolation
 from tests.integration.locking.steps import FIRST, finds_held, seen
@@ -96,3 +97,35 @@ def test_a_prepared_transaction_holds_its_locks_until_the_second_phase(
         assert not finds_held()(other)
         assert elsewhere(TOTAL) == [(total,)]
     assert outcomes == ["committed", "rolled back", "rolled back", "committed", "committed"]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.read_committed
+def test_a_lender_commits_in_two_phases_and_begins_again(
+    engine: sa.Engine, other: LockingSession
+) -> None:
+    with engine.connect() as connection, LockingSession(connection) as session:
+        lent = connection.begin_twophase()
+        session.get_one_entity(Order, 1, ForUpdate)
+        lent.prepare()
+        lent.commit()
+        assert not session.held_locks
+        connection.begin()
+        session.get_one_entity(Order, 1, ForUpdate)
+        assert finds_held()(other)
+        connection.exec_driver_sql("COMMIT")
+        assert not session.held_locks
+        assert not finds_held()(other)
+
+
+@pytest.mark.databases("postgresql")
+def test_a_flush_that_has_failed_in_a_savepoint_prepares_nothing(session: LockingSession) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    driver: Any = session.connection().connection
+    session.begin_nested()
+    session.add(Order(id=1, total=0))
+    with pytest.raises(DBAPIError):
+        session.flush()
+    with closing(driver.cursor()) as cursor:
+        cursor.execute("ROLLBACK")
+    assert not session.held_locks
