@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, PendingRollbackError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, StatementError
 
 from sa_doclock import LockingSession, LockLost, LockOptions
 from tests.sql.models import Order
@@ -69,20 +69,25 @@ def test_who_asks_whether_a_transaction_has_ended_is_told() -> None:
             script.failures.clear()
 
 
-class KeyServiceError(Exception):
-    """An error of the program, as a type of a column or a listener raises it."""
+class Secret(sa.TypeDecorator[str]):
+    """A type of the program, whose service cannot be reached."""
+
+    impl = sa.String
+    cache_ok = True
+
+    def process_bind_param(self, value: object, dialect: object) -> str:
+        """Raise an error that the socket of the program has caused."""
+        raise RuntimeError from ConnectionError()
 
 
 def test_another_error_loses_none() -> None:
-    own = KeyServiceError()
-    own.__cause__ = ConnectionError()
-    for error, raised in (
-        (ConnectorError(-1, "Unread result found"), DBAPIError),
-        (own, KeyServiceError),
-    ):
-        with serving("mysql") as (engine, script), LockingSession(engine) as session:
-            session.get_entity(Order, 1, ForUpdate)
-            script.failures.append(("SELECT 2", error))
-            with pytest.raises(raised):
-                session.scalar(sa.text("SELECT 2"))
-            assert session.held_locks
+    with serving("mysql") as (engine, script), LockingSession(engine) as session:
+        session.get_entity(Order, 1, ForUpdate)
+        script.failures.append(("SELECT 2", ConnectorError(-1, "Unread result found")))
+        with pytest.raises(DBAPIError):
+            session.scalar(sa.text("SELECT 2"))
+        assert session.held_locks
+        with pytest.raises(StatementError) as caught:
+            session.scalar(sa.select(sa.literal("a", Secret())))
+        assert isinstance(caught.value.orig, RuntimeError)
+        assert session.held_locks
