@@ -190,25 +190,26 @@ def allow_listening(owners: Iterable[Any], name: str) -> None:
             _put_listeners(collection, collection.listeners)
 
 
-class _FirstListener(NamedTuple):
-    """A listener of ours, and the listeners of the classes above, which SQLAlchemy calls first."""
+def insert_listener(owner: Any, name: str, listener: Callable[..., Any]) -> None:
+    """Have a listener called before the owner's others; SQLAlchemy ignores insert=True for a dialect.
 
+    :param owner: after :func:`allow_listening` for this event.
+    """
+    getattr(owner.dispatch, name).listeners.appendleft(listener)
+
+
+class _BehindOurs(NamedTuple):
     listener: Callable[..., Any]
-    others: Collection[Any]
+    others: Collection[Any]  # of the classes above, which SQLAlchemy calls first
 
     def __iter__(self) -> Iterator[Any]:
         return chain((self.listener,), self.others)
 
 
 def listen_first(owner: Any, name: str, listener: Callable[..., Any]) -> None:
-    """Have a listener called before all others, of whichever time and class they are.
-
-    ``event.listen(insert=True)`` is ignored by SQLAlchemy for the events of a dialect.
-
-    :param owner: after :func:`allow_listening` for this event.
-    """
+    """Have a listener called before all others, also those of the classes above."""
     collection = getattr(owner.dispatch, name)
-    collection.parent_listeners = _FirstListener(listener, collection.parent_listeners)
+    collection.parent_listeners = _BehindOurs(listener, collection.parent_listeners)
 
 
 class ForUpdate(NamedTuple):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -23,7 +23,6 @@ from benchmarks.lab.models import DeclaredDetail, DeclaredDoc, Detail, Doc, fill
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges, claim_each
 from sa_doclock.core.session import context_of
 from tests.support.own_code import own_path
-from tests.support.rows import rows
 from tests.unit.document_mappings import World, refers
 
 ForUpdate = LockOptions.ForUpdate
@@ -252,59 +251,6 @@ class Shop:
 
 def value() -> Column[int]:
     return Column("value", Integer)
-
-
-Read = Callable[[Shop, LockingSession, Sequence[int]], list[Any]]
-
-
-def taxes_alone(shop: Shop, session: LockingSession, numbers: Sequence[int]) -> list[Any]:
-    return [session.get(shop.tax, number) for number in numbers]
-
-
-def taxes_and_lines(shop: Shop, session: LockingSession, numbers: Sequence[int]) -> list[Any]:
-    kept.extend(session.scalars(select(shop.line)))
-    return taxes_alone(shop, session, numbers)
-
-
-def taxes_of_new_orders(shop: Shop, session: LockingSession, numbers: Sequence[int]) -> list[Any]:
-    new = [shop.new(-number) for number in numbers]
-    session.add_all(new)
-    session.flush()
-    kept.extend(new)
-    return [one.lines[0].taxes[0] for one in new]
-
-
-def tags(shop: Shop, session: LockingSession, numbers: Sequence[int]) -> list[Any]:
-    return [session.get(shop.tag, number) for number in numbers]
-
-
-kept: list[Any] = []  # the session alone would free it
-
-
-@rows("read", [taxes_alone, taxes_and_lines, taxes_of_new_orders, tags])
-def test_whose_parts_have_pending_changes_is_asked_about_all_at_once(
-    read: Read, tmp_path: Path
-) -> None:
-    world = World()
-    shop = Shop(world, tmp_path / f"{read.__name__}.db")
-    few, many = (sent_by_a_lock(shop, read, range(1, 1 + number)) for number in (3, 30))
-    shop.engine.dispose()
-    kept.clear()
-    world.close()
-    assert len(many) == len(few), many
-
-
-def sent_by_a_lock(shop: Shop, read: Read, numbers: Sequence[int]) -> list[str]:
-    """Return the statements of the second lock of a session with pending changes of other documents."""
-    sent: list[str] = []
-    with LockingSession(shop.engine, guard="off", autoflush=False) as session:
-        for part in read(shop, session, numbers):
-            part.value += 1
-        session.get_one_entity(shop.order, 50, ForUpdate)
-        event.listen(shop.engine, "before_cursor_execute", lambda *args: sent.append(args[2]))
-        session.get_one_entity(shop.order, 51, ForUpdate)
-        session.rollback()
-    return [*sent]
 
 
 def test_what_is_loaded_again_and_again_is_kept_once(tmp_path: Path) -> None:

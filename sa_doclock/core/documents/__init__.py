@@ -51,6 +51,6 @@ from .owners import (
     state_in_session,
 )
 from .parts import Part, takes
-from .questions import MAX_PARAMETERS, ask, chunks, key_in
+from .questions import ask
 from .roles import is_row_of_root, is_second_class, kind_attribute, kinds_of, part_as_mapped
 from .stored_keys import compares_in_python, select_equal_keys

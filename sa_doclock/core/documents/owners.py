@@ -7,13 +7,12 @@ order that it leaves and of the order that it comes to.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from operator import eq, is_
+from operator import is_
 from typing import Any, Final
 
-from sqlalchemy import ClauseElement, Integer, Select, bindparam, inspect, select
+from sqlalchemy import ClauseElement, Select, bindparam, inspect, select
 from sqlalchemy.orm import InstanceState, Mapper, Session, aliased
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
@@ -22,11 +21,9 @@ from ..lock_info import Identity
 from .declare import has_nested_headers, parts_with_detail
 from .mapping import key_attributes, mapper_cache, root_of
 from .parts import Part, takes
-from .questions import ask, chunks, key_in
+from .questions import ask
 from .roles import header_key, is_row_of_root
 from .stored_keys import Types, compares_in_python, select_equal_keys
-
-_Row = tuple[Mapper[Any], Identity]
 
 UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""
@@ -117,7 +114,6 @@ class HeaderResolver:
         # a child of its own child.
         self._found: dict[object, frozenset[Identity]] = {}
         self._types: dict[Identity, Types] = {}  # of keys that are values of foreign keys
-        self._asked: defaultdict[tuple[Part, Identity], list[Identity]] = defaultdict(list)
 
     def headers(self, state: InstanceState[Any]) -> frozenset[Identity]:
         """Return the headers of an object of the session: those it has, and those it leaves."""
@@ -137,52 +133,6 @@ class HeaderResolver:
             return {}
         keys = {one: self._types.get(one) for one in asked}
         return dict(select_equal_keys(self._session, self._root, keys))
-
-    def ask_ahead(self, states: Iterable[InstanceState[Any]]) -> None:
-        """Ask for the owners of all these rows by one SELECT for each kind, where only it tells them."""
-        rows = {(one.mapper, one.identity): None for one in states if one.identity}
-        known = {**rows}
-        while rows:
-            above = (row for row in self._rows_above(rows) if not is_header(self._root, row[0]))
-            rows = {row: None for row in above if row not in known}
-            known.update(rows)
-
-    def _rows_above(self, rows: Iterable[_Row]) -> Iterator[_Row]:
-        kinds: defaultdict[Part, list[Identity]] = defaultdict(list)
-        for mapper, identity in rows:
-            state = state_in_session(self._session, mapper, identity)
-            for part in parts_with_detail(self._root, mapper):
-                owner = UNKNOWN if state is None else loaded_owner(part, state.dict)
-                if owner is UNKNOWN:
-                    kinds[part].append(identity)
-                elif not has_null(tuple(map(_plain, owner))):
-                    yield part.owner, owner
-        for part, identities in kinds.items():
-            for owner in self._ask_all(part, identities):
-                yield part.owner, owner
-
-    def _ask_all(self, part: Part, identities: Sequence[Identity]) -> Iterator[Identity]:
-        """Yield the owners that the database has for these rows, and keep which has which."""
-        if all(isinstance(one.type, Integer) for one in part.relationship.mapper.primary_key):
-            # The answer has no other spelling of a key: a row that is not in it has no owner.
-            self._asked.update({(part, identity): [] for identity in identities})
-        for identity, owner in self._ask_owners(part, identities):
-            self._asked[part, identity].append(owner)
-            yield owner
-
-    def _ask_owners(
-        self, part: Part, identities: Sequence[Identity]
-    ) -> Iterator[tuple[Identity, Identity]]:
-        """Yield the keys of these rows, each with that of an owner that the database has for it."""
-        statement, keys = _rows_and_owners(part)
-        if len(identities) == 1:  # by a statement that is made once
-            parameters = dict(zip(_names(part.relationship.mapper), identities[0], strict=True))
-            for row in ask(self._session, _owners_of_row(part), parameters):
-                yield identities[0], tuple(row)
-            return
-        for some in chunks(identities):
-            for row in ask(self._session, statement.where(key_in(keys, some))):
-                yield tuple(row[: len(keys)]), tuple(row[len(keys) :])
 
     def _search_once(self, row: object, search: Iterator[Identity]) -> frozenset[Identity]:
         if row not in self._found:
@@ -232,29 +182,16 @@ class HeaderResolver:
         self, state: InstanceState[Any], part: Part
     ) -> Iterator[InstanceState[Any] | Identity]:
         """Yield the owners of an object: the objects that it refers to, and keys of others."""
-        if not self._may_be_part(state, part):
+        discriminators = [name for name, _ in part.discriminators]
+        if discriminators and self._load(state, discriminators) and not _may_be_part(state, part):
             return
         yield from _owners_by_backrefs(state, part)
         if part.foreign_key is None:
             yield from self._owners_without_key(state, part)
-        elif self._is_asked(state, part, part.foreign_key):
-            yield from self._asked[part, state.identity or ()]
         elif self._load(state, part.foreign_key):
             yield from self._owners_by_key(state, part, part.foreign_key)
         elif state.identity is not None:
             yield UNKNOWN
-
-    def _is_asked(self, state: InstanceState[Any], part: Part, names: Sequence[str]) -> bool:
-        """Return whether the database has told the owner of a row, and the program sets no other."""
-        if (part, state.identity) not in self._asked or loaded_owner(
-            part, state.dict
-        ) is not UNKNOWN:
-            return False
-        return state.committed_state.keys().isdisjoint(names)
-
-    def _may_be_part(self, state: InstanceState[Any], part: Part) -> bool:
-        names = [name for name, _ in part.discriminators]
-        return not names or not self._load(state, names) or _may_be_part(state, names, part)
 
     def _owners_without_key(self, state: InstanceState[Any], part: Part) -> Iterator[Identity]:
         """Yield the owners that the database has, and those that changed values refer to."""
@@ -273,9 +210,7 @@ class HeaderResolver:
         keys = [getattr(owner, name) for name in key_attributes(part.owner)]
         referred = zip(part.reference, values, strict=True)
         equal = (getattr(owner, name) == value for (_, name), value in referred)
-        if not self._ask:
-            return [UNKNOWN]
-        return [tuple(row) for row in ask(self._session, select(*keys).where(*equal))]
+        return self._select(select(*keys).where(*equal))
 
     def _owners_by_key(
         self, state: InstanceState[Any], part: Part, names: Sequence[str]
@@ -309,11 +244,15 @@ class HeaderResolver:
 
     def _select_owners(self, part: Part, identity: Identity) -> list[Identity]:
         """Return the owners that the database has for a row."""
+        parameters = dict(zip(_names(part.detail), identity, strict=True))
+        return self._select(_owners_of_row(part), parameters)
+
+    def _select(
+        self, statement: Select[Any], parameters: Mapping[str, Any] | None = None
+    ) -> list[Identity]:
         if not self._ask:
             return [UNKNOWN]
-        if (part, identity) in self._asked:
-            return self._asked[part, identity]
-        return [owner for _, owner in self._ask_owners(part, [identity])]
+        return [tuple(row) for row in ask(self._session, statement, parameters)]
 
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
@@ -326,8 +265,9 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
         yield from (inspect(owner) for owner in owners if owner is not None)
 
 
-def _may_be_part(state: InstanceState[Any], names: Sequence[str], part: Part) -> bool:
+def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
     """Return whether the values that a row has, or those that it had, are those of such a part."""
+    names = [name for name, _ in part.discriminators]
     if state.identity is not None and _is_set_unread(state, names):
         return True  # the database knows what it was
     now = {name: state.dict.get(name) for name in names}
@@ -361,17 +301,9 @@ def _names(mapper: Mapper[Any]) -> tuple[str, ...]:
 
 @mapper_cache
 def _owners_of_row(part: Part) -> Select[Any]:
-    statement, row = _rows_and_owners(part)
-    owners = [*statement.selected_columns][len(row) :]
-    equal = map(eq, row, map(bindparam, _names(part.relationship.mapper)))
-    return statement.with_only_columns(*owners).where(*equal)
-
-
-@mapper_cache
-def _rows_and_owners(part: Part) -> tuple[Select[Any], list[Any]]:
-    """Return the SELECT of the keys of rows and of those of their owners, and the former."""
     # The class of the relationship: a second class on its table has the same key.
     target = part.relationship.mapper
+    row = zip(key_attributes(target), _names(target), strict=True)
     detail: Any = part.alias
     if detail is not None:  # its own, which the condition of the relationship names
         owner: Any = part.owner.class_
@@ -380,5 +312,5 @@ def _rows_and_owners(part: Part) -> tuple[Select[Any], list[Any]]:
         owner, detail = aliased(part.owner.class_), aliased(target.class_)
         join = getattr(owner, part.name).of_type(detail)
     keys = [getattr(owner, name) for name in key_attributes(part.owner)]
-    rows = [getattr(detail, name) for name in key_attributes(target)]
-    return select(*rows, *keys).select_from(owner).join(join), rows
+    where = (getattr(detail, name) == bindparam(parameter) for name, parameter in row)
+    return select(*keys).select_from(owner).join(join).where(*where)

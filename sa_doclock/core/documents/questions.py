@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Select, and_, event, false, or_
+from sqlalchemy import Select, event
 from sqlalchemy.orm import ORMExecuteState, Session
 
-from ..lock_info import Identity
 from ..sqlalchemy_internals import allow_listening, execute_listeners
 
 _QUESTION: Final = "doclock_question"
@@ -54,25 +53,3 @@ def _unchanged(session: Session, statement: Select[Any]) -> Iterator[None]:
         yield
     finally:
         event.remove(session, "do_orm_execute", restore)
-
-
-MAX_PARAMETERS = 900  # few enough for every database
-
-
-def chunks(
-    keys: Sequence[Identity], parameters: int = MAX_PARAMETERS
-) -> Iterator[Sequence[Identity]]:
-    """Yield the keys in parts, none with more parameters than a statement can have."""
-    size = max(1, parameters // len(keys[0])) if keys else 1
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]
-
-
-def key_in(
-    columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
-) -> ColumnElement[bool]:
-    """Return ``key IN (...)``, also for composite keys, for which SQL Server has no row values."""
-    if len(columns) == 1:
-        return columns[0].in_([key[0] for key in keys])
-    equal = (and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
-    return or_(false(), *equal)

@@ -219,10 +219,7 @@ def _refuse_inner_call(call: LockCall) -> None:
 
 
 def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
-    """Take the lock: prepare the transaction, expire what is loaded, send, record.
-
-    :raises DBAPIError: what the server has answered, also where a listener goes on in spite of it.
-    """
+    """Take the lock: prepare the transaction, expire what is loaded, send, record."""
     context, session = target.context, target.session
     call.met = None
     bind, strategy = _database_of(request, target)
@@ -239,7 +236,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
             found = _send_in_blocks(connection, plan, request, target)
         else:
             found = target.send(connection, plan, request)
-        if call.met is not None:
+        if call.met is not None:  # a listener has gone on in spite of it
             raise call.met
         if target.lasts:
             connection.note_lock(strategy)

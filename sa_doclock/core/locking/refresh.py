@@ -54,10 +54,7 @@ def refuse_unsaved(
     postponed = False
     refused: list[InstanceState[Any]] = []
     others: defaultdict[Identity, list[InstanceState[Any]]] = defaultdict(list)
-    pending = [*context.loaded.of(root).pending(identities)]
-    if ask:
-        resolver.ask_ahead(pending)
-    for state in pending:
+    for state in context.loaded.of(root).pending(identities):
         headers = _headers_of(root, state, identities, resolver)
         if not headers.isdisjoint(identities):
             refused.append(state)

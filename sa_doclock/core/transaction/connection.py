@@ -211,14 +211,11 @@ class TransactionConnections:
         if connection.engine not in self.by_engine:
             known = known or find_strategy(connection)
             self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
-            if known is not None and known.cluster is not None:
-                added.follow_cluster(known.cluster, self._ledger)
-            if (
-                known is not None
-                and known.lifecycle.begins_at_once
-                and not self.is_lent(connection)
-            ):
-                known.lifecycle.begin_now(connection)
+            if known is not None:
+                if known.cluster is not None:
+                    added.follow_cluster(known.cluster, self._ledger)
+                if known.lifecycle.begins_at_once and not self.is_lent(connection):
+                    known.lifecycle.begin_now(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
 

@@ -13,7 +13,7 @@ from weakref import ReferenceType, WeakSet, ref
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
-from ..sqlalchemy_internals import allow_listening, listen_first
+from ..sqlalchemy_internals import allow_listening, insert_listener, listen_first
 from .context import LockContext
 from .error_translation import translate_error
 
@@ -83,7 +83,7 @@ def _listen(dialect: Dialect) -> None:
             listen_first(dialect, "handle_error", _on_error)  # one that raises is the last
             event.listen(dialect, "handle_error", _raise_ours)
             for name in _STATEMENTS:  # another's may execute the statement by itself
-                listen_first(dialect, name, _before_execute)
+                insert_listener(dialect, name, _before_execute)
             _listened.add(dialect)
 
 

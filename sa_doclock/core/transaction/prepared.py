@@ -25,8 +25,6 @@ def prepared_locks(
     """Return those of the locks that all databases keep after the first phase, whatever was written."""
     if not is_prepared(session, connections):
         return MappingProxyType({})
-    known = [one.known for one in connections.by_engine.values()]
-    kept = [() if one is None else one.lifecycle.kept_by_prepare for one in known]
-    return MappingProxyType(
-        {key: lock for key, lock in held.items() if all(base_of(lock) in some for some in kept)}
-    )
+    known = [one.known for one in connections.by_engine.values() if one.known is not None]
+    kept = frozenset(LockOptions).intersection(*(one.lifecycle.kept_by_prepare for one in known))
+    return MappingProxyType({key: lock for key, lock in held.items() if base_of(lock) in kept})
