@@ -125,7 +125,8 @@ class AsyncLockingSession(AsyncSession):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.
+        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
+        prepare(): those that all databases keep until then, whatever was written.
 
         After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
         with asyncio, where it tells what was held before, until the next flush, lock or commit.
