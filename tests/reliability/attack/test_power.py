@@ -11,7 +11,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock.core.documents import owners, takes
 from sa_doclock.core.ledger import Ledger
-from sa_doclock.core.loading.loaded import DocumentIndex, LoadedDocuments
+from sa_doclock.core.loading.loaded import DocumentIndex, LoadedDocuments, role_of
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
@@ -47,6 +47,12 @@ def _expire_fresh(index: Any, state: Any, role: Any, *rest: Any) -> None:
         _real_expire_fresh(index, state, role, *rest)
 
 
+def _expire_parts_alone(index: Any, state: Any, unreadable: Any) -> None:
+    role = role_of(index._root, state.mapper)
+    if role is None or not role.header:
+        _real_expire_one(index, state, unreadable)
+
+
 def _opens_alone(adopted: Any, bind: Any, strategy: Any) -> Any:
     joined = adopted.context.connections.find(Session.connection(adopted.session, {"bind": bind}))
     return joined, make_plan(None, adopted.request.lock, strategy)
@@ -73,14 +79,14 @@ def _was_part(state: Any, part: Any) -> bool:
 
 
 _real_expire, _real_expire_of_set = _RowsByKey.expire, RowsOfSelect.expire
-_real_expire_fresh = DocumentIndex._expire_fresh
+_real_expire_fresh, _real_expire_one = DocumentIndex._expire_fresh, DocumentIndex._expire
 _real_rules_for = flush.rules_for
 _real_check_row = FlushGuard.check_row
 
 
 Replaced = tuple[Any, str, Callable[..., Any]]
 MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
-    "a header is not read again": ((DocumentIndex, "_expire_header", nothing),),
+    "a header is not read again": ((DocumentIndex, "_expire", _expire_parts_alone),),
     "parts are not read again": ((DocumentIndex, "_expire_fresh", _expire_fresh),),
     "an adopted lock reads nothing again": (
         (LoadedHeaders, "prepare", lambda _, statement: statement),

@@ -39,7 +39,9 @@ def hot_standby(url: str) -> Iterator[str]:
             "port": str(port),
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
+            # A standby starts with no lower ones than those of its primary.
             "max_connections": "300",
+            "max_prepared_transactions": "10",
             "shared_buffers": "16MB",
         }
         words = (word for key, value in settings.items() for word in ("-c", f"{key}={value}"))
