@@ -17,6 +17,11 @@ from tests.support.servers.process import ServerProcess, free_port, is_root, new
 # PostgreSQL refuses to run as root.
 _UNPRIVILEGED = "nobody"
 
+_LIMITS = (
+    *("max_connections", "max_prepared_transactions", "max_locks_per_transaction"),
+    *("max_wal_senders", "max_worker_processes"),
+)
+
 
 @contextmanager
 def hot_standby(url: str) -> Iterator[str]:
@@ -39,10 +44,8 @@ def hot_standby(url: str) -> Iterator[str]:
             "port": str(port),
             "listen_addresses": "127.0.0.1",
             "unix_socket_directories": "",
-            # A standby starts with no lower ones than those of its primary.
-            "max_connections": "300",
-            "max_prepared_transactions": "10",
             "shared_buffers": "16MB",
+            **_at_least(primary),
         }
         words = (word for key, value in settings.items() for word in ("-c", f"{key}={value}"))
         process = ServerProcess(
@@ -57,6 +60,18 @@ def hot_standby(url: str) -> Iterator[str]:
         yield standby
     finally:
         process.stop()
+
+
+def _at_least(primary: sa.URL) -> dict[str, str]:
+    """Return the settings of the primary below which a standby does not start.
+
+    https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-ADMIN
+    """
+    engine = sa.create_engine(primary)
+    with engine.connect() as connection:
+        found = {name: connection.exec_driver_sql(f"SHOW {name}").scalar_one() for name in _LIMITS}
+    engine.dispose()
+    return found
 
 
 def _copy(primary: sa.URL, installation: Path, data: Path) -> None:
