@@ -34,8 +34,6 @@ _STRENGTH = (
     LockOptions.ForUpdate,
 )
 
-_WRITABLE: Final = frozenset({LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.NoKey})
-
 
 @mapper_cache
 def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
@@ -181,7 +179,8 @@ class Ledger:
 
     def is_writable(self, key: DocumentKey) -> bool:
         """Return whether the document is held ForUpdate."""
-        return self._held.get(key) in _WRITABLE
+        held = self._held.get(key)
+        return held is not None and base_of(held) is LockOptions.ForUpdate
 
     def mark(self) -> LedgerMark:
         """Return how much there is now, for a later :meth:`roll_back_to`."""

@@ -50,6 +50,12 @@ def level_of(bind: Engine | Connection) -> str | None:
     return str(chosen) if chosen else default
 
 
+def is_broken(connection: Connection, strategy: LockStrategy, error: BaseException) -> bool:
+    """Return whether the driver's error has ended the connection, though SQLAlchemy does not know it."""
+    breaks = strategy.errors.native_code(error) in strategy.errors.breaks_connection
+    return breaks or strategy.lifecycle.has_unread_answer(connection, error)
+
+
 @dataclass(eq=False)
 class TransactionConnection:
     """One connection that takes part in the session's transaction.
@@ -147,25 +153,22 @@ class TransactionConnection:
         try:
             changed = not marks.has_mark(self.connection, self.mark)
         except DBAPIError as error:
-            driver_error = error.orig
-            if isinstance(error, DocLockError) or driver_error is None:
+            if isinstance(error, DocLockError) or error.orig is None:
                 raise
-            if not self._is_disconnect(driver_error):
-                if not self.strategy.lifecycle.has_unread_answer(self.connection, driver_error):
+            # Where SQLAlchemy knows it, the next statement meets it, as an error of its own.
+            changed = not self._is_disconnect(error.orig)
+            if changed:
+                if not is_broken(self.connection, self.strategy, error.orig):
                     raise
                 self.connection.invalidate(error)
-                return True
-            changed = False  # the next statement meets it, as an error of its own
         self.in_doubt = False
         if marks.is_savepoint:
             self.mark = None
         return changed
 
     def _is_disconnect(self, error: Any) -> bool:
-        connection, errors = self.connection, self.strategy.errors
-        driver: Any = connection.connection.dbapi_connection
-        broken = errors.native_code(error) in errors.breaks_connection
-        return broken or connection.dialect.is_disconnect(error, driver, None)
+        driver: Any = self.connection.connection.dbapi_connection
+        return self.connection.dialect.is_disconnect(error, driver, None)
 
     def note_ended(self) -> None:
         """Note that its transaction has ended at the server."""

@@ -16,6 +16,7 @@ from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...options import LockOptions
 from ..lock_info import public_key
 from ..lock_request import LockCall, add_document, reason
+from .connection import is_broken
 from .context import LockContext
 from .foreign import runs_built
 from .locks_lost_errors import failure_of, locks_lost_with_connection
@@ -145,11 +146,9 @@ def _add_advice(met: DriverError) -> None:
 def _note_locks_lost(states: Sequence[LockContext], met: DriverError) -> LockLost | None:
     """Have the states forget their locks, where the connection is lost; return the error of it."""
     context, connection, strategy, code = met
-    if not context.is_disconnect:
-        unread = strategy.lifecycle.has_unread_answer(connection, context.original_exception)
-        if not unread and code not in strategy.errors.breaks_connection:
-            return None
-        context.is_disconnect = True
+    if not (context.is_disconnect or is_broken(connection, strategy, context.original_exception)):
+        return None
+    context.is_disconnect = True
     lost = None
     for one in states:
         error = locks_lost_with_connection(one, strategy, code, context)
