@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -62,8 +62,12 @@ class Ledger:
     """The number of times that locks were given up."""
 
     def __init__(self, ranks: Mapping[type[Any], int], calls: LockCalls) -> None:
+        self.places: dict[DocumentKey | NamedKey, float] = {}
+        """The documents and named locks that are held, each with the time of its grant.
+
+        Never fewer than are held: an interruption may leave one that was not noted further.
+        """
         self._held: dict[DocumentKey, LockOptions] = {}
-        self._since: dict[DocumentKey | NamedKey, float] = {}
         self.unread: set[DocumentKey] = set()
         """Those of which the session may have what it has read before the lock."""
         self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
@@ -119,8 +123,8 @@ class Ledger:
         """Note a lock that was granted; one that is held more strongly stays so."""
         held = self._held.get(key)
         if held is None:
+            self.places[key] = time.monotonic()
             self._held[key] = held_lock(lock)
-            self._since[key] = time.monotonic()
             self.classes[key[0]] = None
             self._note_granted(key)
             return
@@ -149,33 +153,20 @@ class Ledger:
 
     def record_key(self, key: NamedKey, lock: LockOptions) -> None:
         """Note a named lock that was granted."""
+        self.places[key] = time.monotonic()
         self._keys[key] = base_of(lock)
-        self._since[key] = time.monotonic()
         self._note_granted((None, (key[1],)))
 
     def held_for(self) -> float:
         """Return the seconds since the first lock that is held; 0 where none is."""
-        since = next(iter(self._since.values()), None)
+        since = next(iter(self.places.values()), None)
         return 0.0 if since is None else time.monotonic() - since
-
-    def has(self, place: Hashable) -> bool:
-        """Return whether this document, or this named lock, is held."""
-        return place in self._held or place in self._keys
-
-    def places(self) -> list[DocumentKey | NamedKey]:
-        """Return the documents and the named locks that are held."""
-        return [*self._held, *self._keys]
 
     def first(self) -> tuple[DocumentKey | NamedKey, LockOptions]:
         """Return the document or named lock that is held for longest, and how."""
-        place = next(iter(self._since))
         locks: dict[Any, LockOptions] = {**self._held, **self._keys}
+        place = next(place for place in self.places if place in locks)
         return place, locks[place]
-
-    @property
-    def empty(self) -> bool:
-        """True if there is no lock that the end of the transaction would release."""
-        return not self._held and not self._keys
 
     def is_writable(self, key: DocumentKey) -> bool:
         """Return whether the document is held ForUpdate."""
@@ -199,7 +190,7 @@ class Ledger:
         for some, length in zip(locks, mark[:2], strict=True):
             while len(some) > length:
                 key, _ = some.popitem()
-                self._since.pop(key, None)
+                self.places.pop(key, None)
         self.releases += 1
         self.unread.intersection_update(self._held)
         self.classes = dict.fromkeys(entity for entity, _ in self._held)
@@ -211,23 +202,19 @@ class Ledger:
         self._strengthened.clear()
         self.unread.clear()
         self._keys.clear()
-        self._since.clear()
         self.classes.clear()
+        self.places.clear()
         self.releases += 1
 
     def released(self, mark: LedgerMark = _NO_LOCKS) -> list[ReleasedLock]:
         """Return what was locked since, as it is when it is released now."""
         documents, keys, _ = mark
-        now, since = time.monotonic(), self._since
+        now, since = time.monotonic(), self.places
         held = islice(self._held.items(), documents, None)
         named = islice(self._keys.items(), keys, None)
-        # An interruption may have come before the time was noted.
         return [
-            *[ReleasedLock(key, lock, now - since.get(key, now)) for key, lock in held],
-            *[
-                ReleasedLock((None, (key[1],)), lock, now - since.get(key, now))
-                for key, lock in named
-            ],
+            *[ReleasedLock(key, lock, now - since[key]) for key, lock in held],
+            *[ReleasedLock((None, (key[1],)), lock, now - since[key]) for key, lock in named],
         ]
 
 

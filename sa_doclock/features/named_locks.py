@@ -112,9 +112,9 @@ class NamedLock(LockTarget[None]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> type[LockFailed] | None:
-        named_locks = connection.strategy.named_locks
+        named_locks = plan.strategy.named_locks
         if named_locks is None:
-            name = connection.strategy.name
+            name = plan.strategy.name
             raise LockNotSupported(f"nothing is known of named locks on {name}")
         return named_locks.take(connection.connection, request.ident, request.lock, request.seconds)
 

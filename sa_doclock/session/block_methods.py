@@ -206,7 +206,7 @@ class BlockMethods(CoreSession):
         name: str,
     ) -> Iterator[T]:
         lock = lock_of_block(entity, ident, lock, name)
-        opens, inner = not self.in_transaction(), not self._context.ledger.empty
+        opens, inner = not self.in_transaction(), bool(self._context.ledger.places)
         writes = base_of(lock) is LockOptions.ForUpdate
         # A transaction that an earlier read has begun is committed, as by save_changes().  It
         # is not rolled back after a read lock: it may hold changes, which are not ours to lose.

@@ -102,7 +102,7 @@ class LockTarget(ABC, Generic[T]):
             self.mapper, lock, strategy
         )
         seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
-        return self.context.opener.prepare(bind, strategy, plan, seconds), plan
+        return self.context.opener.prepare(bind, plan, seconds), plan
 
     def expire(self) -> None:
         """Expire what the session has loaded of it, so that what is read is not older.
@@ -305,10 +305,10 @@ def _send_in_blocks(
 
 
 def _limit(
-    connection: TransactionConnection, _plan: LockPlan, request: LockRequest
+    connection: TransactionConnection, plan: LockPlan, request: LockRequest
 ) -> AbstractContextManager[None]:
     """Limit the wait as the request says."""
-    waits, few_rows = connection.strategy.waits, is_of_few_rows(request)
+    waits, few_rows = plan.strategy.waits, is_of_few_rows(request)
     return waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows)
 
 

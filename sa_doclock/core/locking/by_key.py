@@ -189,7 +189,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> T | None:
         found: list[T] = self.send_select(connection, plan, request)
-        if not found and connection.strategy.statements.retries_missing_rows:
+        if not found and plan.strategy.statements.retries_missing_rows:
             found = self.send_select(connection, plan, request)
         if not found:
             send = partial(self.send_select, connection, plan, request)
@@ -259,7 +259,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     ) -> list[T]:
         found = self._send_all(connection, plan, request, request.keys)
         if (
-            connection.strategy.statements.retries_missing_rows
+            plan.strategy.statements.retries_missing_rows
             and LockOptions.SkipLocked not in request.lock
         ):
             missing = self._missing(found)
@@ -280,7 +280,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         request: LockRequest,
         keys: Sequence[Identity],
     ) -> list[T]:
-        limit = connection.strategy.statements.parameters_for_keys(len(self.mapper.primary_key))
+        limit = plan.strategy.statements.parameters_for_keys(len(self.mapper.primary_key))
         found: list[T] = []
         for self.sent in chunks(keys, limit):
             found += self.send_select(connection, plan, request)

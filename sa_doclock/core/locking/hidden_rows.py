@@ -23,7 +23,7 @@ def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
     """Return why the database may hide a row that can be read from a lock; None: it hides none."""
     if plan.table is None or not is_row_lock(connection.row_lock(plan)):
         return None
-    return connection.strategy.hides_rows(connection.connection, plan.table)
+    return plan.strategy.hides_rows(connection.connection, plan.table)
 
 
 def find_again(

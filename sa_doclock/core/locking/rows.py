@@ -91,7 +91,7 @@ class LockedRows(LockTarget[T]):
         row_lock = connection.row_lock(plan)
         if not is_row_lock(row_lock):  # the lock is the transaction's
             return self.read(self.under_lock(request.lock))
-        strategy = connection.strategy
+        strategy = plan.strategy
         assert plan.table is not None
         try:
             strategy.check_table(connection.connection, plan.table)
@@ -100,8 +100,8 @@ class LockedRows(LockTarget[T]):
             raise
         whole = strategy.statements.locks_what_is_read
         in_one = self.in_one_statement(whole=whole)
-        may_be_slow = strategy.errors.statement_limits and not self.found_by_key
-        if in_one and request.seconds is None and not may_be_slow:
+        limited = plan.limits_statements and (request.seconds is not None or not self.found_by_key)
+        if in_one and not limited:
             return self.read(self.locking(row_lock, whole=whole))
         send = Send(strategy, row_lock, request.seconds, whole, self.context.calls.current)
         if in_one:

@@ -151,7 +151,7 @@ class ExecutingSession(SessionWithContext):
         context = self._context
         if isinstance(written, TextClause):
             context.connections.note_text(written.text)
-        if not context.ledger.empty and not is_built(written):
+        if context.ledger.places and not is_built(written):
             watch_all(context)  # it may end the transaction
 
     def _execute_by_part(

@@ -180,12 +180,12 @@ class TransactionConnection:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
-        return self.strategy.statements.row_lock(plan.lock, self.level)
+        return plan.strategy.statements.row_lock(plan.lock, self.level)
 
 
 def _before_savepoint(cluster: Cluster, ledger: Ledger, connection: Connection, _name: str) -> None:
     """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
-    if not ledger.empty:
+    if ledger.places:
         cluster.before_savepoint(connection)
 
 

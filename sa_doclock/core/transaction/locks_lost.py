@@ -18,7 +18,7 @@ Places = Mapping[DocumentKey | NamedKey, str]
 def refuse_without(lost: Places, ledger: Ledger) -> None:
     """:raises LockLost: one of the locks that were lost was not taken again since."""
     for place, outcome in lost.items():
-        if not ledger.has(place):
+        if place not in ledger.places:
             raise _ended_by_other(place, outcome)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine
@@ -70,7 +69,7 @@ def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
 
 def _holds_on(state: LockContext, connection: Any) -> bool:
     found = state.connections.find(connection)
-    if found is None or state.ledger.empty or state.connections.reads_snapshot:
+    if found is None or not state.ledger.places or state.connections.reads_snapshot:
         return False
     return found.begun or found.opened_for is not None or len(state.connections.all()) == 1
 
@@ -87,5 +86,5 @@ def about_held(state: LockContext, error: LockLost, database: str = "") -> LockL
 
 def others_text(state: LockContext) -> str:
     """Return the words about the other locks that are held."""
-    others: Sequence[object] = state.ledger.places()[1:]
-    return f", with {len(others)} other{'s' * (len(others) > 1)}," if others else ""
+    others = len(state.ledger.places) - 1
+    return f", with {others} other{'s' * (others > 1)}," if others > 0 else ""

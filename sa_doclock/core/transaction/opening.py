@@ -36,9 +36,7 @@ class _OpeningLevel(NamedTuple):
     once: str | None = None
 
 
-def _opening_level(
-    session: Session, bind: Engine | Connection, strategy: LockStrategy, plan: LockPlan
-) -> _OpeningLevel:
+def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) -> _OpeningLevel:
     """Return the level of the transaction; nothing is set where its own protects a document too.
 
     :raises LockNotSupported: AUTOCOMMIT, which ends every lock with its statement.
@@ -47,7 +45,7 @@ def _opening_level(
     of_session = getattr(session, "execution_options", {}).get(ISOLATION)
     chosen = of_session or bind.get_execution_options().get(ISOLATION)
     default: str | None = getattr(bind.dialect, "default_isolation_level", None)
-    level = str(chosen) if chosen else default
+    level, strategy = str(chosen) if chosen else default, plan.strategy
     if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not chosen):
         raise LockNotSupported(AUTOCOMMIT)
     if level in plan.fits:
@@ -83,7 +81,6 @@ class TransactionOpener:
     def prepare(
         self,
         bind: Engine | Connection,
-        strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
     ) -> TransactionConnection:
@@ -96,10 +93,10 @@ class TransactionOpener:
         """
         known = self._connections.by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
-            return self._join(known, bind, strategy, plan, seconds)
-        session = self._session()
+            return self._join(known, bind, plan, seconds)
+        session, strategy = self._session(), plan.strategy
         nested = session.in_nested_transaction()
-        level = _opening_level(session, bind, strategy, plan)
+        level = _opening_level(session, bind, plan)
         opened = self._begin(session, bind, level, nested=nested)
         strategy.check_autocommit(opened.connection)
         if level.once is not None:
@@ -145,11 +142,10 @@ class TransactionOpener:
         self,
         known: TransactionConnection | None,
         bind: Engine | Connection,
-        strategy: LockStrategy,
         plan: LockPlan,
         seconds: float | None,
     ) -> TransactionConnection:
-        session = self._session()
+        session, strategy = self._session(), plan.strategy
         if known is None:
             assert isinstance(bind, Connection)
             strategy.lifecycle.before_savepoint(bind)  # the session may join by one
@@ -162,7 +158,7 @@ class TransactionOpener:
             self._connections.note_joined(joined, strategy)
         strategy.check_autocommit(joined.connection)
         begins = known is None and is_rolled_back_later(joined.connection)
-        if _take_in_open(joined, strategy, plan, seconds, begins=begins):
+        if _take_in_open(joined, plan, seconds, begins=begins):
             joined.opened_for = plan.lock
             if plan.lock is LockOptions.SnapshotRead:
                 self._connections.reads_snapshot = True
@@ -171,7 +167,6 @@ class TransactionOpener:
 
 def _take_in_open(
     joined: TransactionConnection,
-    strategy: LockStrategy,
     plan: LockPlan,
     seconds: float | None,
     *,
@@ -186,7 +181,7 @@ def _take_in_open(
         return True
     upgraded = plan.upgrades and _is_upgrade(joined.opened_for, plan.lock)
     opened_for = None if upgraded else joined.opened_for  # None: as after any other read
-    opens = strategy.join(
+    opens = plan.strategy.join(
         joined.connection, plan.lock, seconds, joined.level, opened_for, plan.table
     )
     return opens or begins or upgraded

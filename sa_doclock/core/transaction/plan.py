@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
 from ...dialects import known_strategies
-from ...dialects.base import LockStrategy
+from ...dialects.base import LockStrategy, LockWaits
 from ...options import LockOptions, base_of
 from ..documents import clear_with_mappers, own_table
 
@@ -18,19 +18,24 @@ from ..documents import clear_with_mappers, own_table
 class LockPlan:
     """The plan of one kind of lock on rows of one class, at one engine.
 
+    :ivar strategy: the dialect of the engine.
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
     :ivar row_lock: what the SELECT must carry at this level.
     :ivar table: whose rows are locked; None for a named lock.
     :ivar fits: the isolation levels of a transaction that need not be changed for it.
     :ivar upgrades: it may follow a SharedRead that has opened the transaction.
+    :ivar limits_statements: a limit is in the text of a statement, or ends it so that it is sent again:
+        see ``Send``.
     """
 
+    strategy: LockStrategy
     lock: LockOptions
     level: str | None
     row_lock: LockOptions
     table: Table | None
     fits: frozenset[str | None] = frozenset()
     upgrades: bool = False
+    limits_statements: bool = False
 
 
 def make_plan(
@@ -50,7 +55,9 @@ def make_plan(
     row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
     fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
-    plan = LockPlan(lock, level, row_lock, table, fits, upgrades)
+    errors, in_text = strategy.errors, type(strategy.waits).timed is not LockWaits.timed
+    limits = bool(in_text or errors.server_limits or errors.statement_limits)
+    plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades, limits)
     strategy.plans[mapper, lock, upgrades] = plan
     return plan
 

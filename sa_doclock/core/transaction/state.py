@@ -95,14 +95,14 @@ class TransactionState:
         """
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
-        if not self.ledger.empty:
+        if self.ledger.places:
             self.check_locks()
         if self._lost:
             refuse_without(self._lost, self.ledger)
 
     def refuse_commit(self) -> None:
         """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
-        held = not self.ledger.empty
+        held = bool(self.ledger.places)
         if held:
             self.check_locks()
         if self._lost and (held or self.connections.may_be_open()):
@@ -110,7 +110,7 @@ class TransactionState:
 
     def before_own_commit(self, connection: Connection) -> None:
         """:raises LockLost: COMMIT would end another transaction than that of the locks."""
-        if self.ledger.empty or not self.connections.in_doubt():
+        if not self.ledger.places or not self.connections.in_doubt():
             return
         try:
             self.refuse_commit()
@@ -125,7 +125,7 @@ class TransactionState:
 
         :param connection: whose; None for all of them.
         """
-        self._lost.update(dict.fromkeys(self.ledger.places(), outcome))
+        self._lost.update(dict.fromkeys(self.ledger.places, outcome))
         self.connections.note_ended(connection)
         self._note_settings_undone()
         self.note_locks_lost(outcome)
@@ -207,7 +207,7 @@ class TransactionState:
         ledger, parts = self.ledger, self._parts.released
         if mark is not None:
             released = ledger.roll_back_to(mark)
-        elif ledger.empty:
+        elif not ledger.places:
             return ()
         else:
             wanted = parts or self._instrumentation.reports_released()

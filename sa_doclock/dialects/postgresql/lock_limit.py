@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, TextClause, event, text
@@ -84,6 +85,8 @@ class LockLimit(NamedTuple):
         return self.statements.write % quoted, self.statements.restore
 
 
+# Threads: a cache of a function that has one answer.
+@lru_cache(maxsize=16)  # a program has few limits
 def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
     """Return the limit of one statement that locks.
 

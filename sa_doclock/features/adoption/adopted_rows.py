@@ -134,7 +134,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
-        return joined, LockPlan(lock, None, row_lock, table=None)
+        return joined, LockPlan(strategy, lock, None, row_lock, table=None)
 
     def _take_in_transaction(
         self, bind: Engine | Connection, strategy: LockStrategy
@@ -146,7 +146,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             mapper, lock, strategy, upgrades=True
         )
         seconds = 0.0 if LockOptions.NoWait in lock else None
-        return self.context.opener.prepare(bind, strategy, plan, seconds), plan
+        return self.context.opener.prepare(bind, plan, seconds), plan
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest

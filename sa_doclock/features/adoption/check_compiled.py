@@ -51,7 +51,7 @@ def _check_on(
     if strategy.locks_database and wanted is not None:
         plan = make_plan(None, wanted, strategy, upgrades=True)
         seconds = 0.0 if LockOptions.NoWait in wanted else None
-        state.opener.prepare(connection, strategy, plan, seconds)
+        state.opener.prepare(connection, plan, seconds)
 
 
 def _refuse_without_hint(lock: CompiledLock, strategy: LockStrategy) -> None:

@@ -269,7 +269,7 @@ class Batch:
         else:
             with suppress(Exception):
                 sync_session.rollback()
-        if state.ledger.empty:
+        if not state.ledger.places:
             raise self._head.named(
                 LockLost(
                     "another function of the combined commit has ended the transaction; nothing was "

@@ -190,7 +190,7 @@ class SessionQueue(SessionPart):
             self._find_in_ledger(asked)
             self._gate.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
-        if is_row_lock(request.lock) and not self._ledger.empty:
+        if is_row_lock(request.lock) and self._ledger.places:
             self._note_held(request.document)
 
     def _note_held(self, document: str) -> None:
@@ -212,11 +212,11 @@ class SessionQueue(SessionPart):
             self._places.update(dict.fromkeys(unknown, granted))
 
     def _is_held(self, place: QueueEntry) -> bool:
-        return any(self._ledger.has(document) for document in self._places[place])
+        return any(document in self._ledger.places for document in self._places[place])
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Leave the places of locks that were given up."""
-        if self._ledger.empty:
+        if not self._ledger.places:
             self._in_task.hold_nothing()
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._is_held(p)])
