@@ -27,7 +27,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from ...core.pool import CallFunction, on_return, withdraw
 from ..base import Pipeline, Pipelining, Read
 from .hold_limit import after_lock
-from .pipeline import Call, CursorInterceptor, InterceptedCursor, Steps, run_steps, send_in_pipeline
+from .pipeline import Call, CursorInterceptor, InterceptedCursor, send_in_pipeline
 from .pipelined_lock import PipelinedLock
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
@@ -149,7 +149,7 @@ class PsycopgPipeline(CursorInterceptor):
         batch = self._next_batch(commit=commit)
         self.commit_sent = commit
         try:
-            run_steps(self.connection, send_in_pipeline(self.driver, batch.calls()))
+            send_in_pipeline(self.driver, batch.calls())
         except self.connection.dialect.loaded_dbapi.Error as error:
             self._raise(error, batch.failed(error))
         except BaseException as error:
@@ -160,26 +160,22 @@ class PsycopgPipeline(CursorInterceptor):
         if commit and batch.cursors[-1].statusmessage != "COMMIT":
             raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
 
-    def execute(
-        self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps | None:
-        if self._keep(cursor, query, params, many=False):
-            return None
-        return super().execute(cursor, query, params, options)
+    def execute(self, cursor: InterceptedCursor, query: Any, params: Any, options: Any) -> None:
+        if not self._keep(cursor, query, params, many=False):
+            super().execute(cursor, query, params, options)
 
-    def executemany(
-        self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
-    ) -> Steps | None:
-        if self._keep(cursor, query, rows, many=True):
-            return None
-        return super().executemany(cursor, query, rows, options)
+    def executemany(self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any) -> None:
+        if not self._keep(cursor, query, rows, many=True):
+            super().executemany(cursor, query, rows, options)
 
-    def steps(self, call: Call) -> Steps:
-        yield from self._send_first()
-        yield [call]
+    def run(self, call: Call) -> None:
+        self.before_other()
+        super().run(call)
 
-    def before_other(self) -> Steps:
-        yield from self._send_first()
+    def before_other(self) -> None:
+        """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
+        if self._has_kept():
+            send_in_pipeline(self.driver, self._next_batch(commit=False).calls())
 
     def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
         """Return whether this statement is kept back; False: it has to be executed now."""
@@ -210,12 +206,6 @@ class PsycopgPipeline(CursorInterceptor):
         if self._kept:
             self._drop_rolled_back()
         return bool(self._kept)
-
-    def _send_first(self) -> Steps:
-        """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
-        if self._has_kept():
-            batch = self._next_batch(commit=False)
-            yield from send_in_pipeline(self.driver, batch.calls())
 
     def note_next(self, statement: str, parameters: Any, context: Any) -> None:
         """Note the statement that is executed next, and send what is kept where it cannot wait."""
@@ -248,13 +238,10 @@ class PsycopgPipeline(CursorInterceptor):
             # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
             # connection back without another ROLLBACK.  This one was not even sent.
             with suppress(Exception):  # the error above is the one to raise
-                run_steps(self.connection, self._roll_back())
+                super().run(self.driver.rollback)
             raise
         finally:
             self.forget_writes()
-
-    def _roll_back(self) -> Steps:
-        yield [self.driver.rollback]
 
     def _next_batch(self, *, commit: bool) -> _Batch:
         kept, self._kept = self._kept, []

@@ -2,8 +2,8 @@
 
 SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so one round trip
 is sent, and answered, inside of one ``execute()``: that of a cursor which replaces the driver's
-own, made by the connection's ``cursor_factory``.  Steps that wait for the server are a generator,
-as psycopg's own are; it yields calls of the driver, whose answers are awaited under asyncio.
+own, made by the connection's ``cursor_factory``.  Under asyncio what it does runs in a greenlet, from
+which the answers of the driver are awaited, as SQLAlchemy does it.
 
 Three things here are not documented by psycopg:
 
@@ -22,63 +22,29 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache, partial
+from operator import methodcaller
 from typing import Any, Final
 from weakref import ref
 
-from psycopg import IsolationLevel
+from psycopg import AsyncConnection, IsolationLevel
 from psycopg.generators import send
 from psycopg.pq import TransactionStatus
 from sqlalchemy import Connection
-from sqlalchemy.util import await_only
+from sqlalchemy.util import await_only, greenlet_spawn
 
 Call = Callable[[], Any]
-Steps = Generator[Iterable[Call], Any, None]
-"""Calls of the driver, some at a time; what the last of them has returned comes back."""
 
 
-def run_sync(steps: Steps) -> None:
-    """Run the steps with a driver that has waited when it returns."""
-    answer = None
-    try:
-        calls = next(steps)
-        while True:
-            try:
-                for call in calls:
-                    answer = call()
-            except BaseException as error:  # noqa: BLE001, PERF203  # the generator decides
-                calls = steps.throw(error)
-            else:
-                calls = steps.send(answer)
-    except StopIteration:
-        pass
+_make: Final[Callable[[Call], Any]] = methodcaller("__call__")
+"""Makes a call of a driver that has waited when it returns."""
 
 
-async def run_async(steps: Steps) -> None:
-    """Run the steps with a driver whose answers are awaited."""
-    answer = None
-    try:
-        calls = next(steps)
-        while True:
-            try:
-                for call in calls:
-                    answer = await call()
-            except BaseException as error:  # noqa: BLE001, PERF203  # the generator decides
-                calls = steps.throw(error)
-            else:
-                calls = steps.send(answer)
-    except StopIteration:
-        pass
+def _make_and_await(call: Call) -> Any:
+    """Make a call of a driver whose answers are awaited, from a greenlet."""
+    return await_only(call())
 
 
-def run_steps(connection: Connection, steps: Steps) -> None:
-    """Run the steps from where SQLAlchemy runs: in a greenlet, under asyncio."""
-    if connection.dialect.is_async:
-        await_only(run_async(steps))
-    else:
-        run_sync(steps)
-
-
-def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) -> Steps:
+def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) -> None:
     """Send the statements of these calls in one round trip, with BEGIN where it is due.
 
     After the first statement that fails the server runs none of the others.  A call that fails
@@ -87,36 +53,28 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) 
     :param begin: False leaves BEGIN to the driver, which waits for its answer.
     """
     before = driver.pgconn.pipeline_status  # a program may have a pipeline open
-    enter, leave = _bounds(driver.pipeline())
-    pipeline = yield [enter]
+    block = driver.pipeline()
+    if isinstance(driver, AsyncConnection):
+        make, enter, leave = _make_and_await, block.__aenter__, block.__aexit__
+    else:
+        make, enter, leave = _make, block.__enter__, block.__exit__
+    pipeline = make(enter)
     failure: BaseException | None = None
     try:
         if begin:
             _send_begin(driver, pipeline)
-        yield calls
+        for call in calls:
+            make(call)
     except BaseException as error:  # noqa: BLE001  # raised below
         failure = _unless_freed(driver, error)
-    fetch = getattr(pipeline, "_fetch_gen", None)
-    if fetch is not None:
-        pipeline._fetch_gen = partial(_fetch_after_sync, pipeline, fetch)  # noqa: SLF001  # see above
     try:
-        yield [leave]
+        _end(pipeline, partial(make, partial(leave, None, None, None)))
     except BaseException as error:  # noqa: BLE001  # raised below
         failure = _error_to_raise(failure, _unless_freed(driver, error))
-    finally:
-        if fetch is not None:
-            del pipeline._fetch_gen  # noqa: SLF001  # a program may have the pipeline open
     if failure is not None:
         if driver.pgconn.pipeline_status != before:
             driver.pgconn.finish()  # interrupted between two answers: it is of no use
         raise failure
-
-
-def _bounds(block: Any) -> tuple[Call, Call]:
-    """Return what begins and what ends a block of psycopg's, in which it waits for no answer."""
-    if hasattr(block, "__aenter__"):
-        return block.__aenter__, partial(block.__aexit__, None, None, None)
-    return block.__enter__, partial(block.__exit__, None, None, None)
 
 
 def _send_begin(driver: Any, pipeline: Any) -> None:
@@ -128,8 +86,20 @@ def _send_begin(driver: Any, pipeline: Any) -> None:
         queue.append(None)
 
 
+def _end(pipeline: Any, leave: Call) -> None:
+    """End a pipeline, and wait for its answers, with no Flush behind its Sync."""
+    fetch = getattr(pipeline, "_fetch_gen", None)
+    if fetch is not None:
+        pipeline._fetch_gen = partial(_fetch_after_sync, pipeline, fetch)  # noqa: SLF001  # see above
+    try:
+        leave()
+    finally:
+        if fetch is not None:
+            del pipeline._fetch_gen  # noqa: SLF001  # a program may have the pipeline open
+
+
 def _fetch_after_sync(pipeline: Any, fetch: Any, *, flush: bool) -> Generator[Any, Any, None]:
-    """Fetch the answers of a pipeline that ends, with no Flush behind its Sync."""
+    """Fetch the answers of a pipeline that ends."""
     if flush:
         yield from send(pipeline.pgconn)  # what the socket did not take at once
     yield from fetch(flush=False)
@@ -188,29 +158,23 @@ class CursorInterceptor:
         """Return a cursor of the driver's own."""
         return self._factory(self.driver)
 
-    def execute(
-        self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps | None:
-        """Return the steps that execute one statement; None where there are none."""
-        return self.steps(partial(cursor.own.execute, query, params, **options))
+    def execute(self, cursor: InterceptedCursor, query: Any, params: Any, options: Any) -> None:
+        """Execute one statement."""
+        self.run(partial(cursor.own.execute, query, params, **options))
 
-    def executemany(
-        self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any
-    ) -> Steps | None:
-        """Return the steps that execute one statement with many rows; None where there are none."""
-        return self._send_many(partial(cursor.own.executemany, query, rows, **options))
+    def executemany(self, cursor: InterceptedCursor, query: Any, rows: Any, options: Any) -> None:
+        """Execute one statement with many rows."""
+        call = partial(cursor.own.executemany, query, rows, **options)
+        self.before_other()
+        send_in_pipeline(self.driver, [call], begin=False)
 
-    def _send_many(self, call: Call) -> Steps:
-        yield from self.before_other()
-        yield from send_in_pipeline(self.driver, [call], begin=False)
-
-    def steps(self, call: Call) -> Steps:
+    def run(self, call: Call) -> None:
         """Make one call of the driver's."""
-        yield [call]
+        make = _make_and_await if self.connection.dialect.is_async else _make
+        make(call)
 
-    def before_other(self) -> Steps:
+    def before_other(self) -> None:
         """Prepare for what is neither ``execute()`` nor ``executemany()``: COPY, ``stream()``."""
-        yield from ()
 
     def install(self) -> None:
         """Intercept every cursor that the connection makes from now on."""
@@ -263,15 +227,11 @@ class InterceptedCursor:
         vars(self).update(_make=make, interceptor=interceptor, expected=None)
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        steps = self.interceptor.execute(self, query, params, options)
-        if steps is not None:
-            run_sync(steps)
+        self.interceptor.execute(self, query, params, options)
         return self
 
     def executemany(self, query: Any, params_seq: Any, **options: Any) -> Any:
-        steps = self.interceptor.executemany(self, query, params_seq, options)
-        if steps is not None:
-            run_sync(steps)
+        self.interceptor.executemany(self, query, params_seq, options)
 
     @property
     def rowcount(self) -> int:
@@ -286,12 +246,12 @@ class InterceptedCursor:
 
     @contextmanager
     def copy(self, *args: Any, **options: Any) -> Iterator[Any]:
-        run_sync(self.interceptor.before_other())
+        self.interceptor.before_other()
         with self.own.copy(*args, **options) as copy:
             yield copy
 
     def stream(self, *args: Any, **options: Any) -> Iterator[Any]:
-        run_sync(self.interceptor.before_other())
+        self.interceptor.before_other()
         yield from self.own.stream(*args, **options)
 
     def __getattr__(self, name: str) -> Any:
@@ -319,24 +279,20 @@ class AsyncInterceptedCursor(InterceptedCursor):
     """Replaces a cursor of the driver under asyncio."""
 
     async def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        steps = self.interceptor.execute(self, query, params, options)
-        if steps is not None:
-            await run_async(steps)
+        await greenlet_spawn(self.interceptor.execute, self, query, params, options)
         return self
 
     async def executemany(self, query: Any, params_seq: Any, **options: Any) -> Any:
-        steps = self.interceptor.executemany(self, query, params_seq, options)
-        if steps is not None:
-            await run_async(steps)
+        await greenlet_spawn(self.interceptor.executemany, self, query, params_seq, options)
 
     @asynccontextmanager
     async def copy(self, *args: Any, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        await run_async(self.interceptor.before_other())
+        await greenlet_spawn(self.interceptor.before_other)
         async with self.own.copy(*args, **options) as copy:
             yield copy
 
     async def stream(self, *args: Any, **options: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-        await run_async(self.interceptor.before_other())
+        await greenlet_spawn(self.interceptor.before_other)
         async for row in self.own.stream(*args, **options):
             yield row
 

@@ -20,7 +20,7 @@ from ...options import LockOptions
 from ..base import LockWaits
 from .deferred_writes import keeps_writes
 from .hold_limit import PostgreSQLHoldLimit, after_lock
-from .pipeline import run_steps, send_in_pipeline
+from .pipeline import send_in_pipeline
 from .pipelined_lock import PipelinedLock
 
 
@@ -74,5 +74,5 @@ def _execute_many(
     if connection.dialect.is_async:  # the cursor is SQLAlchemy's, which waits for the driver itself
         call = partial(greenlet_spawn, call)
     driver = connection.connection.driver_connection
-    run_steps(connection, send_in_pipeline(driver, [call], begin=False))
+    send_in_pipeline(driver, [call], begin=False)
     return True

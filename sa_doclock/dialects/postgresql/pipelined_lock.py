@@ -21,7 +21,6 @@ from .pipeline import (
     Call,
     CursorInterceptor,
     InterceptedCursor,
-    Steps,
     send_in_pipeline,
     starts_transaction,
 )
@@ -90,11 +89,9 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
     def _is_aborted(self) -> bool:
         return bool(self.driver.pgconn.transaction_status == TransactionStatus.INERROR)
 
-    def execute(
-        self, cursor: InterceptedCursor, query: Any, params: Any, options: Any
-    ) -> Steps | None:
+    def execute(self, cursor: InterceptedCursor, query: Any, params: Any, options: Any) -> None:
         if self._early and self._use_early_result(cursor, query, params):
-            return None
+            return
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -102,25 +99,26 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         call = partial(cursor.own.execute, query, params, **options)
         if isinstance(query, str) and waits_for_lock(query):
             calls = self._with_limits(call)
-            if self._reads is not None:
-                return self._lock_and_read(cursor, calls, self._early_reads(self._reads()))
-            return send_in_pipeline(self.driver, calls, begin=False)
-        if self._reads is not None and starts_transaction(self.driver):
-            return send_in_pipeline(self.driver, [call])
-        return self.steps(call)
+            if self._reads is None:
+                send_in_pipeline(self.driver, calls, begin=False)
+            else:
+                self._lock_and_read(cursor, calls, self._early_reads(self._reads()))
+        elif self._reads is not None and starts_transaction(self.driver):
+            send_in_pipeline(self.driver, [call])
+        else:
+            self.run(call)
 
-    def before_other(self) -> Steps:
+    def before_other(self) -> None:
         self._early = []  # it might write
-        yield from ()
 
     def _lock_and_read(
         self, cursor: InterceptedCursor, calls: list[Call], early: list[_EarlyRead]
-    ) -> Steps:
+    ) -> None:
         calls += [
             partial(read.cursor.execute, _TO_PRIMARY + read.text, read.parameters) for read in early
         ]
         try:
-            yield from send_in_pipeline(self.driver, calls)
+            send_in_pipeline(self.driver, calls)
         except self.connection.dialect.loaded_dbapi.Error as error:
             if self.driver.closed or not _is_of_early_read(error, cursor, early):
                 raise

@@ -15,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from psycopg.pq import PipelineStatus
 from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.util import greenlet_spawn
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
 from sa_doclock.dialects.postgresql.pipeline import send_in_pipeline
@@ -110,18 +111,21 @@ def test_ctrl_c(
     assert numbers(elsewhere) == (50, 30)
 
 
-@rows("steps", [1, 2])
-def test_a_run_that_python_frees_closes_its_connection(bills: Database, steps: int) -> None:
+@rows("sent", [False, True])
+@in_a_loop
+async def test_a_run_that_python_frees_closes_its_connection(bills: Database, sent: bool) -> None:
     """Nobody can wait for the answers any more."""
-    driver: Any = psycopg.connect(
-        sa.make_url(bills.url).set(drivername="postgresql").render_as_string(hide_password=False)
-    )
+    url = sa.make_url(bills.url).set(drivername="postgresql")
+    driver = await psycopg.AsyncConnection.connect(url.render_as_string(hide_password=False))
     cursor = driver.cursor()
-    run = send_in_pipeline(driver, [lambda: cursor.execute("SELECT 1")])
-    calls = next(run)
-    for _ in range(steps):
-        answer = [call() for call in calls][-1]
-        calls = run.send(answer)
+
+    async def send() -> None:
+        await cursor.execute("SELECT 1")
+        if not sent:
+            await asyncio.get_running_loop().create_future()
+
+    run = greenlet_spawn(send_in_pipeline, driver, [send])
+    run.send(None)  # it waits: with all sent, for the answers
     run.close()
     assert driver.closed
 
