@@ -117,17 +117,21 @@ async def test_a_run_that_python_frees_closes_its_connection(bills: Database, se
     """Nobody can wait for the answers any more."""
     url = sa.make_url(bills.url).set(drivername="postgresql")
     driver = await psycopg.AsyncConnection.connect(url.render_as_string(hide_password=False))
-    cursor = driver.cursor()
+    cursor, reached = driver.cursor(), asyncio.Event()
 
     async def send() -> None:
         await cursor.execute("SELECT 1")
+        reached.set()
         if not sent:
             await asyncio.get_running_loop().create_future()
 
     run = greenlet_spawn(send_in_pipeline, driver, [send])
-    run.send(None)  # it waits: with all sent, for the answers
-    run.close()
+    task = asyncio.create_task(run)
+    await reached.wait()
+    run.close()  # while it waits: where all is sent, for the answers
     assert driver.closed
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("name", STEPS)
