@@ -14,7 +14,7 @@ from ..errors import (
     UnlockedWrite,
     outcome_of,
 )
-from ..events import EventfulSession, ReleasedLock, listened
+from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
 from ..options import LockOptions, lock_label
 from .lock_info import DocumentKey, LockedName, document_label, public_key
 
@@ -37,6 +37,21 @@ class LockInstrumentation:
     def dispatch(self) -> Any:
         """The listeners of the session, which SQLAlchemy collects when they are asked for."""
         return self._session().dispatch
+
+    def report_requested(self, requested: RequestedLock) -> RequestedLock:
+        """Report that a call for a lock begins."""
+        self.dispatch.before_lock(self._session(), requested)
+        return requested
+
+    def report_ended(
+        self,
+        requested: RequestedLock,
+        granted: Sequence[DocumentKey | LockedName],
+        waited: float,
+        error: BaseException | None,
+    ) -> None:
+        """Report that the call has ended."""
+        self.dispatch.after_lock(self._session(), requested, granted, waited, error)
 
     def report_granted(
         self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions, waited: float

@@ -322,9 +322,9 @@ def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:
     call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
     is_document = request.entity is not None or request.named  # not rows of tables
     if "before_lock" in listened and is_document and context.instrumentation.dispatch.before_lock:
-        requested = RequestedLock(request.entity, request.ident, request.lock, request.seconds)
-        call.requested = requested
-        context.instrumentation.dispatch.before_lock(target.session, requested)
+        call.requested = context.instrumentation.report_requested(
+            RequestedLock(request.entity, request.ident, request.lock, request.seconds)
+        )
     context.calls.current = call
     return call
 
@@ -400,5 +400,4 @@ def _report_end(
     """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
-        listeners = context.instrumentation.dispatch.after_lock
-        listeners(context.session(), requested, granted, waited, error)
+        context.instrumentation.report_ended(requested, granted, waited, error)

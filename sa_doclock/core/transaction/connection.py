@@ -137,12 +137,22 @@ class TransactionConnection:
             self.mark = None if self.unmarked else mark
         self.in_doubt = self.mark is not None
 
-    def driver_knows_end(self) -> bool:
-        """Return whether the driver knows that the transaction has ended; nothing is sent."""
+    def has_ended(self, *, ask: bool) -> bool:
+        """Return whether the transaction of the locks has ended at the server.
+
+        This is the one place where the ledger is compared with the connection's own word, and after
+        a foreign statement with the server's: before each lock, flush and commit, and when
+        held_locks is read.  ``connection_events.py`` and ``_translate()`` ask what a driver knows only
+        after a statement or an error.
+
+        :param ask: ask the server, where a foreign statement has run since it was last asked.
+        """
         connection, known = self.connection, self.known
         if connection.invalidated or connection.closed:
             return True
-        return self.begun and known is not None and known.status.in_transaction(connection) is False
+        if self.begun and known is not None and known.status.in_transaction(connection) is False:
+            return True
+        return ask and self.in_doubt and self.transaction_has_changed()
 
     def transaction_has_changed(self) -> bool:
         """Return whether the server says that this is not the transaction of the locks any more."""
@@ -264,23 +274,6 @@ class TransactionConnections:
         """Return whether a COMMIT on a connection is the session's own, which has flushed for it."""
         root = self._session().get_transaction()
         return root is not None and not root.is_active
-
-    def have_ended(self, *, ask: bool = True) -> bool:
-        """Return whether the transaction of the locks has ended at one of the servers.
-
-        This is the one place where the ledger is compared with the connection's own word, and after
-        a foreign statement with the server's: before each lock, flush and commit, and when
-        held_locks is read.  ``connection_events.py`` and ``_translate()`` ask what a driver knows only
-        after a statement or an error.
-
-        :param ask: ask the server, where a foreign statement has run since it was last asked.
-        """
-        for one in self.by_engine.values():
-            if one.driver_knows_end():
-                return True
-            if ask and one.in_doubt and one.transaction_has_changed():
-                return True
-        return False
 
     def in_doubt(self) -> bool:
         """Return whether a foreign statement has run since the server was last asked."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from operator import methodcaller
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -68,7 +69,9 @@ class TransactionState:
             self.settle_savepoints()
         if self.failure.cause is not None:
             ask = False  # it refuses every statement
-        if self.connections.have_ended(ask=ask) or (self._parts.is_over and self.is_over()):
+        has_ended = methodcaller("has_ended", ask=ask)
+        ended = any(map(has_ended, self.connections.by_engine.values()))
+        if ended or (self._parts.is_over and self.is_over()):
             self._note_all_ended()
 
     def _note_all_ended(self) -> None:

@@ -15,7 +15,7 @@ from sa_doclock.core.loading.loaded import DocumentIndex, LoadedDocuments, role_
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
-from sa_doclock.core.transaction.connection import TransactionConnections
+from sa_doclock.core.transaction.connection import TransactionConnection
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
 from sa_doclock.features import versions
 from sa_doclock.features.adoption.adopted_rows import AdoptedRows
@@ -99,7 +99,7 @@ MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
     "inserted rows of listeners are not guarded": ((FlushGuard, "check_row", _check_row),),
     "nobody asks whose transaction it is": (
         (ConnectionEvents, "_has_ended", no),
-        (TransactionConnections, "have_ended", no),
+        (TransactionConnection, "has_ended", no),
     ),
     "a savepoint keeps its locks": ((Ledger, "roll_back_to", lambda *_: []),),
     "no version is raised": ((versions, "_raise_versions", nothing),),
