@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, select
+from sqlalchemy import Connection, Engine, Select, create_engine, event, select
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import find_strategy, product_of, strategy_classes, strategy_for
-from sa_doclock.dialects.base import LockStatements, LockStrategy
+from sa_doclock.dialects.base import LockStatements, LockStrategy, LockWaits
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
@@ -157,6 +157,25 @@ def test_a_strategy_that_says_nothing_of_named_locks_has_none(firebird: Engine) 
         with pytest.raises(LockNotSupported, match="of named locks on firebird"):
             session.lock_key("user:42")
         assert not session.in_transaction()
+
+
+class WaitsInText(LockWaits):
+    def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
+        return statement.suffix_with(f"/* {lock.name} for {seconds:g} s */")
+
+
+@pytest.mark.usefixtures("entry_point")
+def test_a_strategy_that_limits_by_the_text_alone_needs_to_say_nothing_else(
+    firebird: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FirebirdLocks, "statements", LockStatements())
+    monkeypatch.setattr(FirebirdLocks, "waits", WaitsInText())
+    sent: list[str] = []
+    event.listen(firebird, "before_cursor_execute", lambda *given: sent.append(given[2]))
+    with LockingSession(firebird) as session:
+        session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=7)
+    (locking,) = [text for text in sent if "FROM lk_order" in text]
+    assert "/* ForUpdate for 7 s */" in locking
 
 
 @pytest.mark.usefixtures("entry_point")

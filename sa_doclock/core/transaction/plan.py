@@ -55,7 +55,8 @@ def make_plan(
     row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
     fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
-    errors, in_text = strategy.errors, type(strategy.waits).timed is not LockWaits.timed
+    errors, timed = strategy.errors, getattr(strategy.waits.timed, "__func__", None)
+    in_text = timed is not LockWaits.timed
     limits = bool(in_text or errors.server_limits or errors.statement_limits)
     plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades, limits)
     strategy.plans[mapper, lock, upgrades] = plan
