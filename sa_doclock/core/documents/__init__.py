@@ -17,6 +17,7 @@ from .mapping import (
     clear_with_mappers,
     columns_read,
     document_key,
+    entity_cache,
     from_clauses_within,
     has_expired,
     has_subquery,
