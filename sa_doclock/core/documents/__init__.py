@@ -47,7 +47,6 @@ from .owners import (
     has_null,
     header_identity,
     is_header,
-    loaded_headers,
     loaded_owner,
     state_in_session,
 )
