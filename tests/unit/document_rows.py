@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, event, inspect
 from sqlalchemy.orm import Session
 
 from sa_doclock.core.documents.mapping import mapper_of
-from sa_doclock.core.documents.owners import HeaderResolver, loaded_headers
+from sa_doclock.core.documents.owners import HeaderResolver
 from tests.integration.documents.models import Base
 from tests.integration.documents.rows import refill
 
@@ -43,9 +43,3 @@ def recorded(session: Session) -> list[str]:
 def headers_of(session: Session, root: type[Any], thing: object, *, ask: bool = False) -> Found:
     """Return what HeaderResolver says; asking or not."""
     return set(HeaderResolver(session, mapper_of(root), ask=ask).headers(inspect(thing)))
-
-
-def loaded(session: Session, root: type[Any], thing: object) -> Found:
-    """Return what loaded_headers() says."""
-    state: Any = inspect(thing)
-    return set(loaded_headers(session, mapper_of(root), state))

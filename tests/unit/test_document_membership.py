@@ -28,7 +28,7 @@ from tests.integration.documents.models import (
 )
 from tests.integration.documents.relationships import Album, Badge, Code, Cover, Label, Sticker, Tag
 from tests.support.rows import rows
-from tests.unit.document_rows import Found, headers_of, in_memory, loaded, recorded
+from tests.unit.document_rows import Found, headers_of, in_memory, recorded
 
 
 @pytest.fixture
@@ -65,7 +65,6 @@ def test_the_foreign_key_says_it(
     sent.clear()
     assert headers_of(session, root, thing) == headers
     assert headers_of(session, root, thing, ask=True) == headers
-    assert loaded(session, root, thing) == headers
     assert sent == []
 
 
@@ -93,7 +92,6 @@ def test_with_its_owners_in_the_session_nothing_is_sent(
         things += clauses
     sent.clear()
     assert headers_of(session, root, things[0]) == headers
-    assert loaded(session, root, things[0]) == headers
     assert sent == []
 
 
@@ -108,7 +106,6 @@ def test_without_them_it_is_unknown_or_asked(
     thing = session.get_one(*chain[0])
     sent.clear()
     assert headers_of(session, root, thing) == {UNKNOWN}
-    assert loaded(session, root, thing) == {UNKNOWN}
     assert sent == []
     assert headers_of(session, root, thing, ask=True) == headers
     assert sent
@@ -158,7 +155,6 @@ def test_an_expired_row_is_unknown_or_read(session: Session, sent: list[str]) ->
     session.expire(line)
     sent.clear()
     assert headers_of(session, Order, line) == {UNKNOWN}
-    assert loaded(session, Order, line) == {UNKNOWN}
     assert sent == []
     assert headers_of(session, Order, line, ask=True) == {(2,)}
 
@@ -211,13 +207,13 @@ def test_a_circle_in_the_data_ends(session: Session) -> None:
         category, task = session.get_one(Category, number), session.get_one(Task, number)
         assert isinstance(headers_of(session, Category, category, ask=True), set)
         assert headers_of(session, Job, task, ask=True) == {(1,)}
-        assert isinstance(loaded(session, Category, category), set)
+        assert isinstance(headers_of(session, Category, category), set)
     everything = list(session.scalars(select(Category)))
-    assert all(isinstance(loaded(session, Category, one), set) for one in everything)
+    assert all(isinstance(headers_of(session, Category, one), set) for one in everything)
 
 
 def test_a_row_that_is_its_own_owner(session: Session) -> None:
     session.execute(update(Category).where(Category.id == 5).values(parent_id=5))
     category = session.get_one(Category, 5)
     assert isinstance(headers_of(session, Category, category, ask=True), set)
-    assert isinstance(loaded(session, Category, category), set)
+    assert isinstance(headers_of(session, Category, category), set)

@@ -11,7 +11,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 from sa_doclock import LockingSession
 from sa_doclock.core.documents.declare import parts_of
 from sa_doclock.core.documents.mapping import mapper_of
-from sa_doclock.core.documents.owners import UNKNOWN, loaded_headers
+from sa_doclock.core.documents.owners import UNKNOWN, HeaderResolver
 from tests.support.models import Clause, Contract, Entry, Invoice, Line, Order, Voucher
 from tests.unit.mappings import Vehicle, Wheel
 
@@ -117,8 +117,7 @@ def test_the_header_of_a_loaded_detail_is_known_without_a_select(
     sent.clear()
 
     def headers(root: type[Any], detail: object) -> list[tuple[Any, ...]]:
-        state = inspect(detail)
-        return list(loaded_headers(session, mapper_of(root), state))
+        return list(HeaderResolver(session, mapper_of(root), ask=False).headers(inspect(detail)))
 
     assert headers(Order, line) == [(2,)]
     assert headers(Voucher, entry) == [(2024, 2)]

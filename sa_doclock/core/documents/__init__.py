@@ -17,6 +17,7 @@ from .mapping import (
     clear_with_mappers,
     columns_read,
     document_key,
+    entity_cache,
     from_clauses_within,
     has_expired,
     has_subquery,
@@ -46,7 +47,6 @@ from .owners import (
     has_null,
     header_identity,
     is_header,
-    loaded_headers,
     loaded_owner,
     state_in_session,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, update_wrapper
 from itertools import chain
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from sqlalchemy import (
     ClauseElement,
@@ -58,6 +58,20 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
 
     _clear_functions.append(cached.cache_clear)
     return cast("Callable[P, T]", update_wrapper(cached, function))
+
+
+def entity_cache(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Cache the results of a function of an entity, as :func:`mapper_cache` does, for a class or mapper.
+
+    An ``aliased()`` is of one statement, and is not kept.
+    """
+    cached = mapper_cache(function)
+
+    def of_entity(entity: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        call = cached if isinstance(entity, (type, Mapper)) else function
+        return call(entity, *args, **kwargs)
+
+    return cast("Callable[Concatenate[Any, P], T]", update_wrapper(of_entity, function))
 
 
 def clear_with_mappers(clear: Callable[[], None]) -> None:
@@ -131,20 +145,13 @@ def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
     return root_of(mapper)
 
 
+@entity_cache
 def header_table(entity: Any) -> Table | Alias:
     """Return the header's table, or its alias inside an ``aliased()``: it has the row to lock."""
-    return _table_of_class(entity) if isinstance(entity, type) else _header_table(inspect(entity))
-
-
-@mapper_cache
-def _table_of_class(entity: type[Any]) -> Table | Alias:
-    return _header_table(inspect(entity))
-
-
-def _header_table(found: Any) -> Table | Alias:
+    found = inspect(entity)
     mapper = class_mapper(found.mapper.class_)
     name, root = mapper.class_.__name__, root_of(mapper).local_table
-    for table in tables_within([found.selectable]):
+    for table in tables_of(entity):
         if table is root or (isinstance(table, Alias) and table.element is root):
             return table
     if isinstance(found, Mapper):
@@ -190,6 +197,7 @@ def loaded_mappers(entity: Any) -> tuple[Mapper[Any], ...]:
     return tuple(dict.fromkeys((found.mapper, *found.with_polymorphic_mappers)))
 
 
+@entity_cache
 def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
     """Return whether a row of this entity is made of several rows.
 
@@ -199,15 +207,6 @@ def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
     :param entity: a class, its mapper or an ``aliased()``.
     :param undeferred: options may load what is deferred, and set a ``query_expression()``.
     """
-    if not isinstance(entity, Mapper):
-        found = inspect(entity)
-        if not isinstance(found, Mapper):
-            return _spans_rows(found, undeferred)
-        entity = found
-    return _mapper_spans_rows(entity, undeferred)
-
-
-def _spans_rows(entity: Any, undeferred: bool) -> bool:
     if len(list(tables_of(entity))) > 1:
         return True
     for attribute in chain.from_iterable(one.column_attrs for one in loaded_mappers(entity)):
@@ -216,9 +215,6 @@ def _spans_rows(entity: Any, undeferred: bool) -> bool:
         if (undeferred or not attribute.deferred) and any(map(has_subquery, attribute.columns)):
             return True
     return False
-
-
-_mapper_spans_rows = mapper_cache(_spans_rows)
 
 
 @mapper_cache

@@ -29,47 +29,11 @@ UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""
 
 
-def loaded_headers(
-    session: Session,
-    root: Mapper[Any],
-    state: InstanceState[Any],
-    below: tuple[InstanceState[Any], ...] = (),
-) -> Iterator[Identity]:
-    """Yield the headers of an object, as far as what is loaded tells it.  Sends nothing.
-
-    :param below: the objects that led here; a circle of rows ends at one of them.
-    """
-    loaded = state.dict
-    for part in parts_with_detail(root, state.manager.mapper):
-        identity = loaded_owner(part, loaded)
-        if has_null(identity) or not takes(part.discriminators, loaded):
-            continue
-        if identity is UNKNOWN or is_header(root, part.owner):
-            yield identity
-        else:
-            yield from _loaded_headers_of_owner(session, root, part, identity, (*below, state))
-
-
 def loaded_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
     """Return the key of the owner, as far as what is loaded tells it; else UNKNOWN."""
     if part.foreign_key is None or any(name not in loaded for name in part.foreign_key):
         return UNKNOWN
     return tuple([loaded[name] for name in part.foreign_key])
-
-
-def _loaded_headers_of_owner(
-    session: Session,
-    root: Mapper[Any],
-    part: Part,
-    identity: Identity,
-    below: tuple[InstanceState[Any], ...],
-) -> Sequence[Identity]:
-    owner = state_in_session(session, part.owner, identity)
-    if owner is None or owner in below:
-        return [UNKNOWN]
-    found = [*loaded_headers(session, root, owner, below)]
-    # A category without a parent category is the header itself.
-    return found or [identity if root_of(part.owner) is root else UNKNOWN]
 
 
 @mapper_cache
@@ -163,6 +127,8 @@ class HeaderResolver:
         state = state_in_session(self._session, mapper, identity)
         if state is not None:
             return self.headers(state)
+        if not self._ask:
+            return frozenset({UNKNOWN})
         return self._search_once((root_of(mapper), identity), self._search_of_row(mapper, identity))
 
     def stored_headers(self, mapper: Mapper[Any], identity: Identity) -> frozenset[Identity]:
@@ -257,10 +223,12 @@ class HeaderResolver:
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
     """Yield the objects that are or were set as the owner, as by ``line.order = order``."""
+    if state.persistent and _is_unchanged(state, part.backrefs):
+        return  # the foreign key tells the one that did not change
     for name in part.backrefs:
         history = state.attrs[name].history
         owners = [*history.added, *history.deleted]
-        if not state.persistent:  # else the foreign key tells the one that did not change
+        if not state.persistent:
             owners += history.unchanged
         yield from (inspect(owner) for owner in owners if owner is not None)
 
@@ -276,14 +244,23 @@ def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
 
 
 def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) -> Identity:
+    if _is_unchanged(state, names):
+        return now
     deleted = [state.attrs[name].history.deleted for name in names]
     return tuple(old[0] if old else value for old, value in zip(deleted, now, strict=True))
 
 
 def _is_set_unread(state: InstanceState[Any], names: Iterable[str]) -> bool:
     """Return whether one of these was set while it was expired: its old value was not loaded."""
+    if _is_unchanged(state, names):
+        return False
     histories = (state.attrs[name].history for name in names)
     return any(history.added and not history.deleted for history in histories)
+
+
+def _is_unchanged(state: InstanceState[Any], names: Iterable[str]) -> bool:
+    """Return whether none of these attributes was set: most are not, and a history takes long."""
+    return state.committed_state.keys().isdisjoint(names)
 
 
 def state_in_session(

@@ -30,7 +30,6 @@ from ..documents import (
     is_row_of_root,
     is_second_class,
     key_attributes,
-    loaded_headers,
     loaded_owner,
     mapper_cache,
     parts_of,
@@ -256,21 +255,23 @@ class DocumentIndex:
             self._fresh.append(state)
 
     def _headers_of(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
-        if state.key is not None and not state.modified:
-            return _known_headers(self._session(), self._root, state, role) if role.parts else ()
-        headers: set[Identity] = set()
-        if role.parts:
-            headers.update(HeaderResolver(self._session(), self._root, ask=False).headers(state))
-        if role.header and state.key is None:
-            headers.add(header_identity(state, self._root))
-        return headers
+        """Return the headers of a part, as far as what is loaded tells them."""
+        if role.direct is None or state.key is None or state.modified:
+            return HeaderResolver(self._session(), self._root, ask=False).headers(state)
+        try:
+            header = tuple([state.dict[name] for name in role.direct])
+        except KeyError:
+            return (UNKNOWN,)
+        return () if has_null(header) else (header,)
 
     def _headers_to_note(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
-        """Return the headers by which an object is noted.
+        """Return the headers by which an object is noted; of a header, its own key if it is new.
 
         A part of a part comes to another document when its owner is moved, which nobody notes.
         """
-        headers = self._headers_of(state, role)
+        headers = {*self._headers_of(state, role)} if role.parts else set[Identity]()
+        if role.header and state.key is None:
+            headers.add(header_identity(state, self._root))
         if role.parts and role.direct is None and not _has_new_owner(state, role):
             if not self.are_fresh(headers):
                 return (UNKNOWN,)
@@ -302,6 +303,7 @@ class DocumentIndex:
         found.update(*filter(None, map(self._by_header.get, identities)))
         found.update(*_parts_of_others(self._root, self._ledger, self._by_header))
         for state in found:
+            # Not state.modified, which an object may be that was freed, or expunged.
             changed = state in modified and session.is_modified(state.obj())
             if changed or state in deleted or state in new:
                 yield state
@@ -388,9 +390,7 @@ class DocumentIndex:
     ) -> None:
         """Expire an object that was loaded without the lock of its document."""
         # A part is fresh if all its headers are held, and were so when it was loaded.
-        if role.parts and not self.are_fresh(
-            _known_headers(self._session(), self._root, state, role)
-        ):
+        if role.parts and not self.are_fresh(self._headers_of(state, role)):
             self._expire_collections_with(state, role)
             self._expire(state, unreadable)
             return
@@ -462,19 +462,6 @@ def _parts_of_others(
     for header, states in by_header.items():
         if (root.class_, header) not in ledger.held:
             yield states
-
-
-def _known_headers(
-    session: Session, root: Mapper[Any], state: InstanceState[Any], role: Role
-) -> Collection[Identity]:
-    """Return the headers of a part, as what is loaded tells them."""
-    if role.direct is None:
-        return list(loaded_headers(session, root, state))
-    try:
-        header = tuple([state.dict[name] for name in role.direct])
-    except KeyError:
-        return (UNKNOWN,)
-    return () if has_null(header) else (header,)
 
 
 def _has_new_owner(state: InstanceState[Any], role: Role) -> bool:

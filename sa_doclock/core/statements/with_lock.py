@@ -17,6 +17,7 @@ from ...errors import LockMisuse, LockNotSupported
 from ...options import LockOptions, base_of, check_lock, is_row_lock, without_no_key
 from ..documents import (
     declares,
+    entity_cache,
     header_table,
     loaded_mappers,
     mapper_cache,
@@ -91,13 +92,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     """
     check_lock(lock)
     described = _described(statement)
-    entities = _entities_in(described)
-    if entity is not None:
-        entity = _checked_entity(statement, entity)
-    elif len(entities) > 1:
-        raise _several(entities)
-    else:
-        entity = entities[0]
+    entity = _entity_to_lock(statement, described, entity)
     if lock is LockOptions.None_:
         return statement
     refuse_unlockable_shape(statement)
@@ -112,7 +107,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     # SQLAlchemy refuses a loader option where columns alone are read.
     options = options_of(statement)
     chosen = relationships_with_options(options) if options else frozenset[Any]()
-    eager = tuple(selectin_options(entity, chosen)) if places else ()
+    eager = selectin_options(entity, chosen) if places else ()
     if eager:
         locked = locked.options(*eager)
     found = LockedEntity(entity, lock, eager, lock_clauses(locked), places, seconds)
@@ -134,21 +129,23 @@ def _described(statement: object) -> Sequence[Any]:
     raise TypeError(f"an ORM select is needed, not {statement!r}")
 
 
-def _entities_in(described: Iterable[Any]) -> list[Any]:
-    """Return the mapped classes and aliases that are selected from, each once.
+def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: Any) -> Any:
+    """Return the entity that was given, else the only one that is selected from.
 
-    :raises LockNotSupported: there is none.
+    :raises LockNotSupported: none is selected from.
+    :raises ValueError: several are, or others than the one that was given.
     """
-    found = {id(one.get("entity")): one.get("entity") for one in described}
-    entities = [entity for entity in found.values() if entity is not None]
-    if not entities:
+    selected = {id(one.get("entity")): one.get("entity") for one in described}
+    selected.pop(id(None), None)
+    if not selected:
         raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
-    return entities
-
-
-def _several(entities: Sequence[Any]) -> ValueError:
-    names = ", ".join(inspect(one).mapper.class_.__name__ for one in entities)
-    return ValueError(f"the statement selects {names}: say which with entity=")
+    if entity is not None:
+        return _checked_entity(statement, entity)
+    first, *others = selected.values()
+    if others:
+        names = ", ".join(inspect(one).mapper.class_.__name__ for one in selected.values())
+        raise ValueError(f"the statement selects {names}: say which with entity=")
+    return first
 
 
 def places_of(entity: Any, described: Iterable[Any]) -> Sequence[int]:
@@ -305,40 +302,25 @@ def add_hints(
     return statement
 
 
-def selectin_options(entity: Any, chosen: frozenset[Any]) -> Iterator[ORMOption]:
-    """Yield options that load by a second statement what the mapping loads by the first."""
+@entity_cache
+def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ...]:
+    """Return options that load by a second statement what the mapping loads by the first.
+
+    :param chosen: the relationships that the caller has an option for.
+    """
     # A JOIN would be locked along where there is no OF, and would show details from
     # before the grant; subqueryload would repeat the lock.
-    if isinstance(entity, type):
-        found = _relationships_of_class(entity)
-    else:
-        found = _relationships_in_statement(entity)
-    for relationship, owner in found:
-        if chosen.isdisjoint((relationship, "*")):
-            yield selectinload(getattr(owner, relationship.key))
-
-
-def _relationships_in_statement(entity: Any) -> Sequence[tuple[Any, Any]]:
-    """Return the relationships that a select of this entity loads by itself.
-
-    Each has the class, or the part of an ``aliased()``, that the select loads.
-    """
-    found: dict[Any, Any] = {}  # the same for a class and its subclasses
-    for mapper in loaded_mappers(entity):
-        for relationship in mapper.relationships:
-            if relationship.lazy in ("joined", "subquery", False):
-                found.setdefault(relationship, _loaded_entity(entity, mapper))
-    return tuple(found.items())
-
-
-_relationships_of_class = mapper_cache(_relationships_in_statement)
-
-
-def _loaded_entity(entity: Any, mapper: Mapper[Any]) -> Any:
     found = inspect(entity)
-    if isinstance(found, Mapper):
-        return mapper.class_
-    return entity if mapper is found.mapper else getattr(entity, mapper.class_.__name__)
+    options: dict[Any, ORMOption] = {}  # by relationship: it is the same for subclasses
+    for mapper in loaded_mappers(entity):
+        if isinstance(found, Mapper):
+            owner = mapper.class_
+        else:
+            owner = entity if mapper is found.mapper else getattr(entity, mapper.class_.__name__)
+        for one in mapper.relationships:
+            if one.lazy in ("joined", "subquery", False) and chosen.isdisjoint((one, "*")):
+                options.setdefault(one, selectinload(getattr(owner, one.key)))
+    return tuple(options.values())
 
 
 def locked_entity_of(statement: Executable) -> LockedEntity | None:

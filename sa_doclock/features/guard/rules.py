@@ -18,6 +18,7 @@ from sqlalchemy.orm import (
 )
 
 from ...core.documents import (
+    HeaderResolver,
     Part,
     document_root,
     has_null,
@@ -25,7 +26,6 @@ from ...core.documents import (
     is_row_of_root,
     key_attributes,
     kind_attribute,
-    loaded_headers,
     mapper_cache,
     parts_of,
     parts_with_detail,
@@ -122,7 +122,8 @@ class WriteRules(NamedTuple):
         """Return the headers that other rows lead to, which are loaded."""
         if self.root is None:
             return ()
-        headers = [[*loaded_headers(session, self.root, one)] for one in states]
+        resolver = HeaderResolver(session, self.root, ask=False)
+        headers = [*map(resolver.headers, states)]
         return chain.from_iterable(headers) if all(headers) else None
 
 
