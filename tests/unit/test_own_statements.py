@@ -163,8 +163,6 @@ PROGRAMS = (
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline._raise",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline.execute",
     "dialects/postgresql/deferred_writes.py:PsycopgPipeline.executemany",
-    "dialects/postgresql/pipeline.py:AsyncInterceptedCursor.execute",
-    "dialects/postgresql/pipeline.py:AsyncInterceptedCursor.executemany",
     "dialects/postgresql/pipeline.py:InterceptedCursor.execute",
     "dialects/postgresql/pipeline.py:InterceptedCursor.executemany",
     "dialects/postgresql/pipelined_lock.py:PipelinedLock.__exit__",

@@ -53,11 +53,11 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) 
     :param begin: False leaves BEGIN to the driver, which waits for its answer.
     """
     before = driver.pgconn.pipeline_status  # a program may have a pipeline open
-    block = driver.pipeline()
+    block, make = driver.pipeline(), _make
     if isinstance(driver, AsyncConnection):
         make, enter, leave = _make_and_await, block.__aenter__, block.__aexit__
     else:
-        make, enter, leave = _make, block.__enter__, block.__exit__
+        enter, leave = block.__enter__, block.__exit__
     pipeline = make(enter)
     failure: BaseException | None = None
     try:

@@ -137,6 +137,25 @@ def test_past_sqlalchemy(
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+@pytest.mark.databases("sqlite", "postgresql")  # drivers of MySQL do not tell
+def test_past_the_connection(session: Session, elsewhere: Run) -> None:
+    """Nothing was asked of the session that would make it ask the server: the driver alone knows."""
+    drivers: list[Any] = []
+
+    def note(driver: Any, *_: object) -> None:
+        drivers.append(driver)
+
+    sa.event.listen(session.get_bind(), "checkout", note)
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    sa.event.remove(session.get_bind(), "checkout", note)
+    order.total = 31
+    drivers[0].commit()
+    with pytest.raises(LockLost, match="Order 1: "):
+        session.flush()
+    session.rollback()
+    assert elsewhere(TOTALS) == [(30,), (5,)]
+
+
 def test_a_savepoint_of_the_connection(session: Session) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
     savepoint = session.connection().begin_nested()
