@@ -59,6 +59,7 @@ WAYS: dict[str, Step] = {
 }
 
 
+@pytest.mark.slow
 @rows("way", WAYS)
 @rows("name", DATABASES)
 def test_no_limit_has_a_statement_of_its_own(name: str, way: str) -> None:

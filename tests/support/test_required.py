@@ -64,6 +64,7 @@ def test_those_that_are_not_named_are_skipped_loudly() -> None:
         assert f"SKIPPED {what}: nothing is installed" in output
 
 
+@pytest.mark.slow
 def test_a_database_that_cannot_be_had_here_is_left_out_loudly_or_an_error(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -90,6 +90,7 @@ def test_without_the_option_there_is_none(run: pytest.Pytester) -> None:
     assert "audit (sa_doclock)" not in run.runpytest_subprocess().stdout.str()
 
 
+@pytest.mark.slow
 def test_a_strict_run_fails(run: pytest.Pytester) -> None:
     run.makepyfile(TESTS)
     result = run.runpytest_subprocess("--doclock-audit", "--doclock-audit-strict")
@@ -99,6 +100,7 @@ def test_a_strict_run_fails(run: pytest.Pytester) -> None:
     assert result.ret == pytest.ExitCode.USAGE_ERROR
 
 
+@pytest.mark.slow
 def test_the_workers_report_to_their_controller(run: pytest.Pytester) -> None:
     run.makepyfile("""
         import pytest
@@ -148,6 +150,7 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "program", [("shop.py",), ("python", "shop.py"), ("-m", "shop")], ids="-".join
 )
@@ -159,6 +162,7 @@ def test_the_command_runs_a_program(shop: Path, program: tuple[str, ...]) -> Non
     assert finding["sites"][1] == f"{shop / 'shop.py'}:{WRITTEN + 2}"
 
 
+@pytest.mark.slow
 def test_the_command_has_the_exit_status_of_the_program(shop: Path) -> None:
     assert command(shop, "--", "shop.py").returncode == 0
     failed = command(shop, "--", "shop.py", "x")

@@ -206,6 +206,7 @@ def test_the_guard_of_a_run_may_warn(run: pytest.Pytester) -> None:
     assert len(lines_of_table(result)) == 2
 
 
+@pytest.mark.slow
 def test_the_guard_of_a_run_may_raise_and_be_off(run: pytest.Pytester) -> None:
     run.makepyfile("""
         import shop
@@ -226,6 +227,7 @@ def test_there_is_no_other_guard(run: pytest.Pytester) -> None:
     result.stderr.fnmatch_lines(["*--doclock-guard: invalid choice: 'maybe'*"])
 
 
+@pytest.mark.slow
 def test_the_table_of_all_workers(run: pytest.Pytester) -> None:
     run.makepyfile("""
         import pytest

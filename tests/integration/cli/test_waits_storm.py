@@ -72,6 +72,7 @@ def holder(
             one.result(PATIENCE)
 
 
+@pytest.mark.slow
 @ON_SERVERS
 def test_many_wait_for_one(database: Database, holder: int, engine: sa.Engine) -> None:
     def waiters() -> set[int]:

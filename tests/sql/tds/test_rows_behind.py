@@ -52,6 +52,7 @@ def test_the_value_of_a_named_lock(
     assert sent.in_transaction
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("driver", ["freetds"], indirect=True)
 def test_freetds_finds_it_behind_a_count(session: LockingSession, wire: TDSServer) -> None:
     wire.database.chatter = [Ended(1)]  # as of an UPDATE

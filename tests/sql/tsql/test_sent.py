@@ -57,6 +57,7 @@ def test_every_batch_of_a_golden_script(checker: Checker, kind: str) -> None:
     assert_good(checker, [(f"{kind}/{path.name}", path.read_text(encoding="utf-8"))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sender", SENT)
 def test_every_statement_that_is_sent_by(checker: Checker, sender: str) -> None:
     assert_good(checker, ((sender, text) for text in SENT[sender]()))

@@ -109,6 +109,7 @@ def use(session: LockingSession) -> None:
     session.rollback()
 
 
+@pytest.mark.slow
 @rows("of, name", EVENTS)
 def test_its_error_comes_out(
     make_engine: Callable[..., sa.Engine], start_over: Callable[[], None], of: str, name: str
