@@ -57,22 +57,28 @@ def _awaited_block(
     """Return the same for a method that is used by ``with``."""
 
     @wraps(method)
-    @asynccontextmanager
-    async def block(
+    def block(
         self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs
-    ) -> AsyncIterator[T]:
-        own = getattr(self._locking, method.__name__)(*args, **kwargs)
-        entered = await self.run_sync(lambda _: own.__enter__())
-        try:
-            yield entered
-        except BaseException as error:
-            raised = type(error), error, error.__traceback__
-            await self.run_sync(lambda _: own.__exit__(*raised))
-            raise
-        else:
-            await self.run_sync(lambda _: own.__exit__(None, None, None))
+    ) -> AbstractAsyncContextManager[T]:
+        own = getattr(self._locking, method.__name__)(*args, **kwargs)  # wrong arguments raise here
+        return _entered(self, own)
 
     return _documented(block)
+
+
+@asynccontextmanager
+async def _entered(
+    session: AsyncLockingSession, block: AbstractContextManager[T]
+) -> AsyncIterator[T]:
+    entered = await session.run_sync(lambda _: block.__enter__())
+    try:
+        yield entered
+    except BaseException as error:
+        raised = type(error), error, error.__traceback__
+        await session.run_sync(lambda _: block.__exit__(*raised))
+        raise
+    else:
+        await session.run_sync(lambda _: block.__exit__(None, None, None))
 
 
 def _documented(call: F, how: str = "awaited", note: str = "") -> F:

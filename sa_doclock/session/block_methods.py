@@ -15,8 +15,8 @@ from ..core.documents import mapper_of
 from ..core.session import CoreSession, key_of
 from ..core.statements import locked_entity_of, locked_select
 from ..core.transaction import LockRequest, given
-from ..options import LockOptions, LockTimeout, base_of, check_wait
-from .block_targets import NO_IDENT, lock_of_block, one_for_each, selected_mapper
+from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
+from .block_targets import NO_IDENT, lock_of_block, one_for_each, read_once, selected_mapper
 
 T = TypeVar("T")
 
@@ -165,7 +165,6 @@ class BlockMethods(CoreSession):
         )
         return self._block(entity, ident, lock, take, "locked_document")
 
-    @contextmanager
     def locked_documents(
         self,
         entity: type[T],
@@ -174,7 +173,7 @@ class BlockMethods(CoreSession):
         *,
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
-    ) -> Iterator[list[T]]:
+    ) -> AbstractContextManager[list[T]]:
         """``with session.locked_documents(Account, [a, b]) as [source, target]:``
 
         The block is that of :meth:`locked`; the documents are locked in ascending key order, as
@@ -183,20 +182,18 @@ class BlockMethods(CoreSession):
         :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
         :raises ValueError: SkipLocked, which would leave out a document.
         """
-        idents = list(idents)
-        if LockOptions.SkipLocked in lock:
+        if LockOptions.SkipLocked in check_lock(lock):
             raise ValueError("locked_documents() locks all or none: leave out SkipLocked")
+        keys = read_once(idents)
 
         def take(_: Any, __: Any, lock: LockOptions) -> list[T]:
             found = self.get_documents(
-                entity, idents, lock, lock_timeout=lock_timeout, options=options
+                entity, keys, lock, lock_timeout=lock_timeout, options=options
             )
-            return one_for_each(self, mapper_of(entity), found, idents)
+            return one_for_each(self, mapper_of(entity), found, keys)
 
-        with self._block(entity, idents, lock, take, "locked_documents") as documents:
-            yield documents
+        return self._block(entity, keys, lock, take, "locked_documents")
 
-    @contextmanager
     def _block(
         self,
         entity: Any,
@@ -204,14 +201,19 @@ class BlockMethods(CoreSession):
         lock: LockOptions,
         take: Callable[[Any, Any, LockOptions], T],
         name: str,
-    ) -> Iterator[T]:
+    ) -> AbstractContextManager[T]:
+        """Return the block.  :raises TypeError, ValueError: the lock is wrong, before any ``with``."""
         lock = lock_of_block(entity, ident, lock, name)
+        return self._locked_block(lock, partial(take, entity, ident, lock))
+
+    @contextmanager
+    def _locked_block(self, lock: LockOptions, take: Callable[[], T]) -> Iterator[T]:
         opens, inner = not self.in_transaction(), bool(self._context.ledger.places)
         writes = base_of(lock) is LockOptions.ForUpdate
         # A transaction that an earlier read has begun is committed, as by save_changes().  It
         # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
         ends = opens or (writes and not inner and self._ends_here())
-        document = self._take_or_roll_back(partial(take, entity, ident, lock), opens=opens)
+        document = self._take_or_roll_back(take, opens=opens)
         try:
             yield document
             if ends:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Select, inspect
@@ -50,6 +50,16 @@ def selected_mapper(statement: Select[Any]) -> Mapper[Any]:
         raise ValueError("locked() needs a select of one mapped class, and of nothing else")
     mapper: Mapper[Any] = inspect(entity).mapper
     return mapper
+
+
+def read_once(idents: Iterable[T]) -> Iterable[T]:
+    """Return the keys as a list where they are no collection, and may come only once.
+
+    What is no list of keys, such as a text, is returned as it is: the call for the lock refuses it.
+    """
+    if isinstance(idents, Iterable) and not isinstance(idents, Collection):
+        return list(idents)
+    return idents
 
 
 def one_for_each(

@@ -9,7 +9,14 @@ import pytest
 from sqlalchemy import Engine, exc, select
 from sqlalchemy.orm import aliased, selectinload
 
-from sa_doclock import LockingSession, LockMisuse, LockNotSupported, LockOptions, with_lock
+from sa_doclock import (
+    AsyncLockingSession,
+    LockingSession,
+    LockMisuse,
+    LockNotSupported,
+    LockOptions,
+    with_lock,
+)
 from tests.support.models import Customer, Order
 from tests.support.rows import rows
 
@@ -73,6 +80,32 @@ def test_skip_locked_in_a_block(unused: LockingSession) -> None:
         unused.locked(Order, 1, FOR_UPDATE | LockOptions.SkipLocked),
     ):
         pytest.fail("the block was entered")
+
+
+BLOCKS: dict[str, Call] = {
+    "locked": lambda session, lock: session.locked(Order, 1, lock),
+    "locked, a select": lambda session, lock: session.locked(select(Order), lock=lock),
+    "locked_document": lambda session, lock: session.locked_document(Order, 1, lock),
+    "locked_documents": lambda session, lock: session.locked_documents(Order, [1], lock),
+}
+
+
+@pytest.mark.parametrize("session_class", [LockingSession, AsyncLockingSession])
+@pytest.mark.parametrize("call", BLOCKS.values(), ids=BLOCKS)
+@pytest.mark.parametrize(
+    ("lock", "error"),
+    [
+        (FOR_UPDATE | LockOptions.SharedRead, ValueError),
+        (LockOptions.None_, ValueError),
+        ("ForUpdate", TypeError),
+    ],
+    ids=["contradictory", "none", "a text"],
+)
+def test_a_wrong_lock_of_a_block_is_an_error_of_the_call(
+    session_class: type[Any], call: Call, lock: Any, error: type[Exception]
+) -> None:
+    with pytest.raises(error, match=r"collide|needs a lock|must be a LockOptions member"):
+        call(session_class(), lock)  # without "with"
 
 
 @pytest.mark.parametrize("lock", [LockOptions.None_, LockOptions.NoLock])

@@ -179,15 +179,27 @@ def test_the_asynchronous_methods_refuse_it(engine: Engine, method: Call) -> Non
     asyncio.run(main())
 
 
+CallWithKeys = Callable[[LockingSession, Any], object]
+CALLS_WITH_KEYS: dict[str, CallWithKeys] = {
+    "get_entities": lambda session, idents: session.get_entities(Order, idents, ForUpdate),
+    "get_documents": lambda session, idents: session.get_documents(Order, idents, ForUpdate),
+    "plain": lambda session, idents: session.get_entities(Order, idents),
+    "given order": lambda session, idents: session.get_entities(
+        Order, idents, ForUpdate, order="given"
+    ),
+    "locked_documents": lambda session, idents: session.locked_documents(Order, idents).__enter__(),
+}
+
+
 @pytest.mark.parametrize(
-    "idents", [10**5000, "9" * 5000, b"1", {"id": 1}, Order.id == 5, Order(id=1)], ids=type
+    "idents", [10**5000, "9" * 5000, "", b"1", {"id": 1}, Order.id == 5, Order(id=1)], ids=type
 )
-@pytest.mark.parametrize("method", ["get_entities", "get_documents"])
+@pytest.mark.parametrize("call", CALLS_WITH_KEYS.values(), ids=CALLS_WITH_KEYS)
 def test_what_is_no_collection_of_keys(
-    session: LockingSession, sent: list[str], method: str, idents: Any
+    session: LockingSession, sent: list[str], call: CallWithKeys, idents: Any
 ) -> None:
     with pytest.raises(TypeError, match="a list of primary keys is needed") as caught:
-        getattr(session, method)(Order, idents, ForUpdate)
+        call(session, idents)
     assert len(str(caught.value)) < 150
     assert sent == []
 

@@ -5,7 +5,7 @@ What each does with a lock is one :class:`LockRequest` and one call of :func:`ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, get_args
 
@@ -97,7 +97,7 @@ class LockMethods(ExecutingSession):
             program compares otherwise than the database.
         :raises ValueError: contradictory arguments, a key of the wrong shape, or one that its column
             cannot have, such as ``"1abc"`` or 1.5 for an integer.  Nothing was sent.
-        :raises TypeError: a key that is none: an object, an SQL expression, a list.
+        :raises TypeError: a key with a value that is none: an object, an SQL expression, a list.
         """
         context = self._context
         lock, seconds = context.options.resolve(lock, lock_timeout)
@@ -208,7 +208,7 @@ class LockMethods(ExecutingSession):
         if order not in get_args(ResultOrder):
             raise ValueError(f'order is "key" or "given", not {order!r}')
         if order == "given":
-            idents = list(idents)
+            idents = list(idents) if isinstance(idents, Iterator) else idents
             found = self.get_entities(
                 entity, idents, lock, lock_timeout=lock_timeout, options=options
             )

@@ -98,6 +98,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
     """The keys of locked headers that it has returned in place of objects."""
 
+    _tables: Sequence[Table] = ()
+    """The tables whose rows its SQL locks, whatever it returns of them."""
+
     def __init__(
         self,
         context: LockContext,
@@ -110,7 +113,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         super().__init__(context, request)
         self._statement, self._adopted = statement, adopted
         self._run, self._options = run, options
-        self._tables: Iterable[Any] = [root.local_table for root in adopted.roots]
 
     def check(self) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
@@ -128,9 +130,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
-        tables = locked_tables(self._statement, strategy.statements)
-        if self.mapper is None:
-            self._tables = tables
+        self._tables = locked_tables(self._statement, strategy.statements)
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
@@ -159,8 +159,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if _is_kept(connection, self._options):
             self._note_returned(result)
             self.lasts = bool(self._headers or self._keys)
-            if (self.lasts or self.mapper is None) and is_row_lock(plan.row_lock):
-                self._check_tables(connection)
+            self._check_tables(connection)
         return result
 
     def _note_returned(self, result: Result[Any]) -> None:
@@ -200,8 +199,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         context, lock = self.context, self.request.lock
         try:
             for table in self._tables:
-                if isinstance(table, Table):
-                    connection.strategy.check_adopted(connection.connection, lock, table)
+                connection.strategy.check_adopted(connection.connection, lock, table)
         except DeadlockDetected as error:
             context.failure.note_ended_at_question(error, context.calls.current)
             raise

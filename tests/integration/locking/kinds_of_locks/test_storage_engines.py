@@ -90,6 +90,25 @@ def test_so_is_its_with_for_update(session: Session, entity: type[Any]) -> None:
     assert session.scalars(sa.select(Sound).with_for_update()).one().id == 1
 
 
+WITHOUT_A_KEY: dict[str, Callable[[type[Any]], sa.Select[Any]]] = {
+    "an expression": lambda entity: sa.select(entity.id + 1),
+    "a function": lambda entity: sa.select(sa.func.count(entity.id)),
+    "a constant": lambda entity: sa.select(sa.literal(1)).select_from(entity),
+    "no row": lambda entity: sa.select(entity).where(entity.id == 99),
+}
+
+
+@pytest.mark.parametrize("entity", [Old, Fleeting, Crashsafe])
+@pytest.mark.parametrize("select", WITHOUT_A_KEY.values(), ids=WITHOUT_A_KEY)
+def test_so_is_one_that_returns_no_key(
+    session: Session, entity: type[Any], select: Callable[[type[Any]], sa.Select[Any]]
+) -> None:
+    reported = f"table '{entity.__tablename__}' is stored by"
+    with pytest.raises(LockNotSupported, match=reported):
+        session.execute(select(entity).with_for_update())
+    session.execute(select(Sound).with_for_update()).all()
+
+
 @pytest.mark.parametrize("entity", [Old, Fleeting, Crashsafe])
 @pytest.mark.parametrize("nested", [False, True])
 def test_so_is_that_of_its_table(session: Session, entity: type[Any], nested: bool) -> None:
