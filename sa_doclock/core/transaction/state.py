@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from operator import methodcaller
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -69,9 +68,11 @@ class TransactionState:
             self.settle_savepoints()
         if self.failure.cause is not None:
             ask = False  # it refuses every statement
-        has_ended = methodcaller("has_ended", ask=ask)
-        ended = any(map(has_ended, self.connections.by_engine.values()))
-        if ended or (self._parts.is_over and self.is_over()):
+        for one in self.connections.by_engine.values():
+            if one.has_ended(ask=ask):
+                self._note_all_ended()
+                return
+        if self._parts.is_over and self.is_over():
             self._note_all_ended()
 
     def _note_all_ended(self) -> None:
