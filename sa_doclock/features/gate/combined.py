@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -161,8 +161,7 @@ class CombinedCommits:
             if call not in queue.waiting or queue.head is call:
                 return False
             queue.waiting.remove(call)
-        late = LockNotAvailable("others have the document; try again later, or wait longer")
-        call.refuse(call.named(late))
+        call.refuse(_late(call))
         return True
 
     def _leave(self, key: Hashable, queue: CombinedQueue, call: Call) -> None:
@@ -177,8 +176,12 @@ class CombinedCommits:
         """Run what waits, as far as it fits into one transaction; then the next one is the head."""
         turn = _Turn(queue)
         try:
+            with self._mutex:
+                behind = [*queue.waiting]
             batch = Batch(head, queue.taken, lambda: _running.set((*_running.get(), turn)))
             batch.run(self._calls(queue))
+            if isinstance(head.error, LockNotAvailable) and not (queue.taken or head.is_limited):
+                self._refuse_late(queue, behind)
         finally:
             turn.is_over = True
             self._end_turn(key, queue, head)
@@ -193,6 +196,15 @@ class CombinedCommits:
                 queue.taken.append(call)  # first: an interruption must not lose it
                 queue.waiting.popleft()
             yield call
+
+    def _refuse_late(self, queue: CombinedQueue, calls: Sequence[Call]) -> None:
+        """Refuse the calls without a limit of their own: they have waited for as long as the head."""
+        with self._mutex:
+            for call in calls:
+                if call in queue.waiting and not call.is_limited:
+                    call.refuse(_late(call))
+                    queue.taken.append(call)
+                    queue.waiting.remove(call)
 
     def _end_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
         """Notify the callers whose functions were taken, and the next one that it is the head.
@@ -252,6 +264,10 @@ def _enter(queue: CombinedQueue, call: Call, outer: tuple[CombinedQueue, ...]) -
     queue.head = queue.head or call
     for one in outer:
         one.waits_for[call] = queue
+
+
+def _late(call: Call) -> LockNotAvailable:
+    return call.named(LockNotAvailable("others have the document; try again later, or wait longer"))
 
 
 def _deadlock(call: Call) -> DeadlockDetected:

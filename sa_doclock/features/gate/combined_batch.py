@@ -66,6 +66,11 @@ class Call:
         add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
         return error
 
+    @property
+    def is_limited(self) -> bool:
+        """Return whether its caller has said how long it may wait."""
+        return self._seconds is not None
+
     def left(self) -> float | None:
         """Return the seconds that it may still wait for its turn; None: any time."""
         if self._seconds is None:
@@ -268,7 +273,7 @@ class Batch:
             call.value = call.invoke(self._before, session, document)
         finally:
             self._commit.running = False
-        if not _is_open(savepoint, sync_session):
+        if not _open_savepoints(savepoint, sync_session):
             raise LockMisuse(
                 "the function has ended the savepoint that it was run in; leave out rollback(), and "
                 "raise an error to undo what it has done"
@@ -288,11 +293,12 @@ class Batch:
 
         :raises Exception: the whole transaction is gone, and with it what the others have done.
         """
-        if _is_open(savepoint, sync_session):
-            # One by one: what was changed in an inner one, SQLAlchemy would not expire.
-            while _is_open(savepoint, sync_session):
-                sync_session.get_nested_transaction().rollback()
-        else:
+        undone = _open_savepoints(savepoint, sync_session)
+        for (
+            one
+        ) in undone:  # one by one: SQLAlchemy would not expire what was changed in an inner one
+            one.rollback()
+        if not undone:
             with suppress(Exception):
                 sync_session.rollback()
         if state.ledger.empty:
@@ -304,12 +310,18 @@ class Batch:
             )
 
 
-def _is_open(savepoint: SessionTransaction, session: Session) -> bool:
-    """Return whether it is the innermost savepoint of the session, or one around that."""
-    found: SessionTransaction | None = session.get_nested_transaction()
-    while found is not None and found is not savepoint:
-        found = found.parent
-    return found is savepoint
+def _open_savepoints(
+    outermost: SessionTransaction, session: Session
+) -> Sequence[SessionTransaction]:
+    """Return the session's savepoints from the innermost to this one; none if it has ended."""
+    found: list[SessionTransaction] = []
+    one: SessionTransaction | None = session.get_nested_transaction()
+    while one is not None:
+        found.append(one)
+        if one is outermost:
+            return found
+        one = one.parent
+    return ()
 
 
 def _is_interruption(error: BaseException | None) -> TypeGuard[BaseException]:

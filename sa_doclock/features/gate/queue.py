@@ -107,7 +107,8 @@ class DocumentGate:
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
         :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
-            the queue and the lock together.  None: as the session and the server say.
+            the queue and the lock together.  None: as the session and the server say; who waits
+            behind a head that has waited for so long in vain is refused with it.
         :raises Exception: what the function has raised; nothing of it is saved.  Or what the commit
             has met: then the others of the commit get the same error.
         :raises LockNotAvailable: the function has not begun in time, and does not begin any more.

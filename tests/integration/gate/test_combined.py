@@ -199,6 +199,39 @@ def test_time_is_over_for_a_caller_that_waits_and_for_the_head(
     assert calls[1].result(PATIENCE) == 34 == total(session)
 
 
+def test_without_a_limit_of_its_own_a_caller_is_refused_with_the_head_it_has_waited_with(
+    engine: sa.Engine, alice: Actor[Session], session: Session
+) -> None:
+    gate, made, goes_on = DocumentGate(combine=1), list[Session](), threading.Event()
+
+    def sessions() -> Session:
+        made.append(LockingSession(engine, lock_timeout=0.05))
+        if len(made) == 2:  # between two transactions of the gate
+            alice.does(lambda session: session.get_one_entity(Order, 1, ForUpdate))
+        return made[-1]
+
+    def wait(session: Session, order: Any) -> Any:
+        assert goes_on.wait(PATIENCE)
+        return add(1)(session, order)
+
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(gate.run, sessions, Order, 1, wait)
+        wait_until(lambda: made and not gate.waiting)
+        calls: list[Future[Any]] = []
+        for limit in (None, None, PATIENCE):
+            run: Callable[..., Any] = gate.run
+            call = threads.submit(run, sessions, Order, 1, add(2), lock_timeout=limit)
+            wait_until_queued(gate, number=len(calls) + 1)
+            calls.append(call)
+        goes_on.set()
+        assert first.result(PATIENCE) == 31
+        errors = [call.exception(PATIENCE) for call in calls[:2]]
+        alice.does(lambda session: session.rollback())
+        assert calls[2].result(PATIENCE) == 33 == total(session)
+    assert [type(error) for error in errors] == [LockNotAvailable] * 2
+    assert len(made) == 3
+
+
 def test_a_function_that_waits_holds_up_the_queue_alone(
     send: Send, gate: DocumentGate, session_factory: Any
 ) -> None:
