@@ -96,9 +96,10 @@ class _Watcher:
             is_first = not of_same_time
             of_same_time[ref(held)] = None
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="sa_doclock held locks", daemon=True)
-                with suppress(RuntimeError):  # the interpreter ends
-                    self._thread.start()
+                thread = Thread(target=self._run, name="sa_doclock held locks", daemon=True)
+                with suppress(RuntimeError):  # the interpreter ends, or has no more threads now
+                    thread.start()
+                    self._thread = thread
             elif is_first:
                 self._changed.notify()
 
@@ -108,14 +109,20 @@ class _Watcher:
             self._waiting.get(seconds, {}).pop(ref(held), None)
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                due, pause = self._due(time.monotonic())
-                if not due:
-                    self._changed.wait(pause)
-            for held in due:
-                held.warn(time.monotonic() - held.since, "held", "still held")
-            due.clear()
+        try:
+            while True:
+                self._warn()
+        finally:  # a handler of the program's has raised: the next lock starts another
+            self._thread = None
+
+    def _warn(self) -> None:
+        """Warn of the locks that are due, or wait for the next one."""
+        with self._changed:
+            due, pause = self._due(time.monotonic())
+            if not due:
+                self._changed.wait(pause)
+        for held in due:
+            held.warn(time.monotonic() - held.since, "held", "still held")
 
     def _due(self, now: float) -> tuple[list[_HeldLock], float | None]:
         """Return the locks to warn of, and the seconds until the next one; None: there is none."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -31,19 +31,22 @@ from .wakeup import Wakeup
 class CombinedQueue:
     """The calls for one document, from one session factory and, of tasks, one event loop.
 
-    :ivar led: a caller is the head, and runs what waits.
-    :ivar waits_for: the queues in which functions of this one wait now.
+    :ivar waiting: the calls whose functions have not begun.
+    :ivar head: the call that runs what waits; None: nothing does.
+    :ivar taken: the calls of the head's transaction, of which nobody was notified yet.
+    :ivar waits_for: the queues in which functions of this one wait now, by their calls there.
     """
 
     def __init__(self, document: DocumentKey) -> None:
         self.document = document
         self.waiting: deque[Call] = deque()
-        self.led = False
-        self.waits_for: list[CombinedQueue] = []
+        self.head: Call | None = None
+        self.taken: list[Call] = []
+        self.waits_for: dict[Call, CombinedQueue] = {}
 
     def reaches(self, others: tuple[CombinedQueue, ...]) -> bool:
         """Return whether it waits for one of these, or for one that does."""
-        return self in others or any(one.reaches(others) for one in self.waits_for)
+        return self in others or any(one.reaches(others) for one in self.waits_for.values())
 
 
 class _Turn:
@@ -88,13 +91,13 @@ class CombinedCommits:
         call = _new_call(session_factory, entity, ident, function, lock_timeout)
         call.wakeup = wakeup = Wakeup()
         key = session_factory, call.document
-        with self._entered(key, call) as (queue, leads):
-            if not leads:
+        with self._entered(key, call) as queue:
+            if queue.head is not call:
                 with observed_wait():
                     wakeup.wait(call.left())
                     if not call.notified and not self._withdraw(queue, call):
                         wakeup.wait(None)  # its function runs: the answer comes
-            if leads or call.leads:
+            if queue.head is call:
                 self._run_batch(key, queue, call)
         return call.result()
 
@@ -111,8 +114,8 @@ class CombinedCommits:
         loop = asyncio.get_running_loop()
         call.answer = answer = loop.create_future()
         key = loop, session_factory, call.document
-        with self._entered(key, call) as (queue, leads):
-            if leads:
+        with self._entered(key, call) as queue:
+            if queue.head is call:
                 self._start_task(key, queue, call)
             with observed_wait():
                 await asyncio.wait([answer], timeout=call.left())
@@ -122,88 +125,107 @@ class CombinedCommits:
 
     def _start_task(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
         """Run the batch in a task of its own: the cancellation of a caller is not the others'."""
-        head.leads = True
         batch = greenlet_spawn(self._run_batch, key, queue, head)
         task = head.context.run(asyncio.get_running_loop().create_task, batch)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # Of a task that was cancelled before its first step, nothing has run.
+        task.add_done_callback(lambda _: self._end_turn(key, queue, head))
 
     @contextmanager
-    def _entered(self, key: Hashable, call: Call) -> Iterator[tuple[CombinedQueue, bool]]:
-        """Enter the queue; yield it, and whether this caller is its head."""
+    def _entered(self, key: Hashable, call: Call) -> Iterator[CombinedQueue]:
+        """Enter the queue, and yield it; the first caller is its head."""
         outer = tuple(one.queue for one in _running.get() if not one.is_over)
         if any(one.document == call.document for one in outer):
             raise LockMisuse(
                 f"{call.label} is locked by the gate.run() that this function runs in, and which "
                 "waits for the function; use the document that the function was given"
             )
-        with self._mutex:
-            queue = self._queues.setdefault(key, CombinedQueue(call.document))
-            if queue.reaches(outer):
-                raise _deadlock(call)
-            leads, queue.led = not queue.led, True
-            queue.waiting.append(call)
-            for one in outer:
-                one.waits_for.append(queue)
+        queue = CombinedQueue(call.document)
         try:
-            yield queue, leads
+            with self._mutex:
+                queue = self._queues.setdefault(key, queue)
+                _enter(queue, call, outer)
+            yield queue
         except BaseException:
             self._leave(key, queue, call)
             raise
         finally:
             with self._mutex:
                 for one in outer:
-                    one.waits_for.remove(queue)
+                    one.waits_for.pop(call, None)
 
     def _withdraw(self, queue: CombinedQueue, call: Call) -> bool:
         """Take a call out whose time is over; return False if its function runs already."""
         with self._mutex:
-            if call not in queue.waiting or call.leads:
+            if call not in queue.waiting or queue.head is call:
                 return False
             queue.waiting.remove(call)
-        late = LockNotAvailable("others have the document; try again later, or wait longer")
-        call.refuse(call.named(late))
+        call.refuse(_late(call))
         return True
 
     def _leave(self, key: Hashable, queue: CombinedQueue, call: Call) -> None:
-        """Give up a call whose caller was interrupted or cancelled before its turn."""
+        """Give up a call whose caller was interrupted or cancelled."""
         with self._mutex:
-            if call in queue.waiting and call.answer is None and call.leads:
+            if call in queue.waiting:
                 queue.waiting.remove(call)
-                self._hand_over(key, queue)
-            elif call in queue.waiting:
-                queue.waiting.remove(call)
+        if call.answer is None:  # else its task, if it has one, goes on
+            self._end_turn(key, queue, call)
 
     def _run_batch(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
         """Run what waits, as far as it fits into one transaction; then the next one is the head."""
-        head.leads = True
-        calls, turn = self._calls(queue), _Turn(queue)
+        turn = _Turn(queue)
         try:
-            Batch(head, calls, lambda: _running.set((*_running.get(), turn))).run()
+            with self._mutex:
+                behind = [*queue.waiting]
+            batch = Batch(head, queue.taken, lambda: _running.set((*_running.get(), turn)))
+            batch.run(self._calls(queue))
+            if isinstance(head.error, LockNotAvailable) and not (queue.taken or head.is_limited):
+                self._refuse_late(queue, behind)
         finally:
             turn.is_over = True
-            with self._mutex:
-                if head in queue.waiting:
-                    queue.waiting.remove(head)
-                self._hand_over(key, queue)
+            self._end_turn(key, queue, head)
 
     def _calls(self, queue: CombinedQueue) -> Iterator[Call]:
-        """Yield the calls in order of arrival, also those that come while others run."""
+        """Take the calls in order of arrival, also those that come while others run."""
         for _ in range(self._most):
             with self._mutex:
                 if not queue.waiting:
                     return
-                call = queue.waiting.popleft()
+                call = queue.waiting[0]
+                queue.taken.append(call)  # first: an interruption must not lose it
+                queue.waiting.popleft()
             yield call
 
-    def _hand_over(self, key: Hashable, queue: CombinedQueue) -> None:
-        if not queue.waiting:
-            queue.led = False
-            if self._queues.get(key) is queue:
+    def _refuse_late(self, queue: CombinedQueue, calls: Sequence[Call]) -> None:
+        """Refuse the calls without a limit of their own: they have waited for as long as the head."""
+        with self._mutex:
+            for call in calls:
+                if call in queue.waiting and not call.is_limited:
+                    call.refuse(_late(call))
+                    queue.taken.append(call)
+                    queue.waiting.remove(call)
+
+    def _end_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+        """Notify the callers whose functions were taken, and the next one that it is the head.
+
+        A second time it does nothing, so that an interruption may come in the midst of the first.
+        """
+        with self._mutex:
+            if queue.head is not head:
+                return
+            for call in (*queue.taken, head):
+                call.notify()
+                if call in queue.waiting:
+                    queue.waiting.remove(call)
+            queue.taken = []
+            queue.head = following = queue.waiting[0] if queue.waiting else None
+            if following is None and self._queues.get(key) is queue:
                 del self._queues[key]
-            return
-        head = queue.waiting[0]
-        head.leads = True
+        if following is not None:
+            self._begin_turn(key, queue, following)
+
+    def _begin_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
         if head.answer is None:
             head.notify()
         else:
@@ -229,6 +251,23 @@ def _new_call(
     if lock_timeout is not None and seconds is None:
         seconds = 0.0
     return Call(session_factory, entity, ident, document, function, seconds)
+
+
+def _enter(queue: CombinedQueue, call: Call, outer: tuple[CombinedQueue, ...]) -> None:
+    """Have the call, which comes out of functions of the outer queues, wait in this one.
+
+    :raises DeadlockDetected: functions of this one wait for the outer ones.
+    """
+    if queue.reaches(outer):
+        raise _deadlock(call)
+    queue.waiting.append(call)
+    queue.head = queue.head or call
+    for one in outer:
+        one.waits_for[call] = queue
+
+
+def _late(call: Call) -> LockNotAvailable:
+    return call.named(LockNotAvailable("others have the document; try again later, or wait longer"))
 
 
 def _deadlock(call: Call) -> DeadlockDetected:

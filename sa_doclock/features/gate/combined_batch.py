@@ -8,14 +8,14 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from contextvars import copy_context
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
 
 from ...core.lock_info import DocumentKey, document_label
 from ...core.transaction import LockContext, SessionPart, add_document, state_of
-from ...errors import DocLockError, LockLost, LockMisuse
+from ...errors import DocLockError, LockFailed, LockLost, LockMisuse
 from ...options import LockOptions
 from ..on_commit import AfterCommit, call_all
 from ..pipeline import SessionPipeline
@@ -28,13 +28,15 @@ class Call:
     """One call of gate.run(): its function, and what becomes of it.
 
     :ivar wakeup: ends the wait of the caller's thread; None of a task, which has ``answer``.
-    :ivar leads: the caller is the head of the queue.
+    :ivar notified: the wait of the thread was ended: it is answered, or the head of the queue.
+    :ivar commit: that of the transaction in which its function runs; None before.
     :ivar on_commit: what its function has given to ``session.on_commit()``.
     """
 
     wakeup: Wakeup | None = None
     answer: asyncio.Future[None] | None = None
-    leads = notified = False
+    notified = False
+    commit: GateCommit | None = None
     value: Any = None
     error: BaseException | None = None
 
@@ -63,6 +65,11 @@ class Call:
         """Return the error, with the document in its text."""
         add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
         return error
+
+    @property
+    def is_limited(self) -> bool:
+        """Return whether its caller has said how long it may wait."""
+        return self._seconds is not None
 
     def left(self) -> float | None:
         """Return the seconds that it may still wait for its turn; None: any time."""
@@ -108,18 +115,24 @@ class Call:
             self.answer.set_result(None)
 
     def result(self) -> Any:
-        """Return what the function has returned, saved; or raise."""
-        if self.error is not None:
-            error, self.error = self.error, None
+        """Return what the function has returned, which is saved; or raise."""
+        error, self.error = self.error, None
+        if error is None and not (self.commit and self.commit.is_done):
+            error = self.named(_interrupted(self.commit))
+        if error is not None:
             raise error
         return self.value
 
 
-class _OnlyTheGateCommits(SessionPart):
-    """Refuses the commit of a function."""
+class GateCommit(SessionPart):
+    """The commit of one transaction of the gate, which its functions must not do.
 
-    def __init__(self) -> None:
-        self.running = False
+    :ivar running: a function runs.
+    :ivar is_sent: COMMIT was sent, or is about to be.
+    :ivar is_done: all databases have committed.
+    """
+
+    running = is_sent = is_done = False
 
     def before_commit(self) -> None:
         """See :class:`SessionPart`.  :raises LockMisuse: a function runs."""
@@ -128,6 +141,25 @@ class _OnlyTheGateCommits(SessionPart):
                 "the transaction is the gate's, which commits it for several functions: leave out "
                 "commit(); flush() and save_changes() may be called"
             )
+        self.is_sent = True
+
+    def after_commit(self) -> None:
+        """See :class:`SessionPart`."""
+        self.is_done = True
+
+
+def _interrupted(commit: GateCommit | None) -> LockFailed:
+    """Return the error of a call of which only an interruption is known."""
+    if commit is None or not commit.is_sent:
+        return LockLost(
+            "the thread that ran the functions was interrupted; nothing was saved; run it again"
+        )
+    doubt = LockFailed(
+        "the thread that ran the functions was interrupted while it committed: nobody knows whether "
+        "that was done; look whether the change is there before you run it again"
+    )
+    doubt.connection_invalidated = True  # as of a connection that is lost in a COMMIT
+    return doubt
 
 
 class _FunctionCancelled(Exception):  # an event of one function, and no error of ours
@@ -154,58 +186,55 @@ class Batch:
     """The transaction of the calls that are at hand.
 
     :param head: the caller that runs it, first among the calls.
-    :param calls: yields the calls one after the other.
+    :param taken: the calls whose functions were run, or are about to be.
     :param before: is called in the context of each function.
     """
 
-    def __init__(self, head: Call, calls: Iterator[Call], before: Callable[[], object]) -> None:
-        self._head, self._calls, self._before = head, calls, before
-        self._done: list[Call] = []
-        self._part = _OnlyTheGateCommits()
+    def __init__(self, head: Call, taken: Sequence[Call], before: Callable[[], object]) -> None:
+        self._head, self._taken, self._before = head, taken, before
+        self._commit = GateCommit()
 
-    def run(self) -> None:
-        """Lock, run, commit; then answer all callers in the order in which they came.
+    def run(self, calls: Iterator[Call]) -> None:
+        """Lock, run, commit, and call what the functions have asked for.
 
         No error comes out but an interruption of this thread.
+
+        :param calls: takes one call after the other.
         """
-        committed = False
+        error: BaseException | None = None
         try:
             session = self._head.session_factory()
             sync_session, state = _checked(session)
             with closing(sync_session):
-                state.parts.add(self._part)
+                state.parts.add(self._commit)
                 sync_session.begin()
-                self._run_all(session, sync_session, state)
+                self._run_all(calls, session, sync_session, state)
                 sync_session.commit()
-                committed = True
-        except BaseException as error:
-            self._refuse_all(error)
-            if not isinstance(error, (Exception, asyncio.CancelledError)):
-                raise
+        except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001  # the callers raise it
+            error = caught
         finally:
-            self._answer(committed=committed)
+            if self._commit.is_done:
+                self._run_on_commit()
+            if isinstance(error, Exception):
+                for call in self._taken or [self._head]:
+                    call.refuse(error)
 
-    def _answer(self, *, committed: bool) -> None:
-        """Call what the functions have asked for; end the waits of all callers but this one."""
-        for call in self._done:
-            if committed and call.error is None:
+    def _run_on_commit(self) -> None:
+        """Call what the functions have asked for.
+
+        :raises BaseException: an interruption of this thread, also during another caller's function.
+        """
+        for call in self._taken:
+            if call.error is None:
                 call.run_on_commit()
-        for call in self._done or [self._head]:
-            if call is not self._head or call.answer is not None:
-                call.notify()
+        if self._head.answer is None:  # of tasks, the loop is told by the caller's
+            for call in self._taken:
+                if call is not self._head and _is_interruption(call.error):
+                    raise call.error
 
-    def _refuse_all(self, error: BaseException) -> None:
-        """Tell every caller of the transaction that nothing of it was saved, and why."""
-        if not isinstance(error, Exception):
-            error = self._head.named(
-                LockLost(
-                    "the thread that ran the functions was interrupted; nothing was saved; run it again"
-                )
-            )
-        for call in self._done or [self._head]:
-            call.refuse(error)
-
-    def _run_all(self, session: Any, sync_session: Any, state: LockContext) -> None:
+    def _run_all(
+        self, calls: Iterator[Call], session: Any, sync_session: Any, state: LockContext
+    ) -> None:
         head = self._head
         left = head.left()
         document = sync_session.get_one_document(
@@ -214,8 +243,8 @@ class Batch:
         pipeline = state.parts.find(SessionPipeline)
         if pipeline is not None:
             pipeline.keep_savepoints()
-        for call in self._calls:
-            self._done.append(call)
+        for call in calls:
+            call.commit = self._commit
             savepoint = sync_session.begin_nested()
             try:
                 document = sync_session.get_one_document(
@@ -239,23 +268,23 @@ class Batch:
         """Run one function, and release its savepoint."""
         before = state.parts.find(AfterCommit)
         mark = 0 if before is None else before.mark()
-        self._part.running = True
+        self._commit.running = True
         try:
             call.value = call.invoke(self._before, session, document)
         finally:
-            self._part.running = False
-        if sync_session.get_nested_transaction() is not savepoint:
+            self._commit.running = False
+        if not _open_savepoints(savepoint, sync_session):
             raise LockMisuse(
                 "the function has ended the savepoint that it was run in; leave out rollback(), and "
                 "raise an error to undo what it has done"
             )
-        after = state.parts.find(AfterCommit)
-        if after is not None:
-            call.on_commit = after.take_since(mark)
         pipeline = state.parts.find(SessionPipeline)
         with nullcontext() if pipeline is None else pipeline.sent_together():
             sync_session.flush()
-        savepoint.commit()
+        savepoint.commit()  # and those of its own that the function has left open
+        after = state.parts.find(AfterCommit)
+        if after is not None:
+            call.on_commit = after.take_since(mark)
 
     def _undo(
         self, savepoint: SessionTransaction, sync_session: Session, state: LockContext
@@ -264,9 +293,12 @@ class Batch:
 
         :raises Exception: the whole transaction is gone, and with it what the others have done.
         """
-        if sync_session.get_nested_transaction() is savepoint:
-            savepoint.rollback()
-        else:
+        undone = _open_savepoints(savepoint, sync_session)
+        for (
+            one
+        ) in undone:  # one by one: SQLAlchemy would not expire what was changed in an inner one
+            one.rollback()
+        if not undone:
             with suppress(Exception):
                 sync_session.rollback()
         if not state.ledger.places:
@@ -276,6 +308,25 @@ class Batch:
                     "saved; run it again"
                 )
             )
+
+
+def _open_savepoints(
+    outermost: SessionTransaction, session: Session
+) -> Sequence[SessionTransaction]:
+    """Return the session's savepoints from the innermost to this one; none if it has ended."""
+    found: list[SessionTransaction] = []
+    one: SessionTransaction | None = session.get_nested_transaction()
+    while one is not None:
+        found.append(one)
+        if one is outermost:
+            return found
+        one = one.parent
+    return ()
+
+
+def _is_interruption(error: BaseException | None) -> TypeGuard[BaseException]:
+    """Return whether it is one of the thread, such as Ctrl-C."""
+    return error is not None and not isinstance(error, (Exception, asyncio.CancelledError))
 
 
 def _checked(session: Any) -> tuple[Any, LockContext]:

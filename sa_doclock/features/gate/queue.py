@@ -107,13 +107,16 @@ class DocumentGate:
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
         :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
-            the queue and the lock together.  None: as the session and the server say.
+            the queue and the lock together.  None: as the session and the server say; who waits
+            behind a head that has waited for so long in vain is refused with it.
         :raises Exception: what the function has raised; nothing of it is saved.  Or what the commit
             has met: then the others of the commit get the same error.
         :raises LockNotAvailable: the function has not begun in time, and does not begin any more.
         :raises DeadlockDetected: functions of two documents wait for each other's gate.run().
         :raises LockLost: the lock was lost before the commit, by another function or the thread
             that ran them; nothing was saved.
+        :raises LockFailed: that thread was interrupted in the midst of the commit, which may have
+            been done.
         :raises LockMisuse: the document is that of a gate.run() which this call comes out of; the
             function has called commit() or rollback().
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
@@ -153,46 +156,36 @@ class DocumentGate:
 
     def enter(
         self,
-        key: Hashable,
+        entry: QueueEntry,
         *,
-        shared: bool,
-        next_may_follow: bool,
         seconds: float | None,
         under_asyncio: bool,
         waiting: Callable[[], AbstractContextManager[None]] = observed_wait,
-    ) -> QueueEntry | None:
-        """Wait to be admitted and return the entry; None if the time is over before.
+    ) -> bool:
+        """Wait to be admitted; return False if the time is over before.
 
-        :param next_may_follow: the server has a queue, in which the next one can wait.
+        Whoever calls it has to call ``leave()`` in the end, whatever this call has met.
+
         :param waiting: makes the block of the wait, where there is one.
         """
-        next_may_follow = next_may_follow and self.next_waits_at_server
-        entry = QueueEntry(key, shared, next_may_follow, _DocumentQueue())
-        try:
-            with self._mutex:
-                entry.queue = queue = self._queues.setdefault(key, entry.queue)
-                if not queue.waiting and queue.can_admit(entry):
-                    queue.set_admitted(entry, True)
-                else:
-                    entry.wakeup = TaskWakeup() if under_asyncio else Wakeup()
-                    entry.queued = True
-                    queue.waiting.append(entry)
-            if self._leaving:
-                self._process_leaving()
-            if entry.wakeup is None:
-                return entry
-            with waiting():
-                entry.wakeup.wait(seconds)
-        except BaseException:
-            self.leave([entry])
-            raise
+        with self._mutex:
+            entry.queue = queue = self._queues.setdefault(entry.key, entry.queue)
+            if not queue.waiting and queue.can_admit(entry):
+                queue.admitted[entry] = None
+            else:
+                entry.wakeup = TaskWakeup() if under_asyncio else Wakeup()
+                queue.waiting.append(entry)
+        if self._leaving:
+            self._process_leaving()
+        if entry.wakeup is None:
+            return True
+        with waiting():
+            entry.wakeup.wait(seconds)
         with self._mutex:
             admitted = entry.admitted
-        if not admitted:
-            self.leave([entry])
-            return None
-        self._process_leaving()
-        return entry
+        if self._leaving:
+            self._process_leaving()
+        return admitted
 
     def note_granted(self, entries: Iterable[QueueEntry]) -> None:
         """Note that the database has granted their locks."""
@@ -200,13 +193,15 @@ class DocumentGate:
             for entry in entries:
                 if entry.admitted and not entry.granted:
                     entry.granted = True
-                    entry.queue.ungranted -= 1
                     self._admit_next(entry.key, entry.queue)
         if self._leaving:
             self._process_leaving()
 
     def leave(self, entries: Iterable[QueueEntry]) -> None:
-        """Give up these entries; it waits for nothing, so a garbage collection may call it."""
+        """Give up these entries, a second time too; it waits for nothing.
+
+        So a garbage collection may call it.
+        """
         self._leaving.extend(entries)
         self._process_leaving()
 
@@ -226,15 +221,16 @@ class DocumentGate:
         while self._leaving and self._mutex.acquire(blocking=False):
             try:
                 while self._leaving:
-                    self._remove(self._leaving.popleft())
+                    self._remove(self._leaving[0])
+                    self._leaving.popleft()  # last: an interruption before it changes nothing
             finally:
                 self._mutex.release()
 
     def _remove(self, entry: QueueEntry) -> None:
         if entry.admitted:
-            entry.queue.set_admitted(entry, False)
+            del entry.queue.admitted[entry]
         else:
-            with suppress(ValueError):  # it was never in the queue, or has left it before
+            with suppress(ValueError):  # it has left before, or has never entered
                 entry.queue.waiting.remove(entry)
         self._admit_next(entry.key, entry.queue)
 
@@ -242,59 +238,57 @@ class DocumentGate:
         while queue.waiting and queue.can_admit(queue.waiting[0]):
             entry = queue.waiting.popleft()
             assert entry.wakeup is not None
-            queue.set_admitted(entry, True)
+            queue.admitted[entry] = None
             if not entry.wakeup.notify():
-                queue.set_admitted(entry, False)
-        if not queue.waiting and not queue.admitted_count and self._queues.get(key) is queue:
+                del queue.admitted[entry]
+        if not queue.waiting and not queue.admitted and self._queues.get(key) is queue:
             del self._queues[key]
 
 
 @dataclass(slots=True, eq=False)
-class QueueEntry:
-    """One session in the queue of one document."""
-
-    key: Hashable
-    shared: bool
-    next_may_follow: bool
-    queue: _DocumentQueue
-    wakeup: Wakeup | None = None
-    queued: bool = False
-    admitted: bool = False
-    granted: bool = False
-
-
-@dataclass(slots=True, eq=False)
 class _DocumentQueue:
-    """The queue of one document: the entries that were admitted, and those that wait."""
+    """The queue of one document: the entries that were admitted, and those that wait.
+
+    Each is in at most one of the two, and nothing else counts them.
+    """
 
     waiting: deque[QueueEntry] = field(default_factory=deque)
-    readers: int = 0
-    writers: int = 0
-    ungranted: int = 0  # of both
-
-    @property
-    def admitted_count(self) -> int:
-        return self.readers + self.writers
+    admitted: dict[QueueEntry, None] = field(default_factory=dict)
 
     @property
     def admits_readers(self) -> bool:
         """Return whether readers hold it, so that one more is granted at once."""
-        return not self.writers and self.ungranted < self.readers
+        return all(one.shared for one in self.admitted) and any(
+            one.granted for one in self.admitted
+        )
 
     def can_admit(self, entry: QueueEntry) -> bool:
-        if not self.admitted_count or (entry.shared and self.admits_readers):
+        """Return whether it may go to the server, where all before it are admitted."""
+        if not self.admitted or (entry.shared and self.admits_readers):
             return True
-        return entry.next_may_follow and not self.ungranted
+        return entry.next_may_follow and all(one.granted for one in self.admitted)
 
-    def set_admitted(self, entry: QueueEntry, admitted: bool) -> None:
-        entry.admitted = admitted
-        by = 1 if admitted else -1
-        if entry.shared:
-            self.readers += by
-        else:
-            self.writers += by
-        if not entry.granted:
-            self.ungranted += by
+
+@dataclass(slots=True, eq=False)
+class QueueEntry:
+    """One session in the queue of one document.
+
+    :param next_may_follow: the server has a queue, in which it can wait behind who holds the document.
+    :ivar wakeup: ends its wait; None where it was admitted at once.
+    :ivar granted: the database has granted the lock.
+    """
+
+    key: Hashable
+    shared: bool
+    next_may_follow: bool
+    queue: _DocumentQueue = field(default_factory=_DocumentQueue)
+    wakeup: Wakeup | None = None
+    granted: bool = False
+
+    @property
+    def admitted(self) -> bool:
+        """Return whether it may ask the server, or has done so."""
+        return self in self.queue.admitted
 
 
 # Global, for a process that forks: whoever waits in the parent does not leave in the child.

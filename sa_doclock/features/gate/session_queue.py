@@ -73,10 +73,10 @@ class SessionQueue(SessionPart):
         def take_in_turn(call: LockCall, request: LockRequest, target: Any) -> Any:
             try:
                 result = take(call, self._enter(request, call), target)
+                self._note_granted(request)
             except BaseException:
                 self._leave_ungranted()
                 raise
-            self._note_granted(request)
             return result
 
         return take_in_turn
@@ -145,19 +145,19 @@ class SessionQueue(SessionPart):
             return seconds
         started = time.monotonic()
         waited = False
+        follows = self._gate.next_waits_at_server and not position.strategy.locks_database
         for key, documents in position.queues.items():
-            place = self._gate.enter(
-                key,
-                shared=position.shared,
-                next_may_follow=not position.strategy.locks_database,
+            place = QueueEntry(key, position.shared, next_may_follow=follows)
+            self._places[place] = documents  # before it enters: whatever comes, it is left
+            admitted = self._gate.enter(
+                place,
                 seconds=None if limit is None else max(limit - time.monotonic() + started, 0.0),
                 under_asyncio=self.under_asyncio,
                 waiting=partial(self._waiting, key),
             )
-            if place is None:
+            if not admitted:
                 raise call.refused(LockNotAvailable, position.strategy.name)
-            self._places[place] = documents
-            waited = waited or place.queued
+            waited = waited or place.wakeup is not None
         if seconds is None or not waited:
             return seconds
         left = seconds - (time.monotonic() - started)
@@ -177,7 +177,9 @@ class SessionQueue(SessionPart):
     def is_in(self, queue: tuple[DocumentGate, Hashable]) -> bool:
         """Return whether this session was admitted from this queue; another thread may ask."""
         gate, key = queue
-        return gate is self._gate and any(place.key == key for place in [*self._places])
+        return gate is self._gate and any(
+            place.key == key and place.admitted for place in [*self._places]
+        )
 
     def _leave_ungranted(self) -> None:
         """Leave the queues of a lock that was not granted."""
@@ -221,11 +223,16 @@ class SessionQueue(SessionPart):
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._is_held(p)])
 
+    def ended(self, *, committed: bool) -> None:
+        """See :class:`SessionPart`: leave every place, also where an interruption came before."""
+        self._in_task.hold_nothing()
+        self._leave([*self._places])
+
     def _leave(self, places: Sequence[QueueEntry]) -> None:
-        for place in places:
-            del self._places[place]
         if places:
             self._gate.leave(places)
+        for place in places:  # last: an interruption before it changes nothing
+            del self._places[place]
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
         """See :class:`SessionPart`: no second connection for a task that holds a lock."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 
 from sqlalchemy.util import await_only
 
@@ -25,7 +26,8 @@ class Wakeup:
 
     def notify(self) -> bool:
         """End the wait; return False if the waiter no longer exists."""
-        self._lock.release()
+        with suppress(RuntimeError):  # it was notified before, and has not noticed it yet
+            self._lock.release()
         return True
 
 

@@ -63,14 +63,13 @@ class Walkers:
             came.result()
 
     def _come(self, name: str, shared: bool, seconds: float | None) -> None:
-        place = self.gate.enter(
-            "it", shared=shared, next_may_follow=True, seconds=seconds, under_asyncio=False
-        )
-        if place is None:
-            self.came_in.append(f"not {name}")
-        else:
+        place = QueueEntry("it", shared, self.gate.next_waits_at_server)
+        if self.gate.enter(place, seconds=seconds, under_asyncio=False):
             self.places[name] = place
             self.came_in.append(name)
+        else:
+            self.gate.leave([place])
+            self.came_in.append(f"not {name}")
 
     def grant(self, *names: str) -> None:
         self.gate.note_granted([self.places[name] for name in names])

@@ -16,6 +16,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import (
     DocumentGate,
+    LockFailed,
     LockingSession,
     LockLost,
     LockMisuse,
@@ -25,7 +26,9 @@ from sa_doclock import (
 from sa_doclock.features.gate.wakeup import Wakeup
 from tests.integration.gate.queueing import wait_until_queued
 from tests.support.actors import PATIENCE, Actor
+from tests.support.ctrl_c import CtrlC
 from tests.support.models import Account, Customer, Line, Order
+from tests.support.waits import wait_until
 
 Session = LockingSession
 Function = Callable[[Session, Any], Any]
@@ -196,6 +199,39 @@ def test_time_is_over_for_a_caller_that_waits_and_for_the_head(
     assert calls[1].result(PATIENCE) == 34 == total(session)
 
 
+def test_without_a_limit_of_its_own_a_caller_is_refused_with_the_head_it_has_waited_with(
+    engine: sa.Engine, alice: Actor[Session], session: Session
+) -> None:
+    gate, made, goes_on = DocumentGate(combine=1), list[Session](), threading.Event()
+
+    def sessions() -> Session:
+        made.append(LockingSession(engine, lock_timeout=0.05))
+        if len(made) == 2:  # between two transactions of the gate
+            alice.does(lambda session: session.get_one_entity(Order, 1, ForUpdate))
+        return made[-1]
+
+    def wait(session: Session, order: Any) -> Any:
+        assert goes_on.wait(PATIENCE)
+        return add(1)(session, order)
+
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(gate.run, sessions, Order, 1, wait)
+        wait_until(lambda: made and not gate.waiting)
+        calls: list[Future[Any]] = []
+        for limit in (None, None, PATIENCE):
+            run: Callable[..., Any] = gate.run
+            call = threads.submit(run, sessions, Order, 1, add(2), lock_timeout=limit)
+            wait_until_queued(gate, number=len(calls) + 1)
+            calls.append(call)
+        goes_on.set()
+        assert first.result(PATIENCE) == 31
+        errors = [call.exception(PATIENCE) for call in calls[:2]]
+        alice.does(lambda session: session.rollback())
+        assert calls[2].result(PATIENCE) == 33 == total(session)
+    assert [type(error) for error in errors] == [LockNotAvailable] * 2
+    assert len(made) == 3
+
+
 def test_a_function_that_waits_holds_up_the_queue_alone(
     send: Send, gate: DocumentGate, session_factory: Any
 ) -> None:
@@ -261,6 +297,145 @@ def test_a_thread_that_is_interrupted_while_it_waits_takes_its_function_out(
     if its_turn_comes:
         assert isinstance(taken_out.exception(PATIENCE), KeyboardInterrupt)
     assert [type(call.exception(PATIENCE)) for call in calls] == [ZeroDivisionError] * 4
+
+
+def test_savepoints_of_a_function_that_are_left_open_are_its_own_affair(
+    send: Send, held: Callable[[], None], session: Session
+) -> None:
+    def leave_open(session: Session, order: Any) -> Any:
+        session.begin_nested()
+        return add(10)(session, order)
+
+    def fail_in_it(session: Session, order: Any) -> None:
+        session.begin_nested()
+        order.total += 1000
+        session.flush()
+        session.begin_nested()
+        fail(session, order)
+
+    calls = [send(add(1)), send(leave_open), send(fail_in_it), send(add(2))]
+    held()
+    assert [calls[0].result(PATIENCE), calls[1].result(PATIENCE)] == [31, 41]
+    assert isinstance(calls[2].exception(PATIENCE), ZeroDivisionError)
+    assert calls[3].result(PATIENCE) == 43 == total(session)
+    assert len(session.get_one(Order, 1).lines) == 2
+
+
+def test_what_a_listener_of_its_flush_gives_to_on_commit_is_the_functions_too(
+    send: Send, held: Callable[[], None], session: Session
+) -> None:
+    def with_listener(session: Session, order: Any) -> Any:
+        def mail(*_: object) -> None:
+            session.on_commit(lambda: 1 // 0)
+
+        sa.event.listen(session, "after_flush", mail, once=True)
+        return add(1)(session, order)
+
+    calls = [send(add(1)), send(with_listener), send(add(2))]
+    held()
+    assert isinstance(calls[1].exception(PATIENCE), ZeroDivisionError)
+    assert [calls[0].result(PATIENCE), calls[2].result(PATIENCE)] == [31, 34]
+    assert total(session) == 34
+
+
+@pytest.mark.parametrize("when", ["commit", "after_commit"])
+def test_what_an_interrupted_commit_has_saved_nobody_calls_lost(
+    send: Send,
+    held: Callable[[], None],
+    session_factory: sessionmaker[Session],
+    engine: sa.Engine,
+    session: Session,
+    when: str,
+) -> None:
+    calls = [send(add(1)), send(add(2))]
+
+    def interrupt_once(session: Session) -> None:
+        if not session.in_nested_transaction() and when == "after_commit":
+            press_ctrl_c()
+
+    sa.event.listen(session_factory, "after_commit", interrupt_once)
+    if when == "commit":
+        sa.event.listen(engine, "commit", press_ctrl_c, once=True)
+    held()
+    assert isinstance(calls[0].exception(PATIENCE), KeyboardInterrupt)
+    if when == "after_commit":
+        assert calls[1].result(PATIENCE) == 33 == total(session)
+    else:
+        error = calls[1].exception(PATIENCE)
+        assert isinstance(error, LockFailed)
+        assert not isinstance(error, LockLost)  # which says that nothing was saved
+        assert error.connection_invalidated
+        assert "nobody knows" in str(error)
+
+
+def press_ctrl_c(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interruption_during_anothers_on_commit_is_that_of_the_thread(
+    send: Send, held: Callable[[], None], session: Session
+) -> None:
+    reported: list[str] = []
+
+    def with_mail(mail: Callable[[], object]) -> Function:
+        def function(session: Session, order: Any) -> Any:
+            session.on_commit(mail)
+            return add(1)(session, order)
+
+        return function
+
+    calls = [send(add(1)), send(with_mail(press_ctrl_c))]
+    calls.append(send(with_mail(lambda: reported.append("mail"))))
+    held()
+    errors = [call.exception(PATIENCE) for call in calls]
+    assert [type(error) for error in errors[:2]] == [KeyboardInterrupt, KeyboardInterrupt]
+    assert calls[2].result() == 33 == total(session)
+    assert reported == ["mail"]
+
+
+INTERRUPTED = (
+    "sa_doclock.features.gate.combined",
+    "sa_doclock.features.gate.combined_batch",
+    "contextlib",
+)
+
+
+class Meeting:
+    """Three callers in one transaction, whose head joins the others when it makes its session."""
+
+    def __init__(self, threads: ThreadPoolExecutor, session_factory: Callable[[], Session]) -> None:
+        self.gate, self._threads = DocumentGate(combine=4), threads
+        self._session_factory = session_factory
+        self.joining, self.others = 2, list[Future[Any]]()
+
+    def sessions(self) -> Session:
+        while len(self.others) < self.joining:
+            self.others.append(self._threads.submit(self.gate.run, self.sessions, Order, 1, add(1)))
+            wait_until(lambda: self.gate.waiting >= len(self.others))
+        return self._session_factory()
+
+    def begin(self) -> Any:
+        return self.gate.run(self.sessions, Order, 1, add(1))
+
+
+def test_ctrl_c_at_any_line_leaves_nobody_waiting_and_nobody_misinformed(
+    session_factory: sessionmaker[Session], session: Session
+) -> None:
+    ctrl_c, saved, interrupted = CtrlC(*INTERRUPTED), 30, True
+    with ThreadPoolExecutor(2) as threads:
+        while interrupted:
+            meeting = Meeting(threads, session_factory)
+            interrupted = ctrl_c.during(meeting.begin)
+            errors = [other.exception(PATIENCE) for other in meeting.others]
+            kinds = {type(error) for error in errors}
+            assert kinds <= {LockLost, LockFailed, type(None)}
+            found, told = total(session) - saved, errors.count(None)
+            session.rollback()
+            assert found in {told, told + 1} or LockFailed in kinds, ctrl_c.raised
+            saved += found + 1
+            meeting.joining = 0
+            assert meeting.begin() == saved
+            assert meeting.gate.waiting == 0
 
 
 def test_a_missing_document_and_what_is_no_function(

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from sqlalchemy.ext.asyncio import async_sessionmaker
 
-from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    DocumentGate,
+    LockLost,
+    LockMisuse,
+    LockNotAvailable,
+    LockOptions,
+)
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.integration.gate.queueing import until_queued
 from tests.support.databases import Database
@@ -171,6 +178,24 @@ async def test_a_function_that_is_cancelled_undoes_its_own_alone(documents: Data
         assert isinstance(results[1], asyncio.CancelledError)
         assert (results[0], results[2]) == (31, 33)
         assert await total(makes) == 33
+
+
+@in_a_loop
+async def test_a_task_that_is_cancelled_before_its_first_step_gives_up_the_queue(
+    documents: Database,
+) -> None:
+    gate = DocumentGate()
+    async with opened(documents) as makes:
+        first = asyncio.create_task(gate.async_run(makes, Order, 1, add(1)))
+        second = asyncio.create_task(gate.async_run(makes, Order, 1, add(2)))
+        while not gate._combined._tasks:  # noqa: ASYNC110  # nobody tells of it
+            await asyncio.sleep(0)
+        (running,) = gate._combined._tasks
+        running.cancel()  # as by a program that cancels all_tasks()
+        with pytest.raises(LockLost, match="nothing was saved"):
+            await first
+        assert await second == 32
+        assert await total(makes) == 32
 
 
 @in_a_loop

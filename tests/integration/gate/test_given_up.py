@@ -12,9 +12,11 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
 from tests.support.actors import Actor
+from tests.support.ctrl_c import CtrlC
 from tests.support.models import Order
 
 Player = Actor[LockingSession]
@@ -119,15 +121,13 @@ def test_by_a_session_that_nobody_closes(
 
 def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
     # Which may come at any moment, also while this thread is inside of the gate.
-    def enter() -> Any:
-        return gate.enter(1, shared=False, next_may_follow=False, seconds=0, under_asyncio=False)
-
-    place = enter()
+    first, second = (QueueEntry(1, shared=False, next_may_follow=False) for _ in range(2))
+    assert gate.enter(first, seconds=0, under_asyncio=False)
     with gate._mutex:
-        gate.leave([place])
+        gate.leave([first])
         assert gate._queues
-    again = enter()  # whoever comes next finds it
-    gate.leave([again] if again else [])
+    gate.enter(second, seconds=0, under_asyncio=False)  # whoever comes next finds it
+    gate.leave([second])
     assert gate.waiting == 0
     assert gate._queues == {}
 
@@ -149,15 +149,28 @@ def test_a_thread_that_is_interrupted_leaves_the_line(
     assert gate._queues == {}
 
 
+@pytest.mark.parametrize("ended", [False, True], ids=["taken", "given up"])
+def test_by_a_session_that_is_interrupted_at_any_line(
+    gate: DocumentGate, session: Session, ended: bool
+) -> None:
+    def lock() -> None:
+        session.get_entity(Order, 1, ForUpdate)
+        if ended:
+            session.rollback()
+
+    ctrl_c = CtrlC("sa_doclock.features.gate.session_queue")
+    while ctrl_c.during(lock):
+        session.rollback()
+        assert gate._queues == {}, ctrl_c.raised
+
+
 def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None:
     inside, most = [], []
 
     def come_and_go() -> None:
         for number in range(200):
-            place = gate.enter(
-                number % 3, shared=False, next_may_follow=False, seconds=None, under_asyncio=False
-            )
-            assert place is not None
+            place = QueueEntry(number % 3, shared=False, next_may_follow=False)
+            assert gate.enter(place, seconds=None, under_asyncio=False)
             inside.append(place.key)
             most.append(inside.count(place.key))
             inside.remove(place.key)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sa_doclock import DocumentGate
+from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.gate.queueing import Walkers
 from tests.support.waits import wait_until
 
@@ -93,10 +94,8 @@ def test_who_gives_up_is_out_of_the_line(walkers: Walkers) -> None:
 
 def test_other_documents_have_lines_of_their_own(walkers: Walkers) -> None:
     walkers.send("a")
-    place = walkers.gate.enter(
-        "another", shared=False, next_may_follow=False, seconds=0, under_asyncio=False
-    )
-    assert place is not None
+    place = QueueEntry("another", shared=False, next_may_follow=False)
+    assert walkers.gate.enter(place, seconds=0, under_asyncio=False)
     walkers.gate.leave([place])
 
 

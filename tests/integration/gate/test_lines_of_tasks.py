@@ -19,10 +19,8 @@ from tests.support.waits import wait_until
 
 
 def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> QueueEntry:
-    place = gate.enter(
-        1, shared=False, next_may_follow=False, seconds=None, under_asyncio=under_asyncio
-    )
-    assert place is not None
+    place = QueueEntry(1, shared=False, next_may_follow=False)
+    assert gate.enter(place, seconds=None, under_asyncio=under_asyncio)
     return place
 
 
@@ -95,17 +93,24 @@ def test_who_waits_in_a_loop_that_was_closed_is_passed_over(gate: DocumentGate) 
 _IN_A_FORK = """
 import os
 from sa_doclock import DocumentGate
+from sa_doclock.features.gate.queue import QueueEntry
 
 gate = DocumentGate()
-how = dict(shared=False, next_may_follow=False, seconds=0.0, under_asyncio=False)
-assert gate.enter(1, **how) is not None
-assert gate.enter(1, **how) is None
+
+
+def enters():
+    place = QueueEntry(1, shared=False, next_may_follow=False)
+    return gate.enter(place, seconds=0.0, under_asyncio=False)
+
+
+assert enters()
+assert not enters()
 with gate._mutex:  # another thread's
     child = os.fork()
     if not child:
-        os._exit(0 if gate.enter(1, **how) is not None else 1)
+        os._exit(0 if enters() else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-assert gate.enter(1, **how) is None
+assert not enters()
 """
 
 

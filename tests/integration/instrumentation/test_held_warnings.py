@@ -112,6 +112,52 @@ def test_one_thread_for_all(engine: sa.Engine, log: Callable[[str], list[Any]]) 
     assert named[0].daemon
 
 
+@pytest.fixture
+def watcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[held_warnings._Watcher]:
+    """Have one whose thread has not been started yet, and is not counted by other tests."""
+    watcher = held_warnings._Watcher()
+    monkeypatch.setattr(held_warnings, "_watcher", watcher)
+    yield watcher
+    if watcher._thread is not None:
+        watcher._thread.name = "left by a test"
+
+
+class _NoThread(threading.Thread):
+    def start(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.usefixtures("watcher")
+def test_a_thread_that_could_not_be_started_is_started_by_a_later_lock(
+    engine: sa.Engine, log: Callable[[str], list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Session(engine, warn_held_after=0.01) as session:
+        with monkeypatch.context() as patched:
+            patched.setattr(held_warnings, "Thread", _NoThread)
+            session.get_one_entity(Order, 1, ForUpdate)
+        session.get_one_entity(Order, 2, ForUpdate)
+        wait_until(lambda: len(log("held")) == 2)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_handler_that_raises_ends_no_later_warning(
+    engine: sa.Engine, log: Callable[[str], list[Any]], watcher: held_warnings._Watcher
+) -> None:
+    def fail(_record: logging.LogRecord) -> bool:
+        raise ZeroDivisionError
+
+    with Session(engine, warn_held_after=0.01) as session:
+        logger = logging.getLogger("sa_doclock")
+        logger.addFilter(fail)
+        try:
+            session.get_one_entity(Order, 1, ForUpdate)
+            wait_until(lambda: watcher._thread is None)
+        finally:
+            logger.removeFilter(fail)
+        session.get_one_entity(Order, 2, ForUpdate)
+        wait_until(lambda: log("held"))
+
+
 @pytest.mark.databases("sqlite")
 def test_it_keeps_no_session_alive(engine: sa.Engine) -> None:
     session = Session(engine, warn_held_after=600)
