@@ -185,7 +185,8 @@ def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterat
     if mapper is not None and kind is not None:
         named = (literal(found[0].by_attribute(row).get(kind), row) for row in rows)
         kinds = chain.from_iterable(kinds_of(mapper, one) for one in named)
-        yield from chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds)))
+        for target in chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds))):
+            yield target._replace(named=found[0].named)
 
 
 def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:

@@ -117,6 +117,7 @@ class PlainGear(Other):
 
 class PlainAnimal(Other):
     __table__ = ANIMALS
+    number = ANIMALS.c.id
     owner = ANIMALS.c.person_id
 
 
@@ -150,8 +151,9 @@ STATEMENTS: dict[str, tuple[Any, Any]] = {
     "of a sibling, by key": (sa.update(Rope), [{"id": 1, "age": 9}, {"id": 10, "age": 9}]),
     "second class": (sa.update(PlainGear).where(PlainGear.years == 1).values(years=9), None),
     "second class, by key": (sa.update(PlainGear), [{"number": 2, "years": 9}]),
-    "second class, moved": (sa.update(PlainAnimal).filter_by(id=1).values(owner=2), None),
-    "second class, moved by key": (sa.update(PlainAnimal), [{"id": 1, "owner": 2}]),
+    "second class, moved": (sa.update(PlainAnimal).filter_by(number=1).values(owner=2), None),
+    "second class, moved by key": (sa.update(PlainAnimal), [{"number": 1, "owner": 2}]),
+    "second class, of another kind": (sa.update(PlainAnimal), [{"number": 1, "kind": "cat"}]),
     "second class, two documents": (sa.update(PlainAnimal).values(age=9), None),
     "WHERE of another class": (sa.update(Animal).where(Dog.age == 1).values(age=9), None),
     "WHERE of its expression": (sa.update(Animal).where(Dog.twice == 2).values(age=9), None),
