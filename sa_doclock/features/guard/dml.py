@@ -24,14 +24,17 @@ from .dml_internals import values_of
 from .flush import FlushGuard
 from .returned import keys_of_result
 from .rules import Write
-from .statement_check import StatementCheck, listed
+from .statement_check import StatementCheck
 from .targets import (
     Row,
     Target,
     is_header_target,
+    listed,
     other_tables,
+    targets_by_key,
+    targets_extended,
     targets_of,
-    targets_of_class,
+    targets_of_entity,
     targets_of_new_kinds,
 )
 from .touched import brings_into_its_where, covers, rows_written, select_number
@@ -56,7 +59,7 @@ class DmlGuard:
         :param how: the execution options and bind arguments that it is executed with.
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        targets = targets_of(statement, listed(parameters)) if self._refusals.enabled else ()
+        targets = targets_of(statement, parameters) if self._refusals.enabled else ()
         if targets:
             self._flush_before(statement, how)
         write = _write_of(statement)
@@ -135,8 +138,12 @@ class DmlGuard:
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
-        targets = targets_of_class(mapper) if self._refusals.enabled else ()
-        if write is Write.UPDATE:
+        targets: tuple[Target, ...] = ()
+        if self._refusals.enabled and write is Write.INSERT:
+            targets = targets_of_entity(mapper)
+            targets += tuple(targets_extended(targets, mapper.local_table, mapper))
+        elif self._refusals.enabled:
+            targets = targets_by_key(mapper)
             targets += tuple(targets_of_new_kinds(targets, rows))
         with self._run(targets, write, lambda check: check.rows(rows)):
             yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import ClauseElement, Insert, or_, select
 from sqlalchemy.orm import Mapper, Session
@@ -20,16 +20,19 @@ from ...core.documents import (
 )
 from ...core.lock_info import DocumentKey, Identity
 from ...core.statements import add_lock, chunks, key_in
-from ...dialects import schema_translation
 from ...options import LockOptions
 from .atomic import needs_no_lock
 from .dml_internals import values_of
 from .insert_select import InsertedFromSelect, inserted_rows
 from .refusals import Refusal, Refusals
 from .rules import Write
-from .targets import Link, Row, Target, is_header_target, literal
-from .touched import criteria_of, select_touched
+from .targets import Link, Row, Target, is_header_target, listed, literal, writes_by_key
+from .touched import TouchedRows, touched_rows
 from .upserts import stays_in_its_document
+
+_UNCLEAR: Final = (
+    "a statement that does not tell of what (name one class or table, and the keys of its rows),"
+)
 
 
 class StatementCheck:
@@ -78,7 +81,7 @@ class StatementCheck:
         """
         named = [self.target.by_attribute(row) for row in rows]
         if self._refusals.active:
-            if self._write is Write.UPDATE:
+            if self._write is Write.UPDATE or self.target.extended:
                 self._check_keys([self.target.identity(row) for row in named])
             if overwrites and is_header_target(self.target):
                 self._check_overwritten(named)
@@ -89,7 +92,7 @@ class StatementCheck:
 
     def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
         target = self.target
-        if self._write is not Write.INSERT or not is_header_target(target):
+        if self._write is not Write.INSERT or target.extended or not is_header_target(target):
             return []
         keys = map(target.identity, rows)
         return [document_key(target.root, key) for key in keys if key is not None]
@@ -134,7 +137,7 @@ class StatementCheck:
         """Check the owners that the SELECT of an INSERT names; the rows are counted after it."""
         if not self._refusals.active:
             return
-        if overwrites:
+        if overwrites or self.target.extended:
             self._refuse(UNKNOWN, "INSERT .. FROM SELECT, which may overwrite others,")
         elif self.target.links:
             self.inserted = InsertedFromSelect(self._session, self.target, statement)
@@ -152,12 +155,14 @@ class StatementCheck:
     def _check_touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
         target = self.target
         values = self._values_set(statement)
-        if target.unclear:
-            self._refuse(UNKNOWN, "a statement that does not tell of what,")
-        elif values and target.by_key and isinstance(parameters, (list, tuple)):
+        by_key = writes_by_key(statement, parameters)
+        touched = None if target.unclear or by_key else touched_rows(statement, target)
+        if by_key and not target.unclear:
             self.rows({**row, **given} for row, given in product(values, parameters))
+        elif touched is None:
+            self._refuse(UNKNOWN, _UNCLEAR)
         else:
-            self._check_where(statement, values, listed(parameters), how)
+            self._check_where(touched, values, listed(parameters), how)
 
     def _values_set(self, statement: Any) -> list[Row]:
         """Return the values that an UPDATE sets, of which there is one row at least."""
@@ -166,9 +171,13 @@ class StatementCheck:
         return [self.target.by_attribute(row) for row in values_of(statement).rows] or [{}]
 
     def _check_where(
-        self, statement: Any, values: Sequence[Row], given: Sequence[Row], how: Mapping[str, Any]
+        self,
+        rows_touched: TouchedRows,
+        values: Sequence[Row],
+        given: Sequence[Row],
+        how: Mapping[str, Any],
     ) -> None:
-        touched = select_touched(statement, self.target)
+        touched = rows_touched.select_counted()
         self.asked = 0
         for parameters in given:
             new = [{**row, **self.target.by_attribute(parameters)} for row in values]
@@ -181,7 +190,7 @@ class StatementCheck:
                 self._note_new_keys(tuple(found), values)
 
     def _is_free(self, row: Sequence[Any]) -> bool:
-        """Return whether a row of ``target.columns`` refers to no owner."""
+        """Return whether a row of ``target.read`` refers to no owner."""
         if self.target.by_identity or self.target.mapper is None:
             return False
         values = iter(row)
@@ -193,17 +202,15 @@ class StatementCheck:
 
     def _lock_free(self, statement: Any, given: Sequence[Row], how: Mapping[str, Any]) -> None:
         """Lock the rows of no document, which anybody may bring into one before they are written."""
-        mapper = self.target.mapper
+        touched, mapper = touched_rows(statement, self.target), self.target.mapper
+        assert touched is not None
         assert mapper is not None
         no_owner = (
-            or_(*(self.target.column_of(name, None).is_(None) for name in link.names))
+            or_(*(touched.column(name).is_(None) for name in link.names))
             for link in self.target.links
         )
-        where = [*no_owner, *([] if statement.whereclause is None else [statement.whereclause])]
-        rows = select(*self.target.key_columns).where(*where)
-        rows = rows.options(*criteria_of(statement, self.target.mapper))
-        rows = rows.execution_options(**schema_translation(statement.get_execution_options()))
-        locking = add_lock(rows, mapper.class_, LockOptions.ForUpdate)
+        rows = touched.select(key_attributes(mapper)).where(*no_owner)
+        locking = add_lock(rows, touched.entity, LockOptions.ForUpdate)
         # Past the session's own execute(): the lock is none of a document.
         found = [Session.execute(self._session, locking, one, **how).all() for one in given]
         self.left = self._free - sum(map(len, found))
@@ -221,10 +228,20 @@ class StatementCheck:
 
     def _check_keys(self, keys: Iterable[Identity | None]) -> None:
         """Check the documents that rows of these primary keys belong to now."""
-        target = self.target
-        columns = target.key_columns
-        for some in chunks([key for key in keys if key is not None]):
-            touched = select(*target.columns).where(key_in(columns, some))
+        target, known = self.target, []
+        assert target.mapper is not None
+        for key in keys:
+            if key is None:
+                self._refuse(
+                    UNKNOWN, "a statement without a plain primary key, which tells of what,"
+                )
+            else:
+                known.append(key)
+        entity = target.mapper.class_
+        read = [target.column_of(name, entity) for name in target.read]
+        columns = [target.column_of(name, entity) for name in key_attributes(target.mapper)]
+        for some in chunks(known):
+            touched = select(*read).where(key_in(columns, some))
             for row in ask(self._session, touched):
                 self._check_row(tuple(row))
 
@@ -239,7 +256,7 @@ class StatementCheck:
                 self._check_headers(target.mapper, identity)
 
     def _check_row(self, row: Identity, new: Iterable[Row] = ()) -> None:
-        """Check the documents of a row of ``target.columns``, which gets new values."""
+        """Check the documents of a row of ``target.read``, which gets new values."""
         if self.target.by_identity:
             assert self.target.mapper is not None
             self._check_headers(self.target.mapper, row)
@@ -311,8 +328,3 @@ class StatementCheck:
         if self._found:
             refusals = dict.fromkeys(self._found)
             self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
-
-
-def listed(parameters: Any) -> list[Row]:
-    """Return the parameters of each execution, of which there is one at least."""
-    return [parameters] if isinstance(parameters, Mapping) else list(parameters or ()) or [{}]

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import Any, NamedTuple
 
-from sqlalchemy import Alias, BindParameter, ClauseElement, Null, Update, inspect
-from sqlalchemy.orm import LoaderCriteriaOption, Mapper
+from sqlalchemy import (
+    Alias,
+    BindParameter,
+    ClauseElement,
+    FromClause,
+    Insert,
+    Null,
+    Update,
+    inspect,
+)
+from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ...core.documents import (
@@ -22,9 +32,9 @@ from ...core.documents import (
     mapper_cache,
     parts_of,
     parts_with_detail,
+    root_of,
 )
 from ...core.lock_info import Identity
-from ...core.sqlalchemy_internals import options_of
 from .dml_internals import values_of
 from .rules import Generated, generated_attributes
 
@@ -55,10 +65,11 @@ class Target(NamedTuple):
     mapper: Mapper[Any] | None
     links: tuple[Link, ...]
     by_identity: bool  # the foreign keys are not enough to find the documents
-    by_key: bool  # SQLAlchemy takes a list of parameters for rows by primary key
-    columns: tuple[Any, ...]  # to be read, to find the documents of a row
+    read: tuple[str, ...]  # the attributes that tell the documents of a row
     unclear: bool = False  # no SELECT can be made that finds these rows
     of_any_kind: bool = False  # rows of other classes of the hierarchy become rows of this one
+    named: Mapper[Any] | None = None  # the class whose attributes the statement names
+    extended: bool = False  # by an INSERT of rows with their keys: its table is one of several
 
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
@@ -73,7 +84,13 @@ class Target(NamedTuple):
     def attribute_of(self, column: Any) -> str:
         """Return the name of the attribute that maps a column; its own if none does."""
         key: str = column if isinstance(column, str) else column.key
-        if self.mapper is None or key in self.mapper.attrs:
+        if self.mapper is None:
+            return key
+        if self.named is not None and key in self.named.column_attrs:
+            for one in self.named.column_attrs[key].columns:
+                with suppress(UnmappedColumnError):
+                    return self.mapper.get_property_by_column(one).key
+        if key in self.mapper.attrs:
             return key
         columns = self.mapper.local_table.columns
         try:
@@ -81,20 +98,16 @@ class Target(NamedTuple):
         except (KeyError, UnmappedColumnError):
             return key
 
-    @property
-    def key_columns(self) -> list[Any]:
-        """The columns of the primary key."""
-        assert self.mapper is not None
-        names = key_attributes(self.mapper)
-        if self.of_any_kind:
-            return [self.column_of(name, None) for name in names]
-        return [getattr(self.mapper.class_, name) for name in names]
+    def column_of(self, name: str, source: Any) -> Any:
+        """Return the column that an attribute maps.
 
-    def column_of(self, name: str, table: Any) -> Any:
-        """Return the column that an attribute maps, which may be one of an association table."""
+        :param source: the class or ``aliased()`` that it is an attribute of, or the table.
+        """
         if self.mapper is None:
-            return table.columns[name]
-        return self.mapper.column_attrs[name].columns[0]
+            return source.columns[name]
+        if self.of_any_kind or isinstance(source, FromClause):
+            return self.mapper.column_attrs[name].columns[0]
+        return getattr(source, name)
 
 
 def is_header_target(target: Target) -> bool:
@@ -113,17 +126,56 @@ def literal(value: Any, row: Row) -> Any:
     return value if value.required else value.effective_value
 
 
-def targets_of(statement: Any, parameters: Iterable[Row]) -> tuple[Target, ...]:
+def targets_of(statement: Any, parameters: Any) -> tuple[Target, ...]:
     """Return the targets of an INSERT, UPDATE or DELETE."""
-    found = _targets_of_first_table(statement)
-    if isinstance(statement, Update):
-        rows = (*values_of(statement).rows, *parameters)
-        return (
-            *found,
-            *_targets_of_other_tables(statement, found),
-            *targets_of_new_kinds(found, rows),
-        )
-    return found
+    if isinstance(statement, Insert):
+        entity, found = entity_of(statement), _targets_of_first_table(statement)
+        named = None if entity is None else inspect(entity).mapper
+        return (*found, *targets_extended(found, table_of(statement), named))
+    if not isinstance(statement, Update):
+        return _targets_of_first_table(statement)
+    if writes_by_key(statement, parameters):
+        found = targets_by_key(inspect(entity_of(statement)).mapper)
+    else:
+        found = _targets_of_first_table(statement)
+    rows = (*values_of(statement).rows, *listed(parameters))
+    others = chain.from_iterable(map(_unclear_targets, other_tables(statement)))
+    return (*found, *others, *targets_of_new_kinds(found, rows))
+
+
+def targets_extended(
+    found: Iterable[Target], table: Any, named: Mapper[Any] | None
+) -> Iterator[Target]:
+    """Yield the targets whose rows have a row more after an INSERT into a table of a subclass.
+
+    Not where the class is named, of which SQLAlchemy inserts new rows into each of the tables.
+    """
+    mappers = dict.fromkeys(one.mapper for one in found if one.mapper is not None)
+    for mapper in mappers:
+        first = root_of(mapper)
+        if table not in first.tables and (named is None or not named.isa(first)):
+            others = targets_by_key(mapper)
+            yield from (one._replace(extended=True, named=named or mapper) for one in others)
+
+
+def listed(parameters: Any) -> Sequence[Row]:
+    """Return the parameters of a statement as those of each time that it is executed."""
+    if parameters is None:
+        return [{}]
+    return parameters if isinstance(parameters, (list, tuple)) else [parameters]
+
+
+def writes_by_key(statement: Any, parameters: Any) -> bool:
+    """Return whether SQLAlchemy takes the parameters for rows, which it finds by their primary key."""
+    is_list = isinstance(parameters, (list, tuple))
+    return is_list and isinstance(statement, Update) and entity_of(statement) is not None
+
+
+@mapper_cache
+def targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
+    """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
+    found = dict.fromkeys(chain.from_iterable(map(_targets_of_table, root_of(mapper).tables)))
+    return tuple(one._replace(named=mapper) for one in found)
 
 
 def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterator[Target]:
@@ -133,41 +185,44 @@ def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterat
     if mapper is not None and kind is not None:
         named = (literal(found[0].by_attribute(row).get(kind), row) for row in rows)
         kinds = chain.from_iterable(kinds_of(mapper, one) for one in named)
-        yield from chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds)))
+        for target in chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds))):
+            yield target._replace(named=found[0].named)
 
 
 def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:
     if mapper.local_table is mapper.base_mapper.local_table:  # else the row needs another beside it
         own = (target for target in targets_of_class(mapper) if target.mapper is mapper)
-        yield from map(_of_any_kind, own)
-
-
-def _of_any_kind(target: Target) -> Target:
-    # Columns, and no attributes, with which SQLAlchemy would read the rows of the class alone.
-    assert target.mapper is not None
-    names = chain.from_iterable(link.read for link in target.links)
-    whole = target._replace(of_any_kind=True)
-    columns = [target.column_of(name, None) for name in names]
-    return whole._replace(columns=tuple(whole.key_columns if target.by_identity else columns))
+        yield from (target._replace(of_any_kind=True) for target in own)
 
 
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
+    table, entity = table_of(statement), entity_of(statement)
+    if entity is None:
+        return _targets_of_table(table)
+    named, mapper = inspect(entity), inspect(entity).mapper
+    if named.is_aliased_class and mapper.single:
+        # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
+        # of other classes, and on MySQL those of the table.
+        return _unclear_targets(table)
+    return targets_of_entity(mapper)
+
+
+def table_of(statement: Any) -> Any:
+    """Return the table that an INSERT, UPDATE or DELETE writes to, also by an alias of it."""
     entity = entity_of(statement)
     if entity is not None:
-        named, mapper = inspect(entity), inspect(entity).mapper
-        if named.is_aliased_class and (mapper.single or _has_criteria(statement)):
-            # SQLAlchemy adds the condition of the class, or the criteria, for the table beside the
-            # alias: it writes rows of other classes, and on MySQL those of the table.
-            return _unclear_targets(mapper.local_table)
-        # A class that is mapped on an association table is no part itself, but its table is.
-        return targets_of_class(mapper) or _targets_of_table(mapper.local_table)
-    if isinstance(statement.table, Alias):
-        return _unclear_targets(statement.table.element)
-    return _targets_of_table(statement.table)
+        return inspect(entity).mapper.local_table
+    return statement.table.element if isinstance(statement.table, Alias) else statement.table
 
 
-def _has_criteria(statement: Any) -> bool:
-    return any(isinstance(one, LoaderCriteriaOption) for one in options_of(statement))
+def named_table(statement: Any) -> Any:
+    """Return the table that an INSERT, UPDATE or DELETE names, or the alias of it."""
+    return statement.table if isinstance(statement.table, Alias) else table_of(statement)
+
+
+def is_of_one_table(mapper: Mapper[Any]) -> bool:
+    """Return whether a SELECT of the class reads the one table that an UPDATE of it writes, and no other."""
+    return mapper.selectable is mapper.local_table
 
 
 def entity_of(statement: Any) -> Any:
@@ -178,16 +233,13 @@ def entity_of(statement: Any) -> Any:
         return None
 
 
-def _targets_of_other_tables(statement: Update, found: Iterable[Target]) -> Iterator[Target]:
-    known = {target.mapper.local_table for target in found if target.mapper is not None}
-    for table in other_tables(statement) - known:
-        yield from _unclear_targets(table)
-
-
 def other_tables(statement: Any) -> set[Any]:
     """Return the tables that are written beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
     names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
-    return {getattr(name, "table", None) for name in names} - {None, statement.table}
+    own = {None, named_table(statement)}
+    if entity_of(statement) is not None:
+        own.add(table_of(statement))  # an aliased() has the attributes of the class
+    return {getattr(name, "table", None) for name in names} - own
 
 
 def _unclear_targets(table: Any) -> tuple[Target, ...]:
@@ -195,25 +247,43 @@ def _unclear_targets(table: Any) -> tuple[Target, ...]:
 
 
 @mapper_cache
-def targets_of_class(mapper: Mapper[Any], *, by_key: bool = True) -> tuple[Target, ...]:
-    """Return the targets of a statement that names this class."""
-    root = document_root(mapper)
-    if root is not None:
-        return (_build_target(mapper, root, by_key=by_key),)
-    # Subclasses may be documents, and their rows are rows of this class.
-    roots = ((one, document_root(one)) for one in hierarchy_of(mapper))
-    return tuple(_build_target(one, root, by_key=by_key) for one, root in roots if root is not None)
+def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
+    """Return the targets of a statement that names this class, and no rows by their primary key.
+
+    They are those of the class where SQLAlchemy leaves the rows of others out.  It does not of a class
+    of several tables, nor of a second class on the table of another.
+    """
+    tables = [mapper.local_table] if mapper.local_table in mapper.tables else mapper.tables
+    found = dict.fromkeys(chain.from_iterable(map(_targets_of_table, tables)))
+    roots = {root_of(one.mapper) for one in found if one.mapper is not None}
+    if is_of_one_table(mapper) and root_of(mapper) in roots:
+        found = dict.fromkeys(targets_of_class(mapper)) or found
+    return tuple(one._replace(named=mapper) for one in found)
 
 
-def _build_target(mapper: Mapper[Any], root: Mapper[Any], *, by_key: bool) -> Target:
+@mapper_cache
+def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
+    """Return the targets that the rows of a class are.
+
+    Subclasses may be documents, or parts in ways of their own, and their rows are rows of this class.
+    """
+    found: dict[Mapper[Any], Target] = {}
+    for one in hierarchy_of(mapper):
+        root, above = document_root(one), found.get(one.inherits or one)
+        if root is not None and mapper.local_table in one.tables:
+            own = _build_target(one, root)
+            found[one] = own if above is None or above.links != own.links else above
+    return tuple(dict.fromkeys(found.values()))
+
+
+def _build_target(mapper: Mapper[Any], root: Mapper[Any]) -> Target:
     parts = parts_with_detail(root, mapper)
     links = tuple(_links(mapper, parts))
     # A header is found by its own key, and so is a line whose order its columns do not name.
     by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
     by_foreign_key = chain.from_iterable(link.read for link in links)
     names = key_attributes(mapper) if by_identity else by_foreign_key
-    columns = tuple(getattr(mapper.class_, name) for name in names)
-    return Target(root, mapper.class_.__name__, mapper, links, by_identity, by_key, columns)
+    return Target(root, mapper.class_.__name__, mapper, links, by_identity, tuple(names))
 
 
 def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
@@ -239,7 +309,10 @@ def _targets_by_table() -> Mapping[Any, tuple[Target, ...]]:
         found.update(_targets_of_associations(root))
         for member in (root, *(part.detail for part in parts_of(root))):
             for mapper in member.self_and_descendants:
-                found.setdefault(mapper.local_table, _targets_of_own_table(mapper))
+                # The first class of a table: rows of every class below it may be in it.
+                for one in reversed([*mapper.iterate_to_root()]):
+                    if targets := targets_of_class(one):
+                        found.setdefault(one.local_table, targets)
     return found
 
 
@@ -251,10 +324,4 @@ def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Tar
             columns = tuple(remote[column] for column in part.owner.primary_key)
             names, types = zip(*((str(one.key), one.type) for one in columns), strict=True)
             link = Link(part.owner, names, types=types)
-            yield secondary, (Target(root, str(secondary), None, (link,), False, False, columns),)
-
-
-def _targets_of_own_table(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    # A statement for the table of single inheritance may write rows of every class in it.
-    base = mapper.inherits if mapper.single and mapper.inherits is not None else mapper
-    return targets_of_class(base, by_key=False) or targets_of_class(mapper, by_key=False)
+            yield secondary, (Target(root, str(secondary), None, (link,), False, names),)

@@ -8,78 +8,197 @@ these.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final
+from operator import eq
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Column, Select, Update, func, inspect, select
-from sqlalchemy.orm import LoaderCriteriaOption, Mapper
-from sqlalchemy.sql.visitors import iterate
+from sqlalchemy import (
+    Alias,
+    Column,
+    ColumnElement,
+    Label,
+    Select,
+    SelectBase,
+    Update,
+    func,
+    inspect,
+    select,
+)
+from sqlalchemy.orm import LoaderCriteriaOption, aliased
+from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.sql.visitors import iterate, replacement_traverse
 
+from ...core.documents import has_subquery
 from ...core.sqlalchemy_internals import buffer_rows, options_of
 from ...dialects import schema_translation
 from .dml_internals import returned_columns, values_of
-from .targets import Row, Target, entity_of
+from .targets import Row, Target, entity_of, is_of_one_table, named_table, table_of
 
 _NUMBER: Final = func.count()  # Threads: it is never changed.
 
 
-def select_touched(statement: Any, target: Target) -> Select[Any]:
-    """Return the SELECT of the values that the written rows have in ``target.columns``, each once.
+class TouchedRows(NamedTuple):
+    """The rows of one target that an UPDATE or DELETE is about to write."""
 
-    The last column of its result is the number of the rows.
+    target: Target
+    entity: Any  # of which they are read: the class or an alias of it, or an association table
+    keys: Sequence[Any]  # by which a row is counted once, where the WHERE joins others to it
+    where: Sequence[ColumnElement[bool]]
+    options: Sequence[LoaderCriteriaOption]
+    execution_options: Mapping[str, Any]
+
+    def column(self, name: str) -> Any:
+        """Return the column that an attribute maps."""
+        return self.target.column_of(name, self.entity)
+
+    def select(self, names: Iterable[str]) -> Select[Any]:
+        """Return the SELECT of these attributes of each row."""
+        return self._of(*map(self.column, names))
+
+    def select_counted(self) -> Select[Any]:
+        """Return the SELECT of the values that the rows have in ``target.read``, each once.
+
+        The last column of its result is the number of the rows.
+        """
+        columns = [*map(self.column, self.target.read)]
+        if not self.keys:
+            return self._of(*columns, _NUMBER).group_by(*columns)
+        keys = (key.label(None) for key in self.keys)
+        found = list(self._of(*columns, *keys).distinct().subquery().columns)[: len(columns)]
+        once = select(*found, _NUMBER).group_by(*found).options(*self.options)
+        return once.execution_options(**self.execution_options)
+
+    def _of(self, *columns: Any) -> Select[Any]:
+        rows = select(*columns).where(*self.where).options(*self.options)
+        return rows.execution_options(**self.execution_options)
+
+
+def touched_rows(statement: Any, target: Target) -> TouchedRows | None:
+    """Return the rows of the target that the statement is about to write.
+
+    Where the statement names the one table of the target, they are the rows of its own WHERE.  Else
+    they are those of the target's classes that have the key of a row of the table which the statement
+    writes.  None where no SELECT finds them.
     """
-    columns = _columns_written(statement, target.columns)
+    mapper, criteria = target.mapper, criteria_of(statement)
+    direct = _is_direct(statement, target)
+    if not (direct and mapper is not None and entity_of(statement) is mapper.class_):
+        if criteria and _criteria_may_add_rows(statement):
+            return None
+        criteria = []  # they leave rows out
+    if not direct:
+        return _rows_by_key(statement, target)
+    table = table_of(statement)
+    return TouchedRows(
+        target,
+        table if mapper is None else mapper.class_,
+        [*table.primary_key] if _joins(statement) else [],
+        where_of(statement),
+        criteria,
+        schema_translation(statement.get_execution_options()),
+    )
+
+
+def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
+    """Return the rows of the target that have the key of a row of the table which the statement writes."""
+    mapper, table = target.mapper, table_of(statement)
+    # Of an alias: the WHERE may name the same tables for other rows.
+    entity = table.alias() if mapper is None else aliased(mapper.class_, flat=True)
+    key = _key_columns(target, table, entity)
+    if not key:
+        return None
+    written = _keys_written(
+        statement, [named_table(statement).columns[one] for one in key]
+    ).subquery()
+    where = [*map(eq, key.values(), written.columns)]
     options = schema_translation(statement.get_execution_options())
-    counted = select(*columns, _NUMBER).group_by(*columns).execution_options(**options)
-    counted = counted.options(*criteria_of(statement, target.mapper))
-    if statement.whereclause is None:
-        return counted
-    if _may_join(statement):
-        return _once(statement, columns, counted)
-    return counted.where(statement.whereclause)
+    return TouchedRows(target, entity, (), where, (), options)
 
 
-def criteria_of(statement: Any, mapper: Mapper[Any] | None) -> list[LoaderCriteriaOption]:
-    """Return the ``with_loader_criteria()`` of a statement that writes the rows of this class.
+def _criteria_may_add_rows(statement: Any) -> bool:
+    """Return whether criteria may bring rows in: in a subquery, and for the table beside an alias."""
+    where = statement.whereclause
+    return isinstance(statement.table, Alias) or (where is not None and has_subquery(where))
 
-    SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and of no other.
+
+def _is_direct(statement: Any, target: Target) -> bool:
+    """Return whether the rows are those of the WHERE of the statement."""
+    mapper, entity = target.mapper, entity_of(statement)
+    if target.of_any_kind or isinstance(statement.table, Alias):
+        return target.of_any_kind
+    if mapper is None or entity is None:
+        return mapper is None or is_of_one_table(mapper)
+    return is_of_one_table(mapper) and mapper.isa(inspect(entity).mapper)
+
+
+def _key_columns(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
+    """Return the columns of the target that are the key of the table, by the names that they have there.
+
+    Empty where the table has no key, or the class does not map it.
     """
-    if mapper is None or entity_of(statement) is not mapper.class_:
-        return []
+    mapper = target.mapper
+    if mapper is None:
+        return {one.key: entity.columns[one.key] for one in table.primary_key}
+    key: Sequence[Any] = list(table.primary_key) or mapper.primary_key
+    try:
+        return {one.key: getattr(entity, mapper.get_property_by_column(one).key) for one in key}
+    except UnmappedColumnError:
+        return {}
+
+
+def criteria_of(statement: Any) -> list[LoaderCriteriaOption]:
+    """Return the ``with_loader_criteria()`` of a statement.
+
+    SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and to subqueries.
+    """
     return [one for one in options_of(statement) if isinstance(one, LoaderCriteriaOption)]
 
 
-def _columns_written(statement: Any, columns: Sequence[Any]) -> Sequence[Any]:
-    """Return the columns of the alias, where the statement names an ``aliased()`` class."""
+def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
+    """Return the WHERE of a statement with columns of tables in place of those of classes.
+
+    SQLAlchemy adds the conditions of every class that a WHERE names to that of a SELECT, and not
+    to that of an UPDATE or DELETE.  Subqueries stay: they have the same in each statement.
+    """
+
+    def replaced(element: Any, **_: Any) -> Any:
+        if isinstance(element, SelectBase):
+            return element
+        if isinstance(element, Label):  # a column_property()
+            return replacement_traverse(element.element, {}, replaced)
+        is_column = isinstance(element, Column) and element.table is not None
+        return element.table.columns.get(element.key) if is_column else None
+
+    where = statement.whereclause
+    return () if where is None else (replacement_traverse(where, {}, replaced),)
+
+
+def _keys_written(statement: Any, columns: Sequence[Any]) -> Select[Any]:
+    """Return the SELECT of these columns of the rows that the statement writes, each once.
+
+    Of a class of several tables these are rows of its own one: a SELECT of the class would join it
+    with the others, which the statement does not.
+    """
     entity = entity_of(statement)
-    alias = None if entity is None else inspect(entity)
-    if not getattr(alias, "is_aliased_class", False):
-        return columns
-    return [getattr(entity, one.key) for one in columns]
-
-
-def _once(statement: Any, columns: Sequence[Any], counted: Select[Any]) -> Select[Any]:
-    """Return the same for UPDATE .. FROM: a row that is joined with two others is written once."""
-    keys = [key.label(None) for key in statement.table.primary_key]
-    rows = select(*columns, *keys).where(statement.whereclause)
-    if not keys or len(rows.get_final_froms()) == 1:
-        return counted.where(statement.whereclause)
-    found = list(rows.distinct().subquery().c)[: len(columns)]
-    once = select(*found, _NUMBER).group_by(*found).options(*options_of(counted))
-    return once.execution_options(**counted.get_execution_options())
+    alone = entity is not None and not isinstance(statement.table, Alias)
+    source = entity if alone and is_of_one_table(inspect(entity).mapper) else named_table(statement)
+    return select(*columns).select_from(source).where(*where_of(statement)).distinct()
 
 
 def select_number(statement: Any) -> Select[Any]:
     """Return the SELECT of the number of the rows that the statement writes."""
-    entity, options = entity_of(statement), schema_translation(statement.get_execution_options())
-    source, keys = statement.table if entity is None else entity, statement.table.primary_key
-    rows = select(*keys).select_from(source).distinct()
-    if statement.whereclause is not None:
-        rows = rows.where(statement.whereclause)
-    number = select(_NUMBER).select_from(rows.subquery()).execution_options(**options)
-    mapper = None if entity is None else inspect(entity).mapper
-    return number.options(*criteria_of(statement, mapper))
+    rows = _keys_written(statement, [*named_table(statement).primary_key]).subquery()
+    number = select(_NUMBER).select_from(rows).options(*criteria_of(statement))
+    return number.execution_options(**schema_translation(statement.get_execution_options()))
+
+
+def _joins(statement: Any) -> bool:
+    """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
+    if not _may_join(statement):
+        return False
+    rows = select(*named_table(statement).primary_key).where(*where_of(statement))
+    return len(rows.get_final_froms()) > 1
 
 
 def _may_join(statement: Any) -> bool:
@@ -87,17 +206,16 @@ def _may_join(statement: Any) -> bool:
     if statement.whereclause is None:
         return False
     columns = (one for one in iterate(statement.whereclause) if isinstance(one, Column))
-    return any(one.table != statement.table for one in columns)
+    table = named_table(statement)
+    return any(one.table != table for one in columns)
 
 
 def covers(target: Target, statement: Any) -> bool:
     """Return whether every row that the statement can write is one of the target's."""
-    if target.mapper is None:
-        return True
-    entity = entity_of(statement)
-    if entity is not None and target.mapper.class_ is entity:
-        return True
-    return target.mapper.local_table is statement.table and not target.mapper.single
+    if not _is_direct(statement, target):
+        return False
+    entity, mapper = entity_of(statement), target.mapper
+    return mapper is None or entity is mapper.class_ or (entity is None and not mapper.single)
 
 
 def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) -> bool:
@@ -108,7 +226,7 @@ def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) 
     if not given[1:] or statement.whereclause is None or not isinstance(statement, Update):
         return False
     names = chain(*values_of(statement).rows, *given)
-    on_update = (one for one in statement.table.columns if one.onupdate is not None)
+    on_update = (one for one in named_table(statement).columns if one.onupdate is not None)
     changed = {target.attribute_of(one) for one in chain(names, on_update)}
     columns = (one for one in iterate(statement.whereclause) if isinstance(one, Column))
     return not changed.isdisjoint(map(target.attribute_of, columns))

@@ -15,7 +15,7 @@ from sqlalchemy import Column, Insert, PrimaryKeyConstraint, UniqueConstraint
 
 from ...core.documents import key_attributes
 from .dml_internals import Conflict, conflict_of
-from .targets import Target, is_header_target
+from .targets import Target, is_header_target, table_of
 
 
 def stays_in_its_document(statement: Insert, target: Target, given: Collection[str]) -> bool:
@@ -30,7 +30,9 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     deciding = _deciding_attributes(target)
     if conflict is None or not deciding or deciding & _moved(statement, target, conflict):
         return False
-    for key in _unique_keys(statement.table) if conflict.columns is None else [conflict.columns]:
+    for key in (
+        _unique_keys(table_of(statement)) if conflict.columns is None else [conflict.columns]
+    ):
         columns = {target.attribute_of(name) for name in key}
         if not deciding <= columns and not _is_generated(statement, target, columns - {*given}):
             return False
@@ -57,7 +59,7 @@ def _moved(statement: Insert, target: Target, conflict: Conflict) -> set[str]:
 def _moves(statement: Insert, conflict: Conflict, name: str) -> bool:
     value = conflict.sets[name]
     # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL
-    is_new_row = isinstance(value, Column) and value.table is not statement.table
+    is_new_row = isinstance(value, Column) and value.table is not table_of(statement)
     return not is_new_row or value.key != name
 
 
@@ -70,5 +72,5 @@ def _unique_keys(table: Any) -> Iterator[Collection[str]]:
 
 def _is_generated(statement: Insert, target: Target, left_out: Collection[str]) -> bool:
     """Return whether the database generates a value that no row has yet for one of these columns."""
-    column = getattr(statement.table, "autoincrement_column", None)
+    column = getattr(table_of(statement), "autoincrement_column", None)
     return column is not None and target.attribute_of(column) in left_out
