@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from ...dialects import find_strategy, strategy_for
@@ -108,7 +106,8 @@ class TransactionConnection:
     def follow_cluster(self, cluster: Cluster, ledger: Ledger) -> None:
         """Have the end of the transaction by another node of the cluster noticed."""
         self.listen("rollback", cluster.before_rollback)
-        self.listen("savepoint", partial(_before_savepoint, cluster, ledger))
+        before = cluster.before_savepoint  # raises, if another node has ended the transaction
+        self.listen("savepoint", lambda one, _: None if ledger.empty else before(one))
 
     def note_lock(self, strategy: LockStrategy) -> None:
         """Note that a lock was granted here.
@@ -152,23 +151,21 @@ class TransactionConnection:
         assert marks is not None  # it has been marked
         try:
             changed = not marks.has_mark(self.connection, self.mark)
-        except DBAPIError as error:
-            if isinstance(error, DocLockError) or error.orig is None:
+        except Exception as error:
+            met: Any = getattr(error, "orig", error)
+            if isinstance(error, DocLockError) or met is None:
                 raise
             # Where SQLAlchemy knows it, the next statement meets it, as an error of its own.
-            changed = not self._is_disconnect(error.orig)
+            driver: Any = self.connection.connection.dbapi_connection
+            changed = not self.connection.dialect.is_disconnect(met, driver, None)
             if changed:
-                if not is_broken(self.connection, self.strategy, error.orig):
+                if not is_broken(self.connection, self.strategy, met):
                     raise
                 self.connection.invalidate(error)
         self.in_doubt = False
         if marks.is_savepoint:
             self.mark = None
         return changed
-
-    def _is_disconnect(self, error: Any) -> bool:
-        driver: Any = self.connection.connection.dbapi_connection
-        return self.connection.dialect.is_disconnect(error, driver, None)
 
     def note_ended(self) -> None:
         """Note that its transaction has ended at the server."""
@@ -181,12 +178,6 @@ class TransactionConnection:
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return self.strategy.statements.row_lock(plan.lock, self.level)
-
-
-def _before_savepoint(cluster: Cluster, ledger: Ledger, connection: Connection, _name: str) -> None:
-    """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
-    if not ledger.empty:
-        cluster.before_savepoint(connection)
 
 
 class TransactionConnections:
