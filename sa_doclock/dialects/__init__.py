@@ -7,6 +7,7 @@ from .connection import (
     other_connection,
     wrapped_error,
 )
+from .driver_frames import raised_by_driver
 from .names import quoted_name, schema_of, schema_translation, translated_schema
 from .registry import (
     ENTRY_POINT_GROUP,

@@ -40,6 +40,7 @@ from .base import (
 )
 from .compatible_servers import find_server
 from .connection import ask_driver
+from .driver_frames import raised_within
 from .innodb_cluster import cluster_of
 from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import connections_by_id
@@ -159,6 +160,7 @@ _SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
 CLOSES_CONNECTION = frozenset(
     {
         _SERVER_GONE,
+        2027,  # CR_MALFORMED_PACKET, of a client library in C that cannot read an answer
         1053,  # ER_SERVER_SHUTDOWN
         # ER_NET_PACKET_TOO_LARGE: "issues an ER_NET_PACKET_TOO_LARGE error and closes the connection",
         # https://dev.mysql.com/doc/refman/8.4/en/packet-too-large.html
@@ -251,15 +253,26 @@ class InnoDBStatus(TransactionStatus):
         return _status(driver) is False
 
 
+# The public methods of the drivers' connections that send a statement and read its answer: query() of
+# PyMySQL, mysqlclient, aiomysql and asyncmy, the others that have underscores of mysql-connector.
+_STATEMENT = frozenset({"query", "cmd_query", "cmd_ping", "get_rows", "commit", "rollback"})
+
+
 class InnoDBLifecycle(TransactionLifecycle):
     def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
         driver: Any = connection.dialect.loaded_dbapi
+        if not isinstance(error, driver.Error):
+            return raised_within(connection, error, _STATEMENT)
         # An error of its socket: that of a read timeout of mysql-connector has the number of a server's
         # limit, 3024, and says that the connection has been closed, which it was not.
-        if isinstance(error, driver.Error) and isinstance(error.__cause__, OSError):
+        if isinstance(error.__cause__, OSError):
             return True
         # "Packet sequence number wrong", of PyMySQL, aiomysql and asyncmy, has no number.
-        return isinstance(error, driver.InternalError) and driver_code(error) is None
+        if isinstance(error, driver.InternalError):
+            return driver_code(error) is None
+        # "Failed parsing OK packet", of mysql-connector
+        unread = isinstance(error, driver.InterfaceError) and driver_code(error) == _NO_NUMBER
+        return unread and raised_within(connection, error, _STATEMENT)
 
 
 class InnoDBWaits(LockWaits):

@@ -297,7 +297,7 @@ def _send_in_blocks(
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
         checking = checked_listeners(target.context, target.expire, row_lock=row_lock)
-    limit: Limit = _no_limit if target.limits_itself else _limit
+    limit: Limit = (lambda *_: nullcontext()) if target.limits_itself else _limit
     for around_limit in target.context.parts.around_limit:
         limit = around_limit(limit)
     with checking, limit(connection, plan, request) as limited:
@@ -310,10 +310,6 @@ def _limit(
     """Limit the wait as the request says."""
     waits, few_rows = plan.strategy.waits, is_of_few_rows(request)
     return waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows)
-
-
-def _no_limit(*_: object) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:

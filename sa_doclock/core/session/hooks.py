@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -82,13 +83,22 @@ class SessionWithContext(EventfulSession):
         """See ``Session.rollback()``."""
         context = self._context
         context.failure.verify()
-        expected = context.failure.expected_error
+        # A ROLLBACK may repeat the server's reason to have rolled back itself.
+        expected = context.failure.cause if context.failure.rolled_back_by_server else None
         try:
             super().rollback()
         except Exception as error:
+            self._end_rest()
             if error is not expected:
                 raise
-        context.forget()
+        finally:
+            context.forget()
+
+    def _end_rest(self) -> None:
+        """Roll back what an error has left open: SQLAlchemy stops at a savepoint that is gone."""
+        for _ in [*savepoints_of(self), self.get_transaction()]:  # each call ends one of them
+            with suppress(Exception):
+                super().rollback()
 
     def close(self) -> None:
         """See ``Session.close()``."""
@@ -102,18 +112,25 @@ class SessionWithContext(EventfulSession):
                 # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
                 # that was refused, SQLAlchemy would give it back without one.
                 self.rollback()
-        super().close()
-        context.forget_objects()
+        self._end(super().close)
 
     def reset(self) -> None:
         """See ``Session.reset()``."""
-        super().reset()
-        self._context.forget_objects()
+        self._end(super().reset)
 
     def invalidate(self) -> None:
         """See ``Session.invalidate()``."""
-        super().invalidate()
-        self._context.forget_objects()
+        self._end(super().invalidate)
+
+    def _end(self, end: Callable[[], None]) -> None:
+        try:
+            end()
+        except BaseException:
+            self._end_rest()
+            raise
+        finally:
+            self._context.loaded.forget()  # the session has no objects any more
+            self._context.forget()
 
 
 def context_of(session: SessionWithContext) -> LockContext:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from ...dialects import find_strategy, strategy_for
@@ -162,23 +161,21 @@ class TransactionConnection:
         assert marks is not None  # it has been marked
         try:
             changed = not marks.has_mark(self.connection, self.mark)
-        except DBAPIError as error:
-            if isinstance(error, DocLockError) or error.orig is None:
+        except Exception as error:
+            met: Any = getattr(error, "orig", error)
+            if isinstance(error, DocLockError) or met is None:
                 raise
             # Where SQLAlchemy knows it, the next statement meets it, as an error of its own.
-            changed = not self._is_disconnect(error.orig)
+            driver: Any = self.connection.connection.dbapi_connection
+            changed = not self.connection.dialect.is_disconnect(met, driver, None)
             if changed:
-                if not is_broken(self.connection, self.strategy, error.orig):
+                if not is_broken(self.connection, self.strategy, met):
                     raise
                 self.connection.invalidate(error)
         self.in_doubt = False
         if marks.is_savepoint:
             self.mark = None
         return changed
-
-    def _is_disconnect(self, error: Any) -> bool:
-        driver: Any = self.connection.connection.dbapi_connection
-        return self.connection.dialect.is_disconnect(error, driver, None)
 
     def note_ended(self) -> None:
         """Note that its transaction has ended at the server."""

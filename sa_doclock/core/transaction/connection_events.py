@@ -93,17 +93,18 @@ class ConnectionEvents:
         savepoint = _SAVEPOINT.match(statement)
         if savepoint is not None:
             marks = None if known is None else known.marks
-            if marks is not None and marks.is_savepoint:
-                self._settle()  # the mark would go with it, or take it along
+            # A mark that is a savepoint would go with it, or take it along.
+            self._settle(ask=marks is not None and marks.is_savepoint)
             self._release_before(*savepoint.groups())
         elif self._calls.current is None:  # in a call for a lock, the statements are its own
             self._one.before_foreign()
 
-    def _settle(self) -> None:
-        """Ask now whether a foreign statement has ended the transaction."""
-        state = self._state()
-        if state is not None and self._one.in_doubt and self._one.transaction_has_changed():
-            state.note_ended(self._one.connection, "lost")
+    def _settle(self, *, ask: bool) -> None:
+        """Find out now whether a foreign statement has ended the transaction."""
+        state, one = self._state(), self._one
+        ended = one.driver_knows_end() or (ask and one.in_doubt and one.transaction_has_changed())
+        if state is not None and ended:
+            state.note_ended(one.connection, "lost")
 
     def _release_before(self, verb: str, name: str) -> None:
         """Forget the locks that this rollback gives up: an interruption may come before its answer."""

@@ -76,11 +76,6 @@ class LockContext:
         for forget in self.parts.forget:
             forget()
 
-    def forget_objects(self) -> None:
-        """Forget the objects too: the session has none any more."""
-        self.loaded.forget()
-        self.forget()
-
 
 _context_of: Final[Callable[[Session], LockContext]] = attrgetter("_context")
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection
 from sqlalchemy.engine import ExceptionContext
 
-from ...dialects import find_strategy
+from ...dialects import find_strategy, raised_by_driver
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...options import LockOptions
@@ -19,6 +19,7 @@ from ..lock_request import LockCall, add_document, reason
 from .connection import is_broken
 from .context import LockContext
 from .foreign import runs_built
+from .locks_lost import lost_error
 from .locks_lost_errors import failure_of, locks_lost_with_connection
 
 
@@ -49,8 +50,7 @@ def translate_error(
         return _translate(own, connection, context) if own else None
     strategy, lost = find_strategy(connection), None
     noise = _reason_of_noise(states, strategy, context)
-    # Of its socket, and not wrapped by the driver.  SQLAlchemy gives up after a TimeoutError alone.
-    if isinstance(context.original_exception, OSError) and strategy is not None:
+    if isinstance(context.original_exception, Exception) and strategy is not None:
         lost = _note_locks_lost(own, DriverError(context, connection, strategy, None))
     return noise or lost or _interruption_of(context)
 
@@ -124,7 +124,7 @@ def _translate_answer(
 
     :param state: the one in whose words it is told.
     """
-    error = _typed_error(state, met)
+    error = _typed_error(state, met) or _error_of_savepoint(state, met)
     if error is None:
         _add_advice(met)
     raised = error or met.context.sqlalchemy_exception or met.context.original_exception
@@ -134,6 +134,12 @@ def _translate_answer(
     if state.calls.current is None and isinstance(error, LockFailed):
         state.instrumentation.report_failed(error, None)
     return error
+
+
+def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None:
+    """Return the error of a savepoint that has ended with the locks of its transaction."""
+    ends_savepoint = (met.context.statement or "").startswith(("ROLLBACK", "RELEASE"))
+    return lost_error(state.transaction.lost, state.ledger) if ends_savepoint else None
 
 
 def _add_advice(met: DriverError) -> None:
@@ -156,7 +162,8 @@ def _note_locks_lost(states: Sequence[LockContext], met: DriverError) -> LockLos
         if error is not None and one.calls.current is None:
             one.instrumentation.report_failed(error, None)
         lost = lost or error
-    return lost
+    # Not in place of what the handler of a signal has raised, whose error is the program's.
+    return lost if raised_by_driver(connection, context.original_exception) else None
 
 
 def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:

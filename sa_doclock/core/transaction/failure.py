@@ -79,11 +79,6 @@ class TransactionFailure:
         if holder is not None:
             holder.note_locks_lost()
 
-    @property
-    def expected_error(self) -> BaseException | None:
-        """The error that a ROLLBACK may repeat: the server's reason to have rolled back itself."""
-        return self.cause if self.rolled_back_by_server else None
-
     def refuse(self) -> None:
         """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
         if not self.occurred:

@@ -17,9 +17,15 @@ Places = Mapping[DocumentKey | NamedKey, str]
 
 def refuse_without(lost: Places, ledger: Ledger) -> None:
     """:raises LockLost: one of the locks that were lost was not taken again since."""
-    for place, outcome in lost.items():
-        if place not in ledger.places:
-            raise _ended_by_other(place, outcome)
+    error = lost_error(lost, ledger)
+    if error is not None:
+        raise error
+
+
+def lost_error(lost: Places, ledger: Ledger) -> LockLost | None:
+    """Return the error of a lock that was lost, and not taken again since; None: there is none."""
+    place = next((place for place in lost if place not in ledger.places), None)
+    return None if place is None else _ended_by_other(place, lost[place])
 
 
 def _ended_by_other(place: DocumentKey | NamedKey, outcome: str) -> LockLost:

@@ -47,7 +47,7 @@ class TransactionState:
         """The failure of the transaction, because of which all is refused."""
         self.savepoints: Savepoints = {}
         """The savepoints that are open."""
-        self._lost: dict[DocumentKey | NamedKey, str] = {}
+        self.lost: dict[DocumentKey | NamedKey, str] = {}
         """The locks that were lost since the transaction began, each with how."""
 
     # Locks that are lost: another than the session has ended the transaction that held them.
@@ -101,16 +101,16 @@ class TransactionState:
             self.connections.refuse_write_in_snapshot()
         if self.ledger.places:
             self.check_locks()
-        if self._lost:
-            refuse_without(self._lost, self.ledger)
+        if self.lost:
+            refuse_without(self.lost, self.ledger)
 
     def refuse_commit(self) -> None:
         """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
         held = bool(self.ledger.places)
         if held:
             self.check_locks()
-        if self._lost and (held or self.connections.may_be_open()):
-            refuse_without(self._lost, self.ledger)
+        if self.lost and (held or self.connections.may_be_open()):
+            refuse_without(self.lost, self.ledger)
 
     def before_own_commit(self, connection: Connection) -> None:
         """:raises LockLost: COMMIT would end another transaction than that of the locks."""
@@ -129,7 +129,7 @@ class TransactionState:
 
         :param connection: whose; None for all of them.
         """
-        self._lost.update(dict.fromkeys(self.ledger.places, outcome))
+        self.lost.update(dict.fromkeys(self.ledger.places, outcome))
         self.connections.note_ended(connection)
         self._note_settings_undone()
         self.note_locks_lost(outcome)
@@ -235,7 +235,7 @@ class TransactionState:
         """End the transaction: forget all of it, restore lent connections, and tell the parts."""
         outcome = "committed" if committed else "rolled back"
         try:
-            self._lost.clear()
+            self.lost.clear()
             self.savepoints.clear()
             released = self._forget(None, outcome)
             self.connections.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from traceback import walk_tb
 from typing import Any
 
 from sqlalchemy import Connection, DateTime, Dialect, Table
@@ -35,6 +34,7 @@ from ..base import (
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver
+from ..driver_frames import raised_within
 from ..names import quoted_name
 from .errors import PostgreSQLErrors
 from .hold_limit import PostgreSQLHoldLimit
@@ -45,6 +45,9 @@ from .named_locks import PostgreSQLNamedLocks
 # PQTRANS_IDLE, PQTRANS_ACTIVE ("a command is in progress") and PQTRANS_INERROR of libpq:
 # https://www.postgresql.org/docs/current/libpq-status.html#LIBPQ-PQTRANSACTIONSTATUS
 _IDLE, _ACTIVE, _IN_ERROR = 0, 1, 3
+# The methods of pg8000's connection that send a statement and read its answer.  The driver raises the
+# errors of its socket, and of what it cannot read, as they are.
+_STATEMENT = frozenset({"execute_simple", "execute_unnamed", "execute_named"})
 _ABORTED = "25P02"  # in_failed_sql_transaction
 # A row lock has assigned an id already; a named lock has not.  A standby can assign none.
 _TRANSACTION_ID = (
@@ -124,7 +127,7 @@ class PostgreSQLLifecycle(TransactionLifecycle):
         # closed", and its connection is not "closed", by which SQLAlchemy goes.
         libpq: Any = getattr(connection.connection.driver_connection, "pgconn", None)
         if libpq is None:
-            return isinstance(error, OSError) and _comes_from(connection.dialect.driver, error)
+            return raised_within(connection, error, _STATEMENT)
         if libpq.pipeline_status:  # others may be in progress
             return False
         return int(libpq.transaction_status) == _ACTIVE
@@ -199,12 +202,6 @@ class PostgreSQLLocks(LockStrategy):
         # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
-
-
-def _comes_from(module: str, error: BaseException) -> bool:
-    """Return whether this module has raised the error: pg8000 does not wrap those of its socket."""
-    frames = (frame for frame, _ in walk_tb(error.__traceback__))
-    return any(str(one.f_globals.get("__name__")).split(".")[0] == module for one in frames)
 
 
 def _has_pipeline(dialect: Dialect) -> bool:

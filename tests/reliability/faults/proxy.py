@@ -77,6 +77,39 @@ class StatementReset:
         return b""
 
 
+class AnswerGarbled(StatementReset):
+    """Replaces the answer to a statement with this text by what no driver can read, and ends there."""
+
+    _link: Link | None = None
+
+    def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
+        """Return the last that is passed on in this direction; None if it is not over yet."""
+        if direction == "there" and self._link is None and self._text in data:
+            self._link = link
+        if self.happened or direction == "there" or self._link is not link:
+            return None
+        self.happened = True
+        return data[:20] + b"\xff" * (len(data) - 20)
+
+
+class StatementHeld(StatementReset):
+    """Calls a function in place of a statement with this text, whose answer does not come."""
+
+    def __init__(self, text: str, then: Callable[[], object]) -> None:
+        super().__init__(text)
+        self._then = then
+
+    def last(self, link: Link, direction: str, data: bytes) -> bytes | None:
+        """Return the last that is passed on in this direction; None if it is not over yet."""
+        if self.happened or direction != "there" or self._text not in data:
+            return None
+        self.happened = True
+        link.flows.clear()
+        link.reset(link.server)  # which gives the locks up
+        self._then()
+        return b""
+
+
 class Link:
     """One connection: the client's end, and the server's.
 

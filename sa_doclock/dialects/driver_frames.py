@@ -1,0 +1,40 @@
+"""The frames of a driver in the traceback of an error, which tell how far it was with a statement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from traceback import walk_tb
+from types import FrameType
+
+from sqlalchemy import Connection
+
+
+def raised_within(connection: Connection, error: BaseException, methods: Collection[str]) -> bool:
+    """Return whether the error was raised by what one of these methods of the driver has called.
+
+    An error that the method has raised itself is about its arguments: nothing was sent.
+
+    :param methods: those that send a statement and read its answer, or a part of that.
+    """
+    callers = _frames_of(error)[:-1]
+    named = [one for one in callers if one.f_code.co_name in methods]
+    return any(_is_of_driver(connection, one) for one in named)
+
+
+def raised_by_driver(connection: Connection, error: BaseException) -> bool:
+    """Return whether the error is the driver's, or of its socket, or was raised by its own code.
+
+    What was raised by another that was called there, as by the handler of a signal, is not.
+    """
+    if isinstance(error, (OSError, connection.dialect.loaded_dbapi.Error)):
+        return True
+    return any(_is_of_driver(connection, frame) for frame in _frames_of(error)[-1:])
+
+
+def _frames_of(error: BaseException) -> list[FrameType]:
+    return [frame for frame, _ in walk_tb(error.__traceback__)]
+
+
+def _is_of_driver(connection: Connection, frame: FrameType) -> bool:
+    package, *_ = type(connection.connection.driver_connection).__module__.split(".")
+    return str(frame.f_globals.get("__name__")).split(".")[0] == package
