@@ -74,13 +74,9 @@ def _conversion_of(column_type: ColumnType) -> Convert:
         return _member
     if isinstance(column_type, Uuid):
         return _uuid
-    return _CONVERSIONS.get(_python_type(column_type), _as_given)
-
-
-def _python_type(column_type: ColumnType) -> type[Any] | None:
-    """Return the type of its values in Python, if it has one, and the same on every database."""
     types = {_type_of_values(one) for one in (column_type, *variants_of(column_type))}
-    return types.pop() if len(types) == 1 else None
+    same_everywhere = len(types) == 1
+    return _CONVERSIONS.get(types.pop(), _as_given) if same_everywhere else _as_given
 
 
 def _type_of_values(column_type: ColumnType) -> type[Any] | None:

@@ -68,6 +68,16 @@ def test_a_set_leaves_others_that_are_held(session: LockingSession, sent: list[s
     assert sent == []
 
 
+def test_the_topmost_of_a_tree_that_is_held_is_not_read_again(
+    session: LockingSession, sent: list[str]
+) -> None:
+    top = session.get_one_document(Category, 1, ForUpdate)
+    session.get_one_entity(Category, 5, ForUpdate)
+    sent.clear()
+    assert (top.total, [child.total for child in top.children]) == (30, [31])
+    assert sent == []
+
+
 def test_held_and_not_loaded_loads_the_parts(session: LockingSession, sent: list[str]) -> None:
     order = session.get_entity(Order, 1, ForUpdate)
     sent.clear()
