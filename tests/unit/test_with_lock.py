@@ -19,10 +19,10 @@ from sqlalchemy import (
     union,
     update,
 )
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session, aliased, lazyload
 
 from sa_doclock import LockMisuse, LockNotSupported, LockOptions, with_lock
-from sa_doclock.core.statements.with_lock import LOCK_OPTION
+from sa_doclock.core.statements.with_lock import LOCK_OPTION, locked_entity_of
 from tests.support.models import Customer, Invoice, Lease, Line, Order
 from tests.support.rows import rows
 from tests.unit.mappings import Circle, Joined, Selected, Shape
@@ -158,3 +158,12 @@ def test_it_reads_afresh_and_does_not_flush_in_a_plain_session() -> None:
     options = with_lock(select(Order), LockOptions.ForUpdate).get_execution_options()
     assert options["populate_existing"] is True
     assert options["autoflush"] is False
+
+
+@rows("options, ours", [((), 1), ((lazyload(Invoice.customer),), 0), ((lazyload("*"),), 0)])
+def test_a_relationship_with_an_option_of_the_program_has_none_of_ours(
+    options: tuple[Any, ...], ours: int
+) -> None:
+    locked = locked_entity_of(with_lock(select(Invoice).options(*options), LockOptions.ForUpdate))
+    assert locked is not None
+    assert len(locked.eager) == ours

@@ -30,7 +30,7 @@ class Part(NamedTuple):
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
     # attributes of the detail that the relationship compares with a constant, and the constants
-    discriminators: tuple[tuple[str, Any], ...] = ()
+    discriminators: tuple[tuple[str, Any], ...]
 
     @property
     def attributes(self) -> Iterable[str]:

@@ -196,7 +196,13 @@ class LoadedDocuments:
 
 
 class DocumentIndex:
-    """The objects of documents of one root in one session."""
+    """The objects of documents of one root in one session.
+
+    Each is noted by its headers, where pending changes are looked for.  One that is loaded is on one
+    list too, which says what the next lock does: it looks at it (``_fresh``, ``_fresh_parts``), leaves
+    it alone (``_held``), expires it with its document (``_headers``), or looks at it after a flush
+    (``_pending``).  One that was expired is on none until it is loaded again.
+    """
 
     def __init__(self, session: Callable[[], Session], ledger: Ledger, root: Mapper[Any]) -> None:
         self._session = session
