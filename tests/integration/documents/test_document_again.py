@@ -71,8 +71,9 @@ def test_a_set_leaves_others_that_are_held(session: LockingSession, sent: list[s
 def test_the_parts_of_another_document_come_back_by_one_select(
     session: LockingSession, sent: list[str]
 ) -> None:
-    other = session.get_one(Order, 1)
     session.get_one_entity(Order, 2, ForUpdate)
+    other = session.get_one(Order, 1)
+    session.get_entity(Order, 8, ForUpdate)
     assert len(other.lines) == 2
     session.get_entity(Order, 9, ForUpdate)  # to which each of them may have been moved
     sent.clear()
