@@ -59,6 +59,7 @@ def test_what_a_listener_loads_and_changes_meanwhile_stays(session: LockingSessi
 
 
 def test_a_set_leaves_others_that_are_held(session: LockingSession, sent: list[str]) -> None:
+    session.get_entity(Order, 9, ForUpdate)  # a transaction in which all databases can lock
     orders = session.scalars(sa.select(Order)).all()
     for number in (2, 1):  # 1 was read before the lock of 2
         session.get_entity(Order, number, ForUpdate)
