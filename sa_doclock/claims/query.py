@@ -12,7 +12,7 @@ from ..core.documents import (
     has_subquery,
     header_table,
     index_of_key,
-    key_attributes,
+    key_columns,
     own_table,
     parts_of,
     root_of,
@@ -47,9 +47,7 @@ class ClaimQuery:
         parts_of(root_of(self.mapper))  # raises where the document is declared wrongly
         self.statement = statement.order_by(None)
         self.order = _order_of(statement, order_by)
-        self.key: list[ColumnElement[Any]] = [
-            getattr(self.entity, name) for name in key_attributes(self.mapper)
-        ]
+        self.key: list[ColumnElement[Any]] = key_columns(self.entity)
         # Of other rows than the header's own, a SELECT that locks shows what there was before.
         self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
         self.has_options = bool(options_of(statement))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, make_transient
 
 from sa_doclock.core.documents.owners import UNKNOWN
 from tests.integration.documents.models import Journal, Line, Order, Split, Tax
@@ -95,3 +95,15 @@ def test_a_pending_row_of_a_row_that_is_not_there(session: Session) -> None:
 def test_a_pending_row_of_nothing(session: Session) -> None:
     session.add(line := Line(id=9, value=1))
     assert headers_of(session, Order, line, ask=True) == set()
+
+
+def test_a_new_object_that_was_a_row_has_the_owner_that_it_was_loaded_with(
+    session: Session,
+) -> None:
+    line = session.get_one(Line, 3)
+    assert line.order.id == 2
+    make_transient(line)
+    line.id = 99
+    del line.order_id
+    session.add(line)
+    assert headers_of(session, Order, line) == {(2,)}

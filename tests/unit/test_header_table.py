@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +30,7 @@ from sa_doclock.core.documents.mapping import (
     spans_rows,
     tables_of,
 )
+from sa_doclock.core.statements.with_lock import selectin_options
 from tests.sql.models import Building, Journal, Project
 from tests.support.models import (
     ColdStore,
@@ -155,3 +158,14 @@ def test_the_tables_of_a_row(entity: type[Any], names: list[str]) -> None:
 def test_what_is_no_mapped_class_is_a_type_error(entity: Any) -> None:
     with pytest.raises(TypeError, match="a mapped class is needed"):
         mapper_of(entity)
+
+
+def test_what_is_found_out_about_an_alias_is_not_kept() -> None:
+    alias = aliased(Order)
+    alias_of_it = weakref.ref(inspect(alias))
+    header_table(alias)
+    spans_rows(alias)
+    selectin_options(alias, frozenset())
+    del alias
+    gc.collect()
+    assert alias_of_it() is None

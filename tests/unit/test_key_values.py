@@ -277,3 +277,10 @@ def test_some_value_is_one_that_the_column_can_have(name: str) -> None:
     else:
         found = some_value(type_)
         assert key_value(type_, found) == found
+
+
+@rows("value", [5, "5"])
+def test_a_type_with_another_type_of_python_on_some_database_gets_what_is_given(
+    value: object,
+) -> None:
+    assert key_value(sa.String().with_variant(sa.Integer(), "mysql"), value) is value

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Column, ForeignKey, ForeignKeyConstraint, Integer, Table, inspect
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from sa_doclock import LockingSession
+from sa_doclock import LockingSession, document
 from sa_doclock.core.documents.declare import parts_of
 from sa_doclock.core.documents.mapping import mapper_of
 from sa_doclock.core.documents.owners import UNKNOWN, HeaderResolver
@@ -154,3 +154,34 @@ class Item(Shop):
 def test_a_foreign_key_that_is_mapped_in_part_does_not_name_the_owner() -> None:
     (part,) = parts_of(mapper_of(Sale))
     assert (part.foreign_key, part.reference) == (None, (("sale_id", "id"),))
+
+
+@document(parts=("children", "papers"))
+class Box(Shop):
+    __tablename__ = "box"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    papers: Mapped[list[Paper]] = relationship()
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "box"}  # noqa: RUF012
+
+
+class Crate(Box):
+    """Only such boxes have boxes in them."""
+
+    crate_id: Mapped[int | None] = mapped_column(ForeignKey("box.id"))
+    children: Mapped[list[Crate]] = relationship(remote_side="Crate.crate_id")
+    __mapper_args__ = {"polymorphic_identity": "crate"}  # noqa: RUF012
+
+
+class Paper(Shop):
+    __tablename__ = "paper"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    box_id: Mapped[int] = mapped_column(ForeignKey("box.id"))
+
+
+def test_the_header_of_a_row_that_is_not_loaded_is_unknown() -> None:
+    """The box of a paper may be in another: only its own row tells."""
+    with Session() as session:
+        session.add(paper := Paper(id=1, box_id=2))
+        headers = HeaderResolver(session, mapper_of(Box), ask=False).headers(inspect(paper))
+    assert headers == {UNKNOWN}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import (
+    ForeignKey,
     Select,
     delete,
     exists,
@@ -19,10 +20,19 @@ from sqlalchemy import (
     union,
     update,
 )
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    aliased,
+    lazyload,
+    mapped_column,
+    relationship,
+    with_polymorphic,
+)
 
 from sa_doclock import LockMisuse, LockNotSupported, LockOptions, with_lock
-from sa_doclock.core.statements.with_lock import LOCK_OPTION
+from sa_doclock.core.statements.with_lock import LOCK_OPTION, locked_entity_of
 from tests.support.models import Customer, Invoice, Lease, Line, Order
 from tests.support.rows import rows
 from tests.unit.mappings import Circle, Joined, Selected, Shape
@@ -158,3 +168,36 @@ def test_it_reads_afresh_and_does_not_flush_in_a_plain_session() -> None:
     options = with_lock(select(Order), LockOptions.ForUpdate).get_execution_options()
     assert options["populate_existing"] is True
     assert options["autoflush"] is False
+
+
+@rows("options, ours", [((), 1), ((lazyload(Invoice.customer),), 0), ((lazyload("*"),), 0)])
+def test_a_relationship_with_an_option_of_the_program_has_none_of_ours(
+    options: tuple[Any, ...], ours: int
+) -> None:
+    locked = locked_entity_of(with_lock(select(Invoice).options(*options), LockOptions.ForUpdate))
+    assert locked is not None
+    assert len(locked.eager) == ours
+
+
+class Dock(DeclarativeBase):
+    pass
+
+
+class Ship(Dock):
+    __tablename__ = "ship"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "ship"}  # noqa: RUF012
+
+
+class Tug(Ship):
+    towed_id: Mapped[int | None] = mapped_column(ForeignKey("ship.id"))
+    towed: Mapped[Ship | None] = relationship(lazy="joined", remote_side=Ship.id)
+    __mapper_args__ = {"polymorphic_identity": "tug"}  # noqa: RUF012
+
+
+def test_what_a_subclass_loads_along_is_loaded_by_a_second_statement() -> None:
+    for entity in (Tug, with_polymorphic(Ship, [Tug]), with_polymorphic(Ship, [Tug], flat=True)):
+        locked = locked_entity_of(with_lock(select(entity), LockOptions.ForUpdate))
+        assert locked is not None
+        assert len(locked.eager) == 1

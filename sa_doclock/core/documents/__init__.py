@@ -26,6 +26,7 @@ from .mapping import (
     identity_of,
     index_of_key,
     key_attributes,
+    key_columns,
     key_order,
     listen_to_mappers,
     loaded_mappers,
@@ -47,7 +48,6 @@ from .owners import (
     has_null,
     header_identity,
     is_header,
-    loaded_owner,
     state_in_session,
 )
 from .parts import Part, takes

@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
 from ..sqlalchemy_internals import all_mappers
-from .mapping import clear_mapper_caches, hierarchy_of, listen_to_mappers, mapper_cache, root_of
+from .mapping import clear_mapper_caches, listen_to_mappers, mapper_cache, relationships_of, root_of
 from .parts import Part, build_part, undeclared_parts
 from .roles import is_row_of, is_row_of_root, is_second_class, part_as_mapped
 
@@ -307,7 +307,7 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     """
     if not any(_declarations(root)):
         others = (one for one in undeclared_parts(root) if _root_by(Mapper.isa, one.detail) is None)
-        return tuple(dict.fromkeys(others))
+        return tuple(others)
     parts = _resolved(root)
     for part in parts:
         _refuse_two_headers(root, part)
@@ -365,7 +365,7 @@ def _delete_orphan_parts(
     owner: Mapper[Any], path: str, above: tuple[Mapper[Any], ...]
 ) -> Iterator[Part]:
     """Yield the parts that are deleted with their owner: the relationships with delete-orphan."""
-    for relationship in _relationships(owner):
+    for relationship in relationships_of(owner):
         if relationship.cascade.delete_orphan and not _is_other_document(relationship, above):
             part = _checked_part(relationship, path, above)
             yield part
@@ -379,12 +379,12 @@ def _named_parts(header: Mapper[Any], root: Mapper[Any], paths: Iterable[str]) -
         owner, so_far = header, ""
         above: tuple[Mapper[Any], ...] = (root,)
         for name in path.split("."):
-            named = [one for one in _relationships(owner) if one.key == name]
+            named = [one for one in relationships_of(owner) if one.key == name]
             if not named:
                 raise _error(
                     above,
                     f"the part {path!r} is unknown: {owner.class_.__name__} has no relationship "
-                    f"{name!r}, only {', '.join(one.key for one in _relationships(owner))}",
+                    f"{name!r}, only {', '.join(one.key for one in relationships_of(owner))}",
                 )
             if _is_other_document(named[0], above):
                 what = named[0].mapper.class_.__name__
@@ -392,12 +392,6 @@ def _named_parts(header: Mapper[Any], root: Mapper[Any], paths: Iterable[str]) -
             part = _checked_part(named[0], so_far, above)
             yield part
             owner, so_far, above = part.detail, part.path, (*above, root_of(part.detail))
-
-
-def _relationships(owner: Mapper[Any]) -> list[RelationshipProperty[Any]]:
-    """Return the relationships of the class and of its subclasses."""
-    all_of_them = (one for mapper in hierarchy_of(owner) for one in mapper.relationships)
-    return list(dict.fromkeys(all_of_them))
 
 
 def _is_other_document(

@@ -75,8 +75,8 @@ def _conversion_of(column_type: ColumnType) -> Convert:
     if isinstance(column_type, Uuid):
         return _uuid
     types = {_type_of_values(one) for one in (column_type, *variants_of(column_type))}
-    # Else it has no type in Python that is the same on every database.
-    return _CONVERSIONS.get(types.pop(), _as_given) if len(types) == 1 else _as_given
+    same_everywhere = len(types) == 1
+    return _CONVERSIONS.get(types.pop(), _as_given) if same_everywhere else _as_given
 
 
 def _type_of_values(column_type: ColumnType) -> type[Any] | None:

@@ -18,7 +18,7 @@ from sqlalchemy import (
     inspect,
 )
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import InstanceState, Mapper, class_mapper
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipProperty, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
 from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
@@ -129,6 +129,12 @@ def hierarchy_of(mapper: Mapper[Any]) -> tuple[Mapper[Any], ...]:
     """
     root, read = root_of(mapper), mapper.with_polymorphic_mappers
     return tuple(one for one in mapper.self_and_descendants if root_of(one) is root or one in read)
+
+
+def relationships_of(mapper: Mapper[Any]) -> list[RelationshipProperty[Any]]:
+    """Return the relationships of the class and of the subclasses that are read with it."""
+    found = (one for each in hierarchy_of(mapper) for one in each.relationships)
+    return list(dict.fromkeys(found))
 
 
 def own_table(mapper: Mapper[Any]) -> Table:
@@ -285,6 +291,11 @@ def _is_unique(one: object) -> bool:
 def key_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
     """Return the attributes that map the primary key, in mapper order."""
     return tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
+
+
+def key_columns(entity: Any) -> list[Any]:
+    """Return the attributes of a class or an ``aliased()`` that are its primary key."""
+    return [getattr(entity, name) for name in key_attributes(inspect(entity).mapper)]
 
 
 @mapper_cache

@@ -19,7 +19,7 @@ from sqlalchemy.orm.exc import ObjectDeletedError
 
 from ..lock_info import Identity
 from .declare import has_nested_headers, parts_with_detail
-from .mapping import key_attributes, mapper_cache, root_of
+from .mapping import key_attributes, key_columns, mapper_cache, root_of
 from .parts import Part, takes
 from .questions import ask
 from .roles import header_key, is_row_of_root
@@ -27,13 +27,6 @@ from .stored_keys import Types, compares_in_python, select_equal_keys
 
 UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""
-
-
-def loaded_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
-    """Return the key of the owner, as far as what is loaded tells it; else UNKNOWN."""
-    if part.foreign_key is None or any(name not in loaded for name in part.foreign_key):
-        return UNKNOWN
-    return tuple([loaded[name] for name in part.foreign_key])
 
 
 @mapper_cache
@@ -173,10 +166,9 @@ class HeaderResolver:
         if has_null(tuple(values)):
             return []
         owner = part.owner.class_
-        keys = [getattr(owner, name) for name in key_attributes(part.owner)]
         referred = zip(part.reference, values, strict=True)
         equal = (getattr(owner, name) == value for (_, name), value in referred)
-        return self._select(select(*keys).where(*equal))
+        return self._select(select(*key_columns(owner)).where(*equal))
 
     def _owners_by_key(
         self, state: InstanceState[Any], part: Part, names: Sequence[str]
@@ -288,6 +280,5 @@ def _owners_of_row(part: Part) -> Select[Any]:
     else:
         owner, detail = aliased(part.owner.class_), aliased(target.class_)
         join = getattr(owner, part.name).of_type(detail)
-    keys = [getattr(owner, name) for name in key_attributes(part.owner)]
     where = (getattr(detail, name) == bindparam(parameter) for name, parameter in row)
-    return select(*keys).select_from(owner).join(join).where(*where)
+    return select(*key_columns(owner)).select_from(owner).join(join).where(*where)

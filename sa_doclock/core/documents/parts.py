@@ -14,7 +14,7 @@ from sqlalchemy.orm import Mapper, RelationshipDirection, RelationshipProperty
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.types import TypeEngine
 
-from .mapping import hierarchy_of, key_attributes, root_of
+from .mapping import key_attributes, relationships_of, root_of
 
 
 class Part(NamedTuple):
@@ -30,7 +30,7 @@ class Part(NamedTuple):
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
     # attributes of the detail that the relationship compares with a constant, and the constants
-    discriminators: tuple[tuple[str, Any], ...] = ()
+    discriminators: tuple[tuple[str, Any], ...]
 
     @property
     def attributes(self) -> Iterable[str]:
@@ -129,10 +129,9 @@ def _column_and_constant(column: Any, constant: Any) -> Iterator[tuple[Any, Any]
 
 def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
     """Yield the parts of a header that was not declared: its collections, one level deep."""
-    for mapper in hierarchy_of(root):
-        for relationship in mapper.relationships:
-            if relationship.direction is RelationshipDirection.ONETOMANY:
-                yield build_part(relationship.key, relationship)._replace(recursive=False)
+    for relationship in relationships_of(root):
+        if relationship.direction is RelationshipDirection.ONETOMANY:
+            yield build_part(relationship.key, relationship)._replace(recursive=False)
 
 
 def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, str]]:

@@ -30,7 +30,7 @@ from ..documents import (
     chain_of,
     columns_read,
     has_expired,
-    key_attributes,
+    key_columns,
     loaded_mappers,
     mapper_cache,
     parts_of,
@@ -361,7 +361,7 @@ def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
     statement, keys = _start(first, header, targets[0], detail)
     for part, source, target in zip(parts[1:], targets, targets[1:], strict=False):
         statement = _join(statement, part, source, target)
-    owner = keys if len(parts) == 1 else _keys_of(targets[-2], last.owner)
+    owner = keys if len(parts) == 1 else key_columns(targets[-2])
     statement = statement.order_by(*(last.relationship.order_by or ()))
     if step.lock is LockOptions.NoLock:
         statement = add_nolock(statement)
@@ -388,7 +388,7 @@ def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[An
         keys = [remote[column] for column in part.owner.primary_key]
         return select(detail).join(relationship.secondary, relationship.secondaryjoin), keys
     statement = _join(select(detail).select_from(header), part, header, target)
-    return statement, _keys_of(header, part.owner)
+    return statement, key_columns(header)
 
 
 def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Select[Any]:
@@ -407,7 +407,3 @@ def _compares_keys(relationship: RelationshipProperty[Any]) -> bool:
     if {owner for owner, _ in pairs} != set(relationship.parent.primary_key):
         return False
     return and_(*(owner == other for owner, other in pairs)).compare(relationship.primaryjoin)
-
-
-def _keys_of(entity: Any, mapper: Mapper[Any]) -> list[Any]:
-    return [getattr(entity, name) for name in key_attributes(mapper)]

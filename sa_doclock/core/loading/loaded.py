@@ -30,7 +30,6 @@ from ..documents import (
     is_row_of_root,
     is_second_class,
     key_attributes,
-    loaded_owner,
     mapper_cache,
     parts_of,
     parts_with_detail,
@@ -197,7 +196,13 @@ class LoadedDocuments:
 
 
 class DocumentIndex:
-    """The objects of documents of one root in one session."""
+    """The objects of documents of one root in one session.
+
+    Each is noted by its headers, where pending changes are looked for.  One that is loaded is on one
+    list too, which says what the next lock does: it looks at it (``_fresh``, ``_fresh_parts``), leaves
+    it alone (``_held``), expires it with its document (``_headers``), or looks at it after a flush
+    (``_pending``).  One that was expired is on none until it is loaded again.
+    """
 
     def __init__(self, session: Callable[[], Session], ledger: Ledger, root: Mapper[Any]) -> None:
         self._session = session
@@ -258,10 +263,7 @@ class DocumentIndex:
         """Return the headers of a part, as far as what is loaded tells them."""
         if role.direct is None or state.key is None or state.modified:
             return HeaderResolver(self._session(), self._root, ask=False).headers(state)
-        try:
-            header = tuple([state.dict[name] for name in role.direct])
-        except KeyError:
-            return (UNKNOWN,)
+        header = _named_owner(role.parts[0], state.dict)
         return () if has_null(header) else (header,)
 
     def _headers_to_note(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
@@ -406,7 +408,7 @@ class DocumentIndex:
         """Expire the collections that have it: else their members come back one by one."""
         session = self._session()
         for part in role.parts:
-            identity = loaded_owner(part, state.dict)
+            identity = _named_owner(part, state.dict)
             above = state_in_session(session, part.owner, identity) if identity else None
             if above is None or part.name not in above.dict:
                 continue
@@ -462,6 +464,13 @@ def _parts_of_others(
     for header, states in by_header.items():
         if (root.class_, header) not in ledger.held:
             yield states
+
+
+def _named_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
+    """Return the key of the owner that the foreign key names; UNKNOWN where it is not loaded."""
+    if part.foreign_key is None or not loaded.keys() >= {*part.foreign_key}:
+        return UNKNOWN
+    return tuple([loaded[name] for name in part.foreign_key])
 
 
 def _has_new_owner(state: InstanceState[Any], role: Role) -> bool:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...errors import LockNotSupported
 from ...options import is_row_lock
-from ..documents import key_attributes
+from ..documents import key_columns
 from ..key_text import key_text
 from ..lock_info import Identity, public_key
 from ..statements import chunks, key_in
@@ -42,7 +42,7 @@ def find_again(
     why = why_hidden(connection, plan) if missing else None
     if why is None:
         return []
-    columns = [getattr(mapper.class_, name) for name in key_attributes(mapper)]
+    columns = key_columns(mapper.class_)
     there: list[Identity] = []
     for some in chunks(missing):
         statement = select(*columns).where(key_in(columns, some))

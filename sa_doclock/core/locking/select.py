@@ -21,7 +21,7 @@ from ...options import LockOptions, is_row_lock
 from ..documents import (
     has_subquery,
     header_table,
-    key_attributes,
+    key_columns,
     root_of,
     spans_rows,
     tables_of,
@@ -152,7 +152,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
 
     def lock_and_read(self, send: Send) -> tuple[Result[Any], Iterable[Identity]]:
         entity, strategy = self._locked.entity, send.strategy
-        key = [getattr(entity, name) for name in key_attributes(self.mapper)]
+        key = key_columns(entity)
         again = _without_lock(self._statement, entity)
         most = strategy.statements.max_parameters // 2  # the rest is the program's
         limit = min(most, strategy.statements.parameters_for_keys(len(key)))

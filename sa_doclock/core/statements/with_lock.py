@@ -55,7 +55,7 @@ class LockedEntity(NamedTuple):
     eager: tuple[ORMOption, ...]  # our own options, which the user's replace
     clauses: tuple[object, ...]  # of the statement, as long as it is as with_lock() has made it
     places: Sequence[int]  # of its objects in a row of this statement
-    seconds: float | None = None  # to wait for it; None: as the session that executes it
+    seconds: float | None  # to wait for it; None: as the session that executes it
 
 
 def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:

@@ -166,8 +166,7 @@ class TransactionConnection:
             if isinstance(error, DocLockError) or met is None:
                 raise
             # Where SQLAlchemy knows it, the next statement meets it, as an error of its own.
-            driver: Any = self.connection.connection.dbapi_connection
-            changed = not self.connection.dialect.is_disconnect(met, driver, None)
+            changed = not self._is_disconnect(met)
             if changed:
                 if not is_broken(self.connection, self.strategy, met):
                     raise
@@ -176,6 +175,10 @@ class TransactionConnection:
         if marks.is_savepoint:
             self.mark = None
         return changed
+
+    def _is_disconnect(self, error: Any) -> bool:
+        driver: Any = self.connection.connection.dbapi_connection
+        return self.connection.dialect.is_disconnect(error, driver, None)
 
     def note_ended(self) -> None:
         """Note that its transaction has ended at the server."""

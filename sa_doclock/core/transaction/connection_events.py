@@ -102,8 +102,7 @@ class ConnectionEvents:
     def _settle(self, *, ask: bool) -> None:
         """Find out now whether a foreign statement has ended the transaction."""
         state, one = self._state(), self._one
-        ended = one.driver_knows_end() or (ask and one.in_doubt and one.transaction_has_changed())
-        if state is not None and ended:
+        if state is not None and one.has_ended(ask=ask):
             state.note_ended(one.connection, "lost")
 
     def _release_before(self, verb: str, name: str) -> None:

@@ -179,10 +179,14 @@ def _take_in_open(
     if begins and plan.lock is LockOptions.SnapshotRead:
         joined.level = plan.level  # a test reads it at the level that there is
         return True
-    bases = base_of(joined.opened_for or LockOptions.None_), base_of(plan.lock)
-    upgraded = plan.upgrades and bases == (LockOptions.SharedRead, LockOptions.ForUpdate)
+    upgraded = plan.upgrades and _is_upgrade(joined.opened_for, plan.lock)
     opened_for = None if upgraded else joined.opened_for  # None: as after any other read
     opens = plan.strategy.join(
         joined.connection, plan.lock, seconds, joined.level, opened_for, plan.table
     )
     return opens or begins or upgraded
+
+
+def _is_upgrade(opened_for: LockOptions | None, lock: LockOptions) -> bool:
+    bases = base_of(opened_for or LockOptions.None_), base_of(lock)
+    return bases == (LockOptions.SharedRead, LockOptions.ForUpdate)

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import (
-    key_attributes,
+    key_columns,
     lockable_root,
     mapper_of,
     own_table,
@@ -163,7 +163,7 @@ def _rows(table: str, kind: str, strategy: LockStrategy) -> str:
 
 def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
     """Return the key of any row; None where there is none."""
-    columns = [getattr(mapper.class_, name) for name in key_attributes(mapper)]
+    columns = key_columns(mapper.class_)
     with Session(engine) as session:
         found = session.execute(select(*columns).limit(1)).first()
     return None if found is None else tuple(found)

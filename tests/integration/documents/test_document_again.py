@@ -59,12 +59,36 @@ def test_what_a_listener_loads_and_changes_meanwhile_stays(session: LockingSessi
 
 
 def test_a_set_leaves_others_that_are_held(session: LockingSession, sent: list[str]) -> None:
+    session.get_entity(Order, 9, ForUpdate)  # a transaction in which all databases can lock
     orders = session.scalars(sa.select(Order)).all()
     for number in (2, 1):  # 1 was read before the lock of 2
         session.get_entity(Order, number, ForUpdate)
     session.scalars(session.entity_set(Order, ForUpdate).where(Order.id == 2)).all()
     sent.clear()
     assert all(order.total for order in orders if order.id == 1)
+    assert sent == []
+
+
+def test_the_parts_of_another_document_come_back_by_one_select(
+    session: LockingSession, sent: list[str]
+) -> None:
+    session.get_one_entity(Order, 2, ForUpdate)
+    other = session.get_one(Order, 1)
+    session.get_entity(Order, 8, ForUpdate)
+    assert len(other.lines) == 2
+    session.get_entity(Order, 9, ForUpdate)  # to which each of them may have been moved
+    sent.clear()
+    assert all(line.value for line in other.lines)
+    assert len(sent) == 1
+
+
+def test_the_topmost_of_a_tree_that_is_held_is_not_read_again(
+    session: LockingSession, sent: list[str]
+) -> None:
+    top = session.get_one_document(Category, 1, ForUpdate)
+    session.get_one_entity(Category, 5, ForUpdate)
+    sent.clear()
+    assert (top.total, [child.total for child in top.children]) == (30, [31])
     assert sent == []
 
 

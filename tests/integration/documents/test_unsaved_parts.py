@@ -70,6 +70,8 @@ PENDING: dict[str, tuple[type[Any], Any, Callable[[LockingSession], Any]]] = {
     "tax deleted": (Order, 1, lambda s: removed(s, Tax, 1)),
     "tax added": (Order, 1, lambda s: added(s, Tax(id=9, line_id=2, value=1))),
     "line added": (Order, 1, lambda s: added(s, Line(id=9, order_id=1, value=1))),
+    "line comes": (Order, 1, lambda s: moved(s, Line, 3, order_id=1)),
+    "line goes": (Order, 1, lambda s: moved(s, Line, 1, order_id=2)),
     "tax comes": (Order, 1, lambda s: moved(s, Tax, 4, line_id=2)),
     "tax goes": (Order, 1, lambda s: moved(s, Tax, 1, line_id=3)),
     "composite": (Journal, (2024, 1), lambda s: changed(s, Split, 1)),
