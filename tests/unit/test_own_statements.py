@@ -147,6 +147,7 @@ DOCUMENTS = (
     "core/locking/rows.py:objects_of",
     "core/loading/load_parts.py:_details",
     "core/loading/load_parts.py:_load_by_relationship",
+    "core/loading/load_parts.py:_load_collections",
     "core/loading/load_parts.py:_load_own_columns",
     "session/block_methods.py:BlockMethods._take_selected",
 )

@@ -1,14 +1,15 @@
 """The loading of the parts of documents, in one statement for each kind of part.
 
-There are two ways, and no other place loads details:
+There are three ways, and no other place loads details:
 
-1. Each kind of part for all owners at once: ``_set_details()``.  Its statement starts from the keys
+1. The collections of one header, each by its key, as most documents need: ``_load_collections()``.
+2. Each kind of part for all owners at once: ``_load_missing()``.  Its statement starts from the keys
    of the headers, however many owners are between: the taxes of the lines of two orders are
    ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
    their own kind, and parts that are loaded again, start from the keys of their owners.
-2. A relationship to an ``aliased()``, as SQLAlchemy loads it: ``_load_by_relationship()``.
+3. A relationship to an ``aliased()``, as SQLAlchemy loads it: ``_load_by_relationship()``.
 
-A pipeline sends the SELECTs of the first ahead, by ``reads_of()``.
+A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
 """
 
 from __future__ import annotations
@@ -57,8 +58,12 @@ _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to
 
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
     """Load the parts of these documents that are not loaded; all of one hierarchy."""
-    if not headers:
-        return
+    if headers and not (len(headers) == 1 and _load_collections(session, headers[0], lock)):
+        _load_steps(session, headers, lock)
+
+
+def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
+    """Load the parts of these documents by the steps of their root, each for all owners at once."""
     root = root_of(instance_state(headers[0]).mapper)
     by_path: dict[str, list[Any]] = {"": list(headers)}
     # The ids of the details that the database has below these headers.  A line that the program
@@ -86,6 +91,51 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
 def _has_part(mapper: Mapper[Any], part: Part) -> bool:
     """Return whether objects of this class have the part, which a subclass may map in another way."""
     return mapper.relationships.get(part.name) is part.relationship
+
+
+def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
+    """Load the document, where its parts are collections of the header, and none is loaded.
+
+    Most documents are like this.  False: the document is another, and is not loaded, or not all of it.
+    """
+    state = instance_state(header)
+    collections = _collections(state.manager.mapper, lock)
+    if collections is None or state.key is None:
+        return False
+    loaded = state.dict
+    for name, select_details, parameters in collections:
+        if name in loaded:
+            return False  # its members may have to be read again
+        key = dict(zip(parameters, state.key[1], strict=True))
+        details = session.execute(select_details, key).scalars().all()
+        if name not in loaded:  # else a listener has loaded it, and may have changed it
+            set_committed_value(header, name, details)
+    return True
+
+
+@mapper_cache
+def _collections(
+    mapper: Mapper[Any], lock: LockOptions
+) -> Sequence[tuple[str, Select[Any], tuple[str, ...]]] | None:
+    """Return the collections of this class, where there is nothing else to load with a header.
+
+    Each with the SELECT of its details by the key of one header, and the names of its parameters.
+    """
+    root = root_of(mapper)
+    if _may_have_own_columns(root):
+        return None
+    steps = [step for step in _steps(root, lock) if _has_part(mapper, step.part)]
+    if len(steps) < len(_steps(root, lock)) or not all(map(_is_collection, steps)):
+        return None
+    return [(step.part.name, _by_one_key(step), key_names(step.part.owner)) for step in steps]
+
+
+def _is_collection(step: _Step) -> bool:
+    """Return whether a step loads a collection of the header, by its key, and nothing follows."""
+    part = step.part
+    of_header = len(step.chain) == 1 and not part.owner_path
+    plain = part.alias is None and part.relationship.uselist and not _repeats_details(step)
+    return of_header and step.is_last and bool(plain)
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list[Read]:
