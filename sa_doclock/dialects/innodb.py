@@ -387,15 +387,19 @@ class InnoDBLocks(LockStrategy):
         "Views that use TEMPTABLE are not updatable"; those that are not updatable for another reason
         may be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html
         """
-        with self.asking(connection) as asked:
+        with self.asking_schema(connection) as asked:
             schema = schema_of(connection, table)
             found = ask_driver(asked, _IS_UPDATABLE, schema=schema, name=table.name)
         return bool(found) and found[0][0] != "YES"
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         """Return what stores the rows of this table; None where there is no such table."""
-        with self.asking(connection) as asked:
+        with self.asking_schema(connection) as asked:
             return engine_in_schema(asked, schema_of(connection, table), table.name)
+
+    def asking_schema(self, connection: Connection) -> AbstractContextManager[Connection]:
+        """Return a block with the connection for a question to information_schema."""
+        return self.asking(connection)
 
     def check_autocommit(self, connection: Connection) -> None:
         driver: Any = connection.connection.dbapi_connection

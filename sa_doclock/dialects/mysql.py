@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
@@ -26,7 +27,6 @@ from .innodb import (
     InnoDBStatements,
     InnoDBWaits,
     StorageEngine,
-    engine_in_schema,
 )
 from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
@@ -296,8 +296,7 @@ class MySQLLocks(InnoDBLocks):
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
-        # Since 8.0 the tables of information_schema are InnoDB's: to read them begins a transaction,
-        # and at REPEATABLE READ opens its read view.  This does not.
+        # It opens no read view, as information_schema would.
         statement = f"SHOW CREATE TABLE {quoted_name(connection, table)}"
         try:
             with self.asking(connection) as asked:
@@ -309,8 +308,12 @@ class MySQLLocks(InnoDBLocks):
             found = _shown_engine(shown)
             if found is not None:
                 return found
-        with other_connection(connection) as other:
-            return engine_in_schema(other, schema_of(connection, table), table.name)
+        return super().storage_engine(connection, table)
+
+    def asking_schema(self, connection: Connection) -> AbstractContextManager[Connection]:
+        # Since 8.0 the tables of information_schema are InnoDB's: to read them begins a transaction,
+        # and at REPEATABLE READ opens its read view.
+        return other_connection(connection)
 
     @property
     def _version(self) -> tuple[Any, ...]:

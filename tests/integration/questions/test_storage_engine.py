@@ -113,6 +113,35 @@ def test_an_account_with_privileges_on_columns_alone(
     engine.dispose()
 
 
+class Watched(DeclarativeBase):
+    """Views of this file."""
+
+
+class MarkView(Watched):
+    __tablename__ = "qu_mark_view"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+@pytest.mark.parametrize("key", [1, 2])
+def test_a_view_is_asked_for_without_a_snapshot(
+    documents: Database, elsewhere: Callable[..., list[Any]], key: int
+) -> None:
+    """What is read after the lock is what others have committed meanwhile, of no row too."""
+    with documents.observer().connect() as connection:
+        connection.exec_driver_sql("CREATE OR REPLACE VIEW qu_mark_view AS SELECT id FROM qu_mark")
+    engine = sa.create_engine(documents.url, isolation_level="REPEATABLE READ")
+    try:
+        with LockingSession(engine) as session:
+            locking = sa.select(MarkView).where(MarkView.id == key).with_for_update()
+            assert len(session.scalars(locking).all()) == (key == 1)
+            elsewhere(sa.update(Customer).where(Customer.id == 1).values(name="Zoe"))
+            assert session.scalars(sa.select(Customer.name).where(Customer.id == 1)).one() == "Zoe"
+    finally:
+        engine.dispose()
+        with documents.observer().connect() as connection:
+            connection.exec_driver_sql("DROP VIEW qu_mark_view")
+
+
 def test_the_table_is_that_of_the_connections_own_database(run: Run, documents: Database) -> None:
     """The program may have changed it."""
     with documents.observer().connect() as connection:
