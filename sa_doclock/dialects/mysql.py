@@ -30,7 +30,7 @@ from .innodb import (
 )
 from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
-from .names import quoted_name, schema_of
+from .names import quoted_name
 from .numbers import text_with_numbers
 from .recent_keys import recent_keys
 
