@@ -209,20 +209,23 @@ class CombinedCommits:
     def _end_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
         """Notify the callers whose functions were taken, and the next one that it is the head.
 
-        A second time it does nothing, so that an interruption may come in the midst of the first.
+        A second time it only notifies the next one again, so that an interruption may come in the
+        midst of the first.
         """
         with self._mutex:
-            if queue.head is not head:
-                return
-            for call in (*queue.taken, head):
-                call.notify()
-                if call in queue.waiting:
-                    queue.waiting.remove(call)
-            queue.taken = []
-            queue.head = following = queue.waiting[0] if queue.waiting else None
-            if following is None and self._queues.get(key) is queue:
-                del self._queues[key]
-        if following is not None:
+            ends = queue.head is head
+            if ends:
+                for call in (*queue.taken, head):
+                    call.notify()
+                    if call in queue.waiting:
+                        queue.waiting.remove(call)
+                queue.taken = []
+                queue.head = queue.waiting[0] if queue.waiting else None
+                if queue.head is None and self._queues.get(key) is queue:
+                    del self._queues[key]
+            following = queue.head
+        # A task is not interrupted between these lines, and must not be started twice.
+        if following is not None and (ends or following.answer is None):
             self._begin_turn(key, queue, following)
 
     def _begin_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:

@@ -299,6 +299,28 @@ def test_a_thread_that_is_interrupted_while_it_waits_takes_its_function_out(
     assert [type(call.exception(PATIENCE)) for call in calls] == [ZeroDivisionError] * 4
 
 
+def test_the_next_thread_is_told_that_it_is_its_turn_though_an_interruption_comes_before(
+    send: Send, held: Callable[[], None], monkeypatch: pytest.MonkeyPatch, session: Session
+) -> None:
+    class Missed(Wakeup):
+        missed = False
+
+        def notify(self) -> bool:
+            if not self.missed:
+                self.missed = True
+                raise KeyboardInterrupt
+            return super().notify()
+
+    calls = [send(fail) for _ in range(4)]  # which fill the first commit
+    with monkeypatch.context() as patched:
+        patched.setattr("sa_doclock.features.gate.combined.Wakeup", Missed)
+        last = send(add(1))
+    held()
+    assert last.result(PATIENCE) == 31 == total(session)
+    errors = [call.exception(PATIENCE) for call in calls]
+    assert [type(error) for error in errors] == [KeyboardInterrupt, *[ZeroDivisionError] * 3]
+
+
 def test_savepoints_of_a_function_that_are_left_open_are_its_own_affair(
     send: Send, held: Callable[[], None], session: Session
 ) -> None:
