@@ -215,18 +215,21 @@ class CombinedCommits:
         with self._mutex:
             ends = queue.head is head
             if ends:
-                for call in (*queue.taken, head):
-                    call.notify()
-                    if call in queue.waiting:
-                        queue.waiting.remove(call)
-                queue.taken = []
-                queue.head = queue.waiting[0] if queue.waiting else None
-                if queue.head is None and self._queues.get(key) is queue:
-                    del self._queues[key]
+                self._pass_on(key, queue, head)
             following = queue.head
         # A task is not interrupted between these lines, and must not be started twice.
         if following is not None and (ends or following.answer is None):
             self._begin_turn(key, queue, following)
+
+    def _pass_on(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+        for call in (*queue.taken, head):
+            call.notify()
+            if call in queue.waiting:
+                queue.waiting.remove(call)
+        queue.taken = []
+        queue.head = queue.waiting[0] if queue.waiting else None
+        if queue.head is None and self._queues.get(key) is queue:
+            del self._queues[key]
 
     def _begin_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
         if head.answer is None:

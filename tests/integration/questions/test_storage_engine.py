@@ -126,7 +126,7 @@ class MarkView(Watched):
 def test_a_view_is_asked_for_without_a_snapshot(
     documents: Database, elsewhere: Callable[..., list[Any]], key: int
 ) -> None:
-    """What is read after the lock is what others have committed meanwhile, of no row too."""
+    """The next read shows what others have committed meanwhile, also where no row was found."""
     with documents.observer().connect() as connection:
         connection.exec_driver_sql("CREATE OR REPLACE VIEW qu_mark_view AS SELECT id FROM qu_mark")
     engine = sa.create_engine(documents.url, isolation_level="REPEATABLE READ")
