@@ -162,6 +162,10 @@ class Ledger:
         since = next(iter(self.places.values()), None)
         return 0.0 if since is None else time.monotonic() - since
 
+    def has(self, place: DocumentKey | NamedKey) -> bool:
+        """Return whether this document, or this named lock, is held: after an interruption too."""
+        return place in self._held or place in self._keys
+
     def first(self) -> tuple[DocumentKey | NamedKey, LockOptions]:
         """Return the document or named lock that is held for longest, and how."""
         locks: dict[Any, LockOptions] = {**self._held, **self._keys}

@@ -28,13 +28,27 @@ def raised_by_driver(connection: Connection, error: BaseException) -> bool:
     """
     if isinstance(error, (OSError, connection.dialect.loaded_dbapi.Error)):
         return True
+    if connection.invalidated or connection.closed:
+        return False  # it has no driver's connection any more
     return any(_is_of_driver(connection, frame) for frame in _frames_of(error)[-1:])
 
 
 def _frames_of(error: BaseException) -> list[FrameType]:
-    return [frame for frame, _ in walk_tb(error.__traceback__)]
+    """Return the frames to that which has raised the error.
+
+    Some codecs of Python are in C, and have no frame; others are in Python.  What a codec raises is
+    raised by who has called it.
+    """
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    while frames and _package_of(frames[-1]) == "encodings":
+        frames.pop()
+    return frames
 
 
 def _is_of_driver(connection: Connection, frame: FrameType) -> bool:
     package, *_ = type(connection.connection.driver_connection).__module__.split(".")
-    return str(frame.f_globals.get("__name__")).split(".")[0] == package
+    return _package_of(frame) == package
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).split(".")[0]

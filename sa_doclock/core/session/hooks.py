@@ -88,17 +88,21 @@ class SessionWithContext(EventfulSession):
         try:
             super().rollback()
         except Exception as error:
-            self._end_rest()
+            self._end_rest(super().rollback)
             if error is not expected:
                 raise
         finally:
             context.forget()
 
-    def _end_rest(self) -> None:
-        """Roll back what an error has left open: SQLAlchemy stops at a savepoint that is gone."""
+    def _end_rest(self, end: Callable[[], None]) -> None:
+        """End what an error has left open: SQLAlchemy stops at a savepoint that is gone.
+
+        :param end: what has met the error.  close() leaves alone what rollback() does not: the
+            transaction of a Connection that was lent.
+        """
         for _ in [*savepoints_of(self), self.get_transaction()]:  # each call ends one of them
             with suppress(Exception):
-                super().rollback()
+                end()
 
     def close(self) -> None:
         """See ``Session.close()``."""
@@ -126,7 +130,7 @@ class SessionWithContext(EventfulSession):
         try:
             end()
         except BaseException:
-            self._end_rest()
+            self._end_rest(end)
             raise
         finally:
             self._context.loaded.forget()  # the session has no objects any more

@@ -50,9 +50,16 @@ def level_of(bind: Engine | Connection) -> str | None:
 
 
 def is_broken(connection: Connection, strategy: LockStrategy, error: BaseException) -> bool:
-    """Return whether the driver's error has ended the connection, though SQLAlchemy does not know it."""
-    breaks = strategy.errors.native_code(error) in strategy.errors.breaks_connection
-    return breaks or strategy.lifecycle.has_unread_answer(connection, error)
+    """Return whether the error has ended the connection, though SQLAlchemy does not know it.
+
+    The number of a driver's error alone is the server's: a KeyError of the program may have it too.
+    """
+    if connection.invalidated or connection.closed:
+        return False  # SQLAlchemy knows it
+    of_driver = isinstance(error, connection.dialect.loaded_dbapi.Error)
+    if of_driver and strategy.errors.native_code(error) in strategy.errors.breaks_connection:
+        return True
+    return strategy.lifecycle.has_unread_answer(connection, error)
 
 
 @dataclass(eq=False)

@@ -24,7 +24,7 @@ def refuse_without(lost: Places, ledger: Ledger) -> None:
 
 def lost_error(lost: Places, ledger: Ledger) -> LockLost | None:
     """Return the error of a lock that was lost, and not taken again since; None: there is none."""
-    place = next((place for place in lost if place not in ledger.places), None)
+    place = next((place for place in lost if not ledger.has(place)), None)
     return None if place is None else _ended_by_other(place, lost[place])
 
 

@@ -69,7 +69,8 @@ def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
 
 def _holds_on(state: LockContext, connection: Any) -> bool:
     found = state.connections.find(connection)
-    if found is None or not state.ledger.places or state.connections.reads_snapshot:
+    ledger = state.ledger
+    if found is None or not any(map(ledger.has, ledger.places)) or state.connections.reads_snapshot:
         return False
     return found.begun or found.opened_for is not None or len(state.connections.all()) == 1
 
