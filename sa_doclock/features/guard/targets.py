@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import chain, filterfalse
+from itertools import chain
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -154,13 +154,14 @@ def targets_extended(
     """
     for mapper in dict.fromkeys(filter(None, (one.mapper for one in found))):
         if named is None or not named.isa(root_of(mapper)):
-            others = filterfalse(partial(_has_row_in, table), targets_by_key(mapper))
+            others = filter(partial(_is_extended, mapper, table), targets_by_key(mapper))
             yield from (one._replace(extended=True, named=named or mapper) for one in others)
 
 
-def _has_row_in(table: Any, target: Target) -> bool:
-    """Return whether each row of the target has a row of the table: a new one is of no row before."""
-    return target.mapper is None or table in target.mapper.tables
+def _is_extended(mapper: Mapper[Any], table: Any, target: Target) -> bool:
+    """Return whether a row of the target may be there already, without a row of this table of a subclass."""
+    first = target.mapper
+    return first is not None and mapper.isa(first) and table not in first.tables
 
 
 def listed(parameters: Any) -> Sequence[Row]:

@@ -213,8 +213,10 @@ def _may_join(statement: Any) -> bool:
 def covers(target: Target, statement: Any) -> bool:
     """Return whether every row that the statement can write is one of the target's."""
     entity, mapper = entity_of(statement), target.mapper
-    if mapper is None or entity is not None:
-        return mapper is None or mapper is inspect(entity).mapper
+    if mapper is None:
+        return True
+    if entity is not None and is_of_one_table(mapper):
+        return mapper is inspect(entity).mapper
     return mapper.local_table is table_of(statement) and not mapper.single
 
 

@@ -37,7 +37,7 @@ SIZES: Any = sa.Table(
 )
 
 
-@document(parts=("cabins", "boats"))
+@document(parts=("cabins", "boats", "rafts"))
 class Ship(Base):
     """A header."""
 
@@ -45,6 +45,7 @@ class Ship(Base):
     id: Mapped[int] = key()
     cabins: Mapped[list[Cabin]] = relationship()
     boats: Mapped[list[Boat]] = relationship()
+    rafts: Mapped[list[RiverRaft]] = relationship()
 
 
 class Cabin(Base):
@@ -73,6 +74,22 @@ class Boat(Thing):
     ship_id: Mapped[int | None] = mapped_column(sa.ForeignKey(Ship.id))
 
 
+class Raft(Thing):
+    """No part, but its subclass in the same table is one."""
+
+    __tablename__ = "st_raft"
+    __mapper_args__ = {"polymorphic_identity": "raft"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(sa.ForeignKey(Thing.id), primary_key=True)
+    logs: Mapped[int] = mapped_column(default=0)
+
+
+class RiverRaft(Raft):
+    """A part without a table of its own, below a class of two tables."""
+
+    __mapper_args__ = {"polymorphic_identity": "river"}  # noqa: RUF012
+    ship_id: Mapped[int | None] = mapped_column(sa.ForeignKey(Ship.id))
+
+
 THINGS: Any = Thing.__table__
 BOATS: Any = Boat.__table__
 
@@ -86,6 +103,7 @@ def session(database: Database) -> Iterator[LockingSession]:
             session.flush()
             for n in (1, 2):
                 session.add_all([Cabin(id=n, ship_id=n), Boat(id=n, ship_id=n)])
+            session.add_all([Raft(id=4), RiverRaft(id=5, ship_id=1)])
             session.commit()
         yield session
 
@@ -129,6 +147,16 @@ def test_a_row_of_two_tables_needs_the_lock_of_its_document(
                 write(session)
         assert len(locked) == len(held)
         session.rollback()
+
+
+@pytest.mark.filterwarnings("ignore:.*cartesian product")  # so does SQLAlchemy say of it itself
+def test_rows_of_no_part_in_its_table_need_no_lock(session: LockingSession) -> None:
+    """SQLAlchemy adds no condition of the class, whose kind is in the other table."""
+    logs = sa.update(RiverRaft).values(logs=3).execution_options(synchronize_session=False)
+    session.execute(logs.where(RiverRaft.id == 4))
+    assert session.scalars(sa.select(Raft.logs).where(Raft.id == 4)).all() == [3]
+    with pytest.raises(UnlockedWrite):
+        session.execute(logs.where(RiverRaft.id == 5))
 
 
 def test_no_question_is_asked_that_the_table_answers(session: LockingSession) -> None:
