@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -33,6 +34,7 @@ from ...core.documents import (
     parts_of,
     parts_with_detail,
     root_of,
+    tables_within,
 )
 from ...core.lock_info import Identity
 from .dml_internals import values_of
@@ -150,12 +152,16 @@ def targets_extended(
 
     Not where the class is named, of which SQLAlchemy inserts new rows into each of the tables.
     """
-    mappers = dict.fromkeys(one.mapper for one in found if one.mapper is not None)
-    for mapper in mappers:
-        first = root_of(mapper)
-        if table not in first.tables and (named is None or not named.isa(first)):
-            others = targets_by_key(mapper)
+    for mapper in dict.fromkeys(filter(None, (one.mapper for one in found))):
+        if named is None or not named.isa(root_of(mapper)):
+            others = filter(partial(_is_extended, mapper, table), targets_by_key(mapper))
             yield from (one._replace(extended=True, named=named or mapper) for one in others)
+
+
+def _is_extended(mapper: Mapper[Any], table: Any, target: Target) -> bool:
+    """Return whether a row of the target may be there already, without a row of this table of a subclass."""
+    first = target.mapper
+    return first is not None and mapper.isa(first) and table not in first.tables
 
 
 def listed(parameters: Any) -> Sequence[Row]:
@@ -220,6 +226,12 @@ def named_table(statement: Any) -> Any:
     return statement.table if isinstance(statement.table, Alias) else table_of(statement)
 
 
+def own_tables(mapper: Mapper[Any]) -> Sequence[Any]:
+    """Return the tables of the class that are not those of its base class: of a join() there are several."""
+    own = set(tables_within([mapper.local_table]))
+    return [one for one in mapper.tables if one in own] or mapper.tables
+
+
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
     """Return whether a SELECT of the class reads the one table that an UPDATE of it writes, and no other."""
     return mapper.selectable is mapper.local_table
@@ -238,7 +250,7 @@ def other_tables(statement: Any) -> set[Any]:
     names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
     own = {None, named_table(statement)}
     if entity_of(statement) is not None:
-        own.add(table_of(statement))  # an aliased() has the attributes of the class
+        own.update(own_tables(inspect(entity_of(statement)).mapper))  # also of an aliased()
     return {getattr(name, "table", None) for name in names} - own
 
 
@@ -253,8 +265,7 @@ def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
     They are those of the class where SQLAlchemy leaves the rows of others out.  It does not of a class
     of several tables, nor of a second class on the table of another.
     """
-    tables = [mapper.local_table] if mapper.local_table in mapper.tables else mapper.tables
-    found = dict.fromkeys(chain.from_iterable(map(_targets_of_table, tables)))
+    found = dict.fromkeys(chain.from_iterable(map(_targets_of_table, own_tables(mapper))))
     roots = {root_of(one.mapper) for one in found if one.mapper is not None}
     if is_of_one_table(mapper) and root_of(mapper) in roots:
         found = dict.fromkeys(targets_of_class(mapper)) or found
@@ -270,7 +281,7 @@ def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
     found: dict[Mapper[Any], Target] = {}
     for one in hierarchy_of(mapper):
         root, above = document_root(one), found.get(one.inherits or one)
-        if root is not None and mapper.local_table in one.tables:
+        if root is not None and not set(one.tables).isdisjoint(own_tables(mapper)):
             own = _build_target(one, root)
             found[one] = own if above is None or above.links != own.links else above
     return tuple(dict.fromkeys(found.values()))
@@ -311,8 +322,9 @@ def _targets_by_table() -> Mapping[Any, tuple[Target, ...]]:
             for mapper in member.self_and_descendants:
                 # The first class of a table: rows of every class below it may be in it.
                 for one in reversed([*mapper.iterate_to_root()]):
-                    if targets := targets_of_class(one):
-                        found.setdefault(one.local_table, targets)
+                    targets = targets_of_class(one)
+                    for table in own_tables(one) if targets else ():
+                        found.setdefault(table, targets)
     return found
 
 

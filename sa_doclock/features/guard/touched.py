@@ -128,7 +128,7 @@ def _is_direct(statement: Any, target: Target) -> bool:
     if target.of_any_kind or isinstance(statement.table, Alias):
         return target.of_any_kind
     if mapper is None or entity is None:
-        return mapper is None or is_of_one_table(mapper)
+        return mapper is None or mapper.selectable is table_of(statement)
     return is_of_one_table(mapper) and mapper.isa(inspect(entity).mapper)
 
 
@@ -212,10 +212,12 @@ def _may_join(statement: Any) -> bool:
 
 def covers(target: Target, statement: Any) -> bool:
     """Return whether every row that the statement can write is one of the target's."""
-    if not _is_direct(statement, target):
-        return False
     entity, mapper = entity_of(statement), target.mapper
-    return mapper is None or entity is mapper.class_ or (entity is None and not mapper.single)
+    if mapper is None:
+        return True
+    if entity is not None and is_of_one_table(mapper):
+        return mapper is inspect(entity).mapper
+    return mapper.local_table is table_of(statement) and not mapper.single
 
 
 def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) -> bool:

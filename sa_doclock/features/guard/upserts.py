@@ -28,7 +28,7 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     """
     conflict = conflict_of(statement)
     deciding = _deciding_attributes(target)
-    if conflict is None or not deciding or deciding & _moved(statement, target, conflict):
+    if conflict is None or not deciding or deciding & _moved(target, conflict):
         return False
     for key in (
         _unique_keys(table_of(statement)) if conflict.columns is None else [conflict.columns]
@@ -49,18 +49,16 @@ def _deciding_attributes(target: Target) -> set[str]:
     return set() if target.by_identity else links
 
 
-def _moved(statement: Insert, target: Target, conflict: Conflict) -> set[str]:
+def _moved(target: Target, conflict: Conflict) -> set[str]:
     """Return the attributes that the update sets to another value than that of the new row."""
     return {
-        target.attribute_of(name) for name in conflict.sets if _moves(statement, conflict, name)
+        target.attribute_of(name) for name, value in conflict.sets.items() if _moves(name, value)
     }
 
 
-def _moves(statement: Insert, conflict: Conflict, name: str) -> bool:
-    value = conflict.sets[name]
-    # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL
-    is_new_row = isinstance(value, Column) and value.table is not table_of(statement)
-    return not is_new_row or value.key != name
+def _moves(name: str, value: Any) -> bool:
+    # Not excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, nor the old value.
+    return not isinstance(value, Column) or value.key != name
 
 
 def _unique_keys(table: Any) -> Iterator[Collection[str]]:

@@ -98,6 +98,15 @@ def test_a_part_of_a_held_document_is_updated(session: LockingSession, upsert: U
     assert quantities(session) == [(1, 7), (1, 7), (2, 2)]
 
 
+@pytest.mark.parametrize("entity", [Item, Item.__table__], ids=["class", "table"])
+def test_a_row_may_keep_its_own_value(session: LockingSession, upsert: Upsert, entity: Any) -> None:
+    held, of_row = hold(session, Basket, 1), Item.__table__.c.basket_no
+    row = {"basket_no" if entity is not Item else "basket_id": 1, "sku": "pen", "quantity": 7}
+    session.execute(upsert(entity, row, KEY, quantity=9, basket_no=of_row))
+    assert held
+    assert quantities(session) == [(1, 9), (2, 2)]
+
+
 def test_a_list_of_rows_is_checked_one_by_one(session: LockingSession, upsert: Upsert) -> None:
     statement = upsert(Item.__table__, item(1), KEY, quantity=9)
     with refused(session, Basket, 2, "inserted"):
