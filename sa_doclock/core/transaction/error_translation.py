@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, raised_by_driver
 from ...dialects.base import LockStrategy, NativeCode
@@ -50,7 +51,9 @@ def translate_error(
         return _translate(own, connection, context) if own else None
     strategy, lost = find_strategy(connection), None
     noise = _reason_of_noise(states, strategy, context)
-    if isinstance(context.original_exception, Exception) and strategy is not None:
+    # An error of SQLAlchemy's or ours is none of the driver's, though it may have its frames still.
+    by_driver = not isinstance(context.original_exception, (SQLAlchemyError, DocLockError))
+    if by_driver and isinstance(context.original_exception, Exception) and strategy is not None:
         lost = _note_locks_lost(own, DriverError(context, connection, strategy, None))
     return noise or lost or _interruption_of(context)
 
