@@ -230,7 +230,7 @@ def test_each_place_is_listed_with_its_reason() -> None:
 
 def _asks_elsewhere(block: ast.withitem) -> bool:
     call = ast.unparse(block.context_expr)
-    return ".asking(" in call or call.startswith("other_connection(")
+    return ".asking(" in call or ".asking_schema(" in call or call.startswith("other_connection(")
 
 
 def test_who_is_given_a_connection_of_the_program_asks_elsewhere() -> None:

@@ -49,13 +49,20 @@ def translate_error(
     own = [one for one in states if connection in one.connections.all()]
     if context.sqlalchemy_exception is not None:
         return _translate(own, connection, context) if own else None
-    strategy, lost = find_strategy(connection), None
+    strategy = find_strategy(connection)
     noise = _reason_of_noise(states, strategy, context)
-    # An error of SQLAlchemy's or ours is none of the driver's, though it may have its frames still.
-    by_driver = not isinstance(context.original_exception, (SQLAlchemyError, DocLockError))
-    if by_driver and isinstance(context.original_exception, Exception) and strategy is not None:
-        lost = _note_locks_lost(own, DriverError(context, connection, strategy, None))
+    met = None if strategy is None else DriverError(context, connection, strategy, None)
+    lost = None if met is None else _note_unwrapped(own, met)
     return noise or lost or _interruption_of(context)
+
+
+def _note_unwrapped(states: Sequence[LockContext], met: DriverError) -> LockLost | None:
+    """Note an error that the driver raises as it is: of its socket, or of an answer it cannot read."""
+    error = met.context.original_exception
+    # One of SQLAlchemy's or ours is none of the driver's, though it may have its frames still.
+    if not isinstance(error, Exception) or isinstance(error, (SQLAlchemyError, DocLockError)):
+        return None
+    return _note_locks_lost(states, met)
 
 
 def _interruption_of(context: ExceptionContext) -> BaseException | None:
