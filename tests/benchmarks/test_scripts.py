@@ -40,6 +40,7 @@ def test_a_script_runs_on_sqlite(run: Run, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql")
 @pytest.mark.parametrize("name", sorted({*SCRIPTS} - {*ON_SQLITE, "layers"}))
 def test_a_script_runs_on_postgresql(run: Run, database: Database, name: str) -> None:

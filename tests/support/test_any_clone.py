@@ -28,6 +28,7 @@ TESTS = (
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_clone_named_as_the_package(tmp_path: Path) -> None:
     if PACKAGE.parent != ROOT:
         pytest.skip("the tests run on an installed package, whose sources are not here")

@@ -119,6 +119,7 @@ def test_those_not_asked_for_are_left_alone_however_many_are_asked_for(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql", "sqlite")
 def test_33_000_keys(engine: sa.Engine, session: Session) -> None:
     with engine.begin() as connection:

@@ -154,6 +154,7 @@ def test_claims(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql", "sqlite")
 def test_seventy_thousand_rows(
     session: LockingSession, other: LockingSession, engine: sa.Engine

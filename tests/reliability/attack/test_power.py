@@ -130,6 +130,7 @@ def attack(database: Database, *, versioned: bool = True) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(0)
 @pytest.mark.not_databases("mssql", "mysql", "mariadb", "sqlite-journal")
 @pytest.mark.parametrize("mutant", MUTANTS)
@@ -148,6 +149,7 @@ def test_the_attack_finds(database: Database, monkeypatch: pytest.MonkeyPatch, m
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(0)
 @pytest.mark.not_databases("mssql", "mysql", "mariadb", "sqlite-journal")
 def test_the_same_programs_find_nothing_else(database: Database) -> None:

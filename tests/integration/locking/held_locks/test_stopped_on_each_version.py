@@ -62,13 +62,12 @@ def documents(
 def case(version: int, driver: str, way: str) -> Any:
     """Return the parameters of a test.
 
-    make test runs it on the oldest version with psycopg; CI on each version with psycopg, and with each driver
-    on the oldest and on the newest.
+    make test runs it on the oldest version with psycopg; CI on the newest with each driver; make test-all runs all.
     """
     marks: list[pytest.MarkDecorator] = []
     if (version, driver) != (min(VERSIONS), "psycopg"):
         marks.append(pytest.mark.slow)
-    if driver != "psycopg" and version not in (min(VERSIONS), max(VERSIONS)):
+    if version != max(VERSIONS):
         marks.append(pytest.mark.exhaustive)
     return pytest.param(version, driver, way, marks=marks, id=f"{version}-{driver}-{way}")
 
