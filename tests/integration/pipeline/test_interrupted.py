@@ -120,7 +120,8 @@ async def test_a_run_that_python_frees_closes_its_connection(bills: Database, se
     cursor, reached = driver.cursor(), asyncio.Event()
 
     async def send() -> None:
-        await cursor.execute("SELECT 1")
+        # Its answer does not come before the run is freed.
+        await cursor.execute("SELECT pg_sleep(5)")
         reached.set()
         if not sent:
             await asyncio.get_running_loop().create_future()

@@ -39,7 +39,10 @@ def make_data(program: Sequence[str], share: Path, options: Sequence[str], data:
     """Make the system tables of a new server in a folder that is not there yet."""
     data.mkdir()
     run(
-        [*program, *mysqld.base_options(), *options, "--bootstrap", f"--datadir={data}"],
+        [
+            *(*program, *mysqld.base_options(), *options, "--bootstrap"),
+            *(f"--datadir={data}", f"--tmpdir={data.parent}"),
+        ],
         text=_bootstrap(share),
     )
 

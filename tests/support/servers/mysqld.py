@@ -60,6 +60,8 @@ def start(
             *(*program, *base_options(), *_OPTIONS, *options),
             *(f"--datadir={folder / 'data'}", f"--socket={folder / 'socket'}"),
             *(f"--pid-file={folder / 'pid'}", f"--port={port}", f"--init-file={accounts}"),
+            # Of its own: MariaDB deletes the temporary tables that it finds there when it starts.
+            f"--tmpdir={folder}",
         ],
         folder,
         stop_signal=signal.SIGKILL,  # the data is thrown away, and nothing is kept elsewhere
