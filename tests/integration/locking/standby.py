@@ -63,8 +63,17 @@ class _Kept(dict[str, Replication]):
         primary = sa.create_engine(url)
         self._stack.callback(standby.dispose)
         self._stack.callback(primary.dispose)
+        # What it removes, the standby replays only when no snapshot there needs it any more.
+        _change(primary, "SET autovacuum = off")
+        self._stack.callback(_change, primary, "RESET autovacuum")
         self[url] = Replication(primary, standby)
         return self[url]
+
+
+def _change(primary: sa.Engine, setting: str) -> None:
+    with primary.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        connection.exec_driver_sql(f"ALTER SYSTEM {setting}")
+        connection.exec_driver_sql("SELECT pg_reload_conf()")
 
 
 @pytest.fixture
