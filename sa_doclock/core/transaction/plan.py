@@ -55,6 +55,7 @@ def make_plan(
     row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
     fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
+    # A dialect with a timed() of its own puts the limit into the text.
     errors, timed = strategy.errors, getattr(strategy.waits.timed, "__func__", None)
     in_text = timed is not LockWaits.timed
     limits = bool(in_text or errors.server_limits or errors.statement_limits)

@@ -294,9 +294,8 @@ class Batch:
         :raises Exception: the whole transaction is gone, and with it what the others have done.
         """
         undone = _open_savepoints(savepoint, sync_session)
-        for (
-            one
-        ) in undone:  # one by one: SQLAlchemy would not expire what was changed in an inner one
+        # One by one: SQLAlchemy would not expire what was changed in an inner one.
+        for one in undone:
             one.rollback()
         if not undone:
             with suppress(Exception):

@@ -30,9 +30,8 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     deciding = _deciding_attributes(target)
     if conflict is None or not deciding or deciding & _moved(target, conflict):
         return False
-    for key in (
-        _unique_keys(table_of(statement)) if conflict.columns is None else [conflict.columns]
-    ):
+    named = conflict.columns
+    for key in _unique_keys(table_of(statement)) if named is None else [named]:
         columns = {target.attribute_of(name) for name in key}
         if not deciding <= columns and not _is_generated(statement, target, columns - {*given}):
             return False
