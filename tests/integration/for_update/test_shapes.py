@@ -60,7 +60,9 @@ def _outcome(shape: Shape, session: LockingSession, prober: Prober) -> str:
         return "refused"
     except (DBAPIError, CompileError):
         return "not on this server"
-    except (SQLAlchemyError, AttributeError, TypeError) as error:
+    # Python sometimes raises KeyError in place of the TypeError for an argument that is given twice,
+    # as SQLAlchemy gives it for FOR UPDATE OF a subquery that has one too.
+    except (SQLAlchemyError, AttributeError, TypeError, KeyError) as error:
         return f"not SQLAlchemy's: {error}"
     if not prober.finds_held(session, shape):
         return "WRONG: not held"
