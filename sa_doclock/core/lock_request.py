@@ -42,8 +42,9 @@ class LockRequest(NamedTuple):
     :ivar options: loader options of the caller.
     :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
     :ivar given: what else the caller has given, for the session's parts: ``{"version": 7}``.
-    :ivar as_is: its statement is executed as it is, and once: flushed before as any other, with no
-        savepoint around it, and nothing that is sent along.
+    :ivar as_is: its statement is the program's own.  It is executed as it is, and once: flushed before
+        as any other, with no savepoint around it, and nothing that is sent along.  What it meets is left
+        to the program.  A listener may execute it within another call, and take locks within its call.
     """
 
     entity: type[Any] | None
@@ -131,8 +132,6 @@ class CalledTarget(Protocol):
     """The target of a call, as the transaction sees it; it is a ``LockTarget``."""
 
     request: LockRequest
-    handles_errors: bool
-    nests: bool
     unsaved: UnsavedChanges | None
 
     def before_flush(self) -> None:

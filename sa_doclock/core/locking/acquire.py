@@ -113,12 +113,6 @@ class LockTarget(ABC, Generic[T]):
         :raises UnsavedChanges: listeners have changed it before the lock.
         """
 
-    handles_errors = True
-    """False if what its statements meet is left to the program, as that of any other statement."""
-
-    nests = False
-    """True if a listener may take it within another call, and others within the call for it."""
-
     limits_itself = False
     """True if ``send()`` limits its wait itself."""
 
@@ -165,7 +159,7 @@ def acquire(target: LockTarget[T]) -> T:
     try:
         if target.is_held():
             return target.read_held()
-        if context.calls.current is not None and not target.nests:
+        if context.calls.current is not None and not target.request.as_is:
             _refuse_inner_call(context.calls.current)
         target.check()
         call = _begin_call(context, target)
@@ -209,7 +203,7 @@ def _refuse_inner_call(call: LockCall) -> None:
 
     :raises LockMisuse: this session is taking that lock, and has called what calls us.
     """
-    if call.target.nests:
+    if call.request.as_is:
         return
     raise LockMisuse(
         f"the session is taking the lock of {call.request.document}, and this call comes out of "

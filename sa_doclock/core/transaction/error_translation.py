@@ -237,7 +237,7 @@ def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] |
     kind, call = None, state.calls.current
     if met.code is not None:
         kind = met.strategy.errors.failure(met.code, met.connection, locking=call is not None)
-    if kind is not None or call is None or not call.target.handles_errors:
+    if kind is not None or call is None or call.request.as_is:
         return kind, ""
     return _refusal(met, call, state.opener.now())
 

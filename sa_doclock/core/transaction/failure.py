@@ -171,7 +171,7 @@ class TransactionFailure:
 
     def refuse_after(self, error: BaseException, call: LockCall | None) -> None:
         """Refuse what follows the error; a call does that itself, when it has put its settings back."""
-        if call is None or not call.target.handles_errors:
+        if call is None or call.request.as_is:
             self.refuse_from_now_on(error)
 
     def note_rollback(self, transaction: SessionTransaction) -> None:

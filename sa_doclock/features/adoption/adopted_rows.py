@@ -83,8 +83,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
     :param options: the execution options of both.
     """
 
-    handles_errors = False
-    nests = True  # as any statement of a listener
     limits_itself = True  # the wait is the program's
     lasts = False
     _executed = False
