@@ -47,6 +47,7 @@ from ..statements import (
     key_in,
     key_in_parameter,
     key_names,
+    parameters_by_key,
     parameters_by_keys,
     select_by_key,
     select_by_keys,
@@ -379,7 +380,7 @@ def _members(owner: Any, part: Part) -> list[Any]:
 def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
     first = step.chain[0].owner
     if len(keys) == 1:
-        return _by_one_key(step), dict(zip(key_names(first), keys[0], strict=True))
+        return _by_one_key(step), parameters_by_key(first, keys[0])
     if len(first.primary_key) == 1:
         return _by_keys(step), parameters_by_keys(keys)
     statement, columns, owner = _joined(step)

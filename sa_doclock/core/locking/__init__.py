@@ -5,11 +5,10 @@ from .by_key import (
     ManyByKey,
     OneByKey,
     identities_of,
-    read_entities,
-    read_one,
     single_key,
 )
 from .hidden_rows import why_hidden
+from .read_by_key import read_entities, read_one
 from .refresh import refuse_unsaved
 from .rows import LockedRows, objects_of
 from .select import RowsOfSelect

@@ -1,31 +1,27 @@
-"""Documents by their primary keys: what get_entity() and get_entities() lock and read."""
+"""The locks of documents by their primary keys: the targets of get_entity() and get_entities().
+
+``acquire()`` calls their methods, and they return the objects that it returns.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Select
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
-from sqlalchemy.orm.interfaces import ORMOption
 
-from ...dialects import hints_of
-from ...errors import LockMisuse
 from ...options import LockOptions, is_row_lock
 from ..documents import (
     document_key,
-    has_expired,
     identity_of,
     key_order,
     lockable_root,
     parts_of,
-    plain_key_type,
     root_of,
     row_order,
-    select_equal_keys,
     spans_rows,
 )
 from ..key_text import key_text
@@ -38,23 +34,25 @@ from ..statements import (
     key_names,
     lock_by_key,
     lock_by_keys,
+    parameters_by_key,
     parameters_by_keys,
     refuse_unlockable_options,
     relationships_with_options,
     select_by_key,
     select_by_keys,
 )
-from ..transaction import (
-    LockContext,
-    LockPlan,
-    LockRequest,
-    TransactionConnection,
-    add_document,
-    database_name,
-)
+from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .hidden_rows import find_again
+from .read_by_key import (
+    keys_of,
+    read_held,
+    read_held_one,
+    read_many,
+    refuse_several_rows,
+    several_rows,
+)
 from .refresh import forget_vanished, refuse_unsaved
-from .rows import LockedRows, objects_of, read_objects
+from .rows import LockedRows, objects_of
 
 T = TypeVar("T")
 
@@ -128,10 +126,8 @@ class _RowsByKey(LockedRows[T]):
         if others and call is not None and call.opens and not found:
             self.context.roll_back_quietly()
             return
-        root = root_of(self.mapper).class_
         for identity in others:
-            if not self.context.ledger.covers((root, identity), request.lock):
-                self.context.ledger.record((root, identity), request.lock)
+            self.context.ledger.record((self.root.class_, identity), request.lock)
 
     def record_rows(self, actual: Collection[Identity], request: LockRequest) -> None:
         """Record the rows that were locked, by the keys that they have.
@@ -139,7 +135,7 @@ class _RowsByKey(LockedRows[T]):
         Such a key may be another than the one that was asked for, 1 for "1".  Then the session may
         know the row, and nothing of it was expired before the lock.
         """
-        ledger, root = self.context.ledger, root_of(self.mapper).class_
+        ledger, root = self.context.ledger, self.root.class_
         unexpected = set(actual).difference(request.keys)
         if unexpected:  # covers() raises for an upgrade
             refuse_several_rows(self.session, self.root, request.keys, actual)
@@ -164,7 +160,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return self.context.ledger.covers(key, self.request.lock)
 
     def read_held(self) -> T | None:
-        found = self._read_held()
+        found = read_held_one(self.context, self.mapper, self.request.keys[0], self.request)
         if found is not None and self.request.given:
             self._check_found(found)
         return found
@@ -172,18 +168,6 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     def _check_found(self, found: T) -> None:
         for check_found in self.context.parts.check_found:
             check_found(self.request, found)
-
-    def _read_held(self) -> T | None:
-        key, request = self.request.keys[0], self.request
-        known: Any = self.session.identity_map.get(self.mapper.identity_key_from_primary_key(key))
-        mapper = _class_to_read(known, self.mapper, request)
-        if mapper is None:
-            held: T = known
-            return held
-        statement = select_by_key(mapper, LockOptions.None_)
-        parameters = _parameters(mapper, key)
-        found: list[T] = read_objects(self.context, statement, parameters, request.options)
-        return found[0] if found else None  # a key that is held is that of one row
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -195,7 +179,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             send = partial(self.send_select, connection, plan, request)
             found = find_again(self.session, connection, plan, self.mapper, request.keys, send)
         if len(found) > 1:
-            raise several_rows(request.keys[0], _keys_of(self.mapper, found))
+            raise several_rows(request.keys[0], keys_of(self.mapper, found))
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found[0] if found else None
@@ -204,12 +188,13 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return select_by_key(self.mapper, lock, self.chosen, whole=whole)
 
     def read(self, statement: Select[Any]) -> list[T]:
-        parameters = _parameters(self.mapper, self.request.keys[0])
+        # Not by parameters_by_key(), which every lock of one document would call.
+        parameters = dict(zip(key_names(self.mapper), self.request.keys[0], strict=True))
         return objects_of(self.session, statement, parameters, self.request.options, self.binds)
 
     def lock_and_read(self, send: Send) -> list[T]:
         locking = partial(lock_by_key, self.mapper, whole=send.whole)
-        parameters = _parameters(self.mapper, self.request.keys[0])
+        parameters = parameters_by_key(self.mapper, self.request.keys[0])
         self.locked = self.lock_keys(send, locking, parameters)
         return self.read(select_by_key(self.mapper, LockOptions.None_)) if self.locked else []
 
@@ -224,7 +209,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         if self.recheck or key not in request.keys:
             self.record_rows((key,), request)
         else:
-            self.context.ledger.record((root_of(self.mapper).class_, key), request.lock)
+            self.context.ledger.record((self.root.class_, key), request.lock)
         if request.given:
             self._check_found(found)
         return found
@@ -251,7 +236,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     def _with_held(self, found: list[T]) -> list[T]:
         if not self._held and key_order(self.mapper) is None:
             return found
-        found = found + _read_held(self.context, self.mapper, self._held, self.request)
+        found = found + read_held(self.context, self.mapper, self._held, self.request)
         return sorted(_distinct(found), key=row_order(self.mapper))
 
     def send(
@@ -303,11 +288,11 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         return self.select(statement, locked)
 
     def _missing(self, found: Iterable[T]) -> list[Identity]:
-        there = set(_keys_of(self.mapper, found))
+        there = set(keys_of(self.mapper, found))
         return [identity for identity in self.request.keys if identity not in there]
 
     def record(self, found: list[T], request: LockRequest) -> list[T]:
-        keys = _keys_of(self.mapper, found)
+        keys = keys_of(self.mapper, found)
         self.record_rows(keys, request)
         if LockOptions.SkipLocked not in request.lock:
             for identity in self._missing(found):
@@ -316,135 +301,6 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         return self._with_held(found)
 
 
-def _keys_of(mapper: Mapper[Any], found: Iterable[Any]) -> list[Identity]:
-    return [tuple(mapper.primary_key_from_instance(one)) for one in found]
-
-
-def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
-    """Return the error of a key that has found several rows, which have these keys."""
-    keys = ", ".join(key_text(public_key(one)) for one in found[:3])
-    return LockMisuse(
-        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as {keys}: "
-        "the mapped primary key is not unique, or the value has another type than its column"
-    )
-
-
-def refuse_several_rows(
-    session: Session, root: Mapper[Any], keys: Iterable[Identity], found: Collection[Identity]
-) -> None:
-    """Look for a key that has found several of these rows, where only the database can tell.
-
-    :raises LockMisuse: there is one.
-    """
-    if len(found) <= 1:
-        return
-    known = frozenset(found)
-    rows: defaultdict[Identity, list[Identity]] = defaultdict(list)
-    unknown = dict.fromkeys(key for key in keys if key not in known)
-    for key, stored in select_equal_keys(session, root, unknown):
-        rows[key].append(stored)
-    for key, several in rows.items():
-        if len(several) > 1:
-            raise several_rows(key, several)
-
-
 def _distinct(found: Iterable[T]) -> list[T]:
     """Return each object once: to the database, two keys may be one."""
     return list({id(one): one for one in found}.values())
-
-
-def read_one(
-    context: LockContext,
-    mapper: Mapper[T],
-    identity: Identity,
-    lock: LockOptions,
-    options: Sequence[ORMOption],
-) -> T | None:
-    """Read without a lock, as ``Session.get()``; a dirty read where the database has such."""
-    session = context.session()
-    if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
-        return session.get(mapper.class_, identity, options=options)
-    parameters = _parameters(mapper, identity)
-    found: list[T] = read_objects(context, select_by_key(mapper, lock), parameters, options)
-    if len(found) > 1:
-        raise several_rows(identity, _keys_of(mapper, found))
-    return found[0] if found else None
-
-
-def read_entities(
-    context: LockContext,
-    mapper: Mapper[T],
-    identities: Sequence[Identity],
-    lock: LockOptions,
-    options: Sequence[ORMOption],
-) -> list[T]:
-    """Read without a lock what get_entities() was asked for.
-
-    :raises LockMisuse: a key has found several rows.
-    """
-    found = read_many(context, mapper, identities, lock, options)
-    if plain_key_type(mapper) is int:
-        return found
-    keys, session = _keys_of(mapper, found), context.session()
-    if not set(identities).issuperset(keys):
-        try:
-            refuse_several_rows(session, root_of(mapper), identities, keys)
-        except LockMisuse as error:
-            database = database_name(session, {"mapper": mapper})
-            add_document(error, mapper.class_, None, None, database)
-            raise
-    return found
-
-
-def read_many(
-    context: LockContext,
-    mapper: Mapper[T],
-    identities: Sequence[Identity],
-    lock: LockOptions,
-    options: Sequence[ORMOption],
-) -> list[T]:
-    """Read without a lock; a dirty read where NoLock was asked for and the database has such."""
-    found: list[T] = []
-    for chunk in chunks(identities):
-        statement = select_by_keys(mapper, lock, chunk)
-        found += read_objects(context, statement, parameters_by_keys(chunk), options)
-    if key_order(mapper) is not None:
-        found.sort(key=row_order(mapper))
-    return found
-
-
-def _read_held(
-    context: LockContext, mapper: Mapper[T], identities: Sequence[Identity], request: LockRequest
-) -> list[T]:
-    """Return documents that are held already: as they are, if nothing has to be loaded."""
-    session = context.session()
-    found: list[T] = []
-    unread: dict[Mapper[T], list[Identity]] = defaultdict(list)
-    for identity in identities:
-        known: Any = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
-        to_read = _class_to_read(known, mapper, request)
-        if to_read is None:
-            found.append(known)
-        else:
-            unread[to_read].append(identity)
-    for one, keys in unread.items():
-        found += read_many(context, one, keys, LockOptions.None_, request.options)
-    return found
-
-
-def _class_to_read(known: Any, mapper: Mapper[T], request: LockRequest) -> Mapper[T] | None:
-    """Return the class that a held object is to be read as; None if it is loaded.
-
-    One that has expired is read as its own class: the columns of that have expired too.
-    """
-    if not isinstance(known, mapper.class_) or request.options:
-        return mapper
-    state = instance_state(known)
-    # Mostly nothing has ever expired, which is found out without a call.
-    if not (state.expired_attributes and has_expired(state, mapper)):
-        return None
-    return state.manager.mapper
-
-
-def _parameters(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
-    return dict(zip(key_names(mapper), identity, strict=True))

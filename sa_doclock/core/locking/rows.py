@@ -16,7 +16,7 @@ from ...options import LockOptions, is_row_lock
 from ..loading.loaded import Unreadable
 from ..lock_info import Identity
 from ..statements import Send, Statement
-from ..transaction import LockContext, LockPlan, LockRequest, TransactionConnection
+from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import LockTarget
 
 T = TypeVar("T")
@@ -127,15 +127,3 @@ def objects_of(
         statement = statement.options(*options)
     found = Session.execute(session, statement, parameters, bind_arguments=bind_arguments)
     return list(found.scalars().unique())
-
-
-def read_objects(
-    context: LockContext,
-    statement: Select[Any],
-    parameters: Mapping[str, Any],
-    options: Sequence[ORMOption] = (),
-) -> list[Any]:
-    """Return the objects of a SELECT of ours that takes no lock; nothing is flushed before it."""
-    session = context.session()
-    with session.no_autoflush:
-        return objects_of(session, statement, parameters, options)

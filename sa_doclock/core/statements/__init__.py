@@ -11,6 +11,7 @@ from .by_key import (
     lock_by_key,
     lock_by_keys,
     lock_where,
+    parameters_by_key,
     parameters_by_keys,
     select_by_key,
     select_by_keys,

@@ -29,6 +29,11 @@ def key_names(mapper: Mapper[Any]) -> tuple[str, ...]:
     return tuple(f"pk_{position}" for position in range(len(mapper.primary_key)))
 
 
+def parameters_by_key(mapper: Mapper[Any], identity: Identity) -> dict[str, Any]:
+    """Return the parameters of the statements by one key."""
+    return dict(zip(key_names(mapper), identity, strict=True))
+
+
 def equals_key(columns: Sequence[ColumnElement[Any]], mapper: Mapper[Any]) -> ColumnElement[bool]:
     """Return the comparison of these columns with the parameters of the primary key.
 
@@ -131,7 +136,7 @@ def lock_by_keys(
 
 
 def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Return the parameters of both; composite keys are in the statement itself."""
+    """Return the parameters of the statements by several keys; composite keys are in their text."""
     return {"keys": [key[0] for key in keys]} if keys and len(keys[0]) == 1 else {}
 
 

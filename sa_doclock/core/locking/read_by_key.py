@@ -1,0 +1,204 @@
+"""Documents read by their primary keys without a lock: plain reads, dirty reads, and what is held already.
+
+``get_entity()`` and ``get_entities()`` call it where they take no lock, and the targets of ``by_key``
+for what a lock covers already.  Each function returns the objects of the session.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Select
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
+from sqlalchemy.orm.interfaces import ORMOption
+
+from ...dialects import hints_of
+from ...errors import LockMisuse
+from ...options import LockOptions
+from ..documents import (
+    has_expired,
+    key_order,
+    plain_key_type,
+    root_of,
+    row_order,
+    select_equal_keys,
+)
+from ..key_text import key_text
+from ..lock_info import Identity, public_key
+from ..statements import (
+    chunks,
+    parameters_by_key,
+    parameters_by_keys,
+    select_by_key,
+    select_by_keys,
+)
+from ..transaction import LockContext, LockRequest, add_document, database_name
+from .rows import objects_of
+
+T = TypeVar("T")
+
+
+def read_one(
+    context: LockContext,
+    mapper: Mapper[T],
+    identity: Identity,
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> T | None:
+    """Read as ``Session.get()`` does; a dirty read where the database has such.
+
+    :raises LockMisuse: the key has found several rows.
+    """
+    session = context.session()
+    if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
+        return session.get(mapper.class_, identity, options=options)
+    found = _read_by_key(context, mapper, identity, lock, options)
+    if len(found) > 1:
+        raise several_rows(identity, keys_of(mapper, found))
+    return found[0] if found else None
+
+
+def read_entities(
+    context: LockContext,
+    mapper: Mapper[T],
+    identities: Sequence[Identity],
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    """Read what get_entities() was asked for, in ascending key order.
+
+    :raises LockMisuse: a key has found several rows.
+    """
+    found = read_many(context, mapper, identities, lock, options)
+    if plain_key_type(mapper) is int:
+        return found
+    keys, session = keys_of(mapper, found), context.session()
+    if not set(identities).issuperset(keys):
+        try:
+            refuse_several_rows(session, root_of(mapper), identities, keys)
+        except LockMisuse as error:
+            database = database_name(session, {"mapper": mapper})
+            add_document(error, mapper.class_, None, None, database)
+            raise
+    return found
+
+
+def read_many(
+    context: LockContext,
+    mapper: Mapper[T],
+    identities: Sequence[Identity],
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    """Read the rows of these keys; a dirty read where NoLock was asked for and the database has such."""
+    found: list[T] = []
+    for some in chunks(identities):
+        statement = select_by_keys(mapper, lock, some)
+        found += _read(context, statement, parameters_by_keys(some), options)
+    if key_order(mapper) is not None:
+        found.sort(key=row_order(mapper))
+    return found
+
+
+def read_held_one(
+    context: LockContext, mapper: Mapper[T], identity: Identity, request: LockRequest
+) -> T | None:
+    """Return a document that is held already: as it is, if nothing has to be loaded."""
+    known: Any = context.session().identity_map.get(mapper.identity_key_from_primary_key(identity))
+    to_read = _class_to_read(known, mapper, request)
+    if to_read is None:
+        held: T = known
+        return held
+    found = _read_by_key(context, to_read, identity, LockOptions.None_, request.options)
+    return found[0] if found else None  # a key that is held is that of one row
+
+
+def read_held(
+    context: LockContext, mapper: Mapper[T], identities: Sequence[Identity], request: LockRequest
+) -> list[T]:
+    """Return documents that are held already, in any order."""
+    session = context.session()
+    found: list[T] = []
+    unread: dict[Mapper[T], list[Identity]] = defaultdict(list)
+    for identity in identities:
+        known: Any = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
+        to_read = _class_to_read(known, mapper, request)
+        if to_read is None:
+            found.append(known)
+        else:
+            unread[to_read].append(identity)
+    for one, keys in unread.items():
+        found += read_many(context, one, keys, LockOptions.None_, request.options)
+    return found
+
+
+def _class_to_read(known: Any, mapper: Mapper[T], request: LockRequest) -> Mapper[T] | None:
+    """Return the class that a held object is to be read as; None if it is loaded.
+
+    One that has expired is read as its own class: the columns of that have expired too.
+    """
+    if not isinstance(known, mapper.class_) or request.options:
+        return mapper
+    state = instance_state(known)
+    # Mostly nothing has ever expired, which is found out without a call.
+    if not (state.expired_attributes and has_expired(state, mapper)):
+        return None
+    return state.manager.mapper
+
+
+def _read_by_key(
+    context: LockContext,
+    mapper: Mapper[T],
+    identity: Identity,
+    lock: LockOptions,
+    options: Sequence[ORMOption],
+) -> list[T]:
+    statement = select_by_key(mapper, lock)
+    return _read(context, statement, parameters_by_key(mapper, identity), options)
+
+
+def _read(
+    context: LockContext,
+    statement: Select[Any],
+    parameters: Mapping[str, Any],
+    options: Sequence[ORMOption],
+) -> list[Any]:
+    session = context.session()
+    with session.no_autoflush:
+        return objects_of(session, statement, parameters, options)
+
+
+def keys_of(mapper: Mapper[Any], found: Iterable[Any]) -> list[Identity]:
+    """Return the primary keys of these objects."""
+    return [tuple(mapper.primary_key_from_instance(one)) for one in found]
+
+
+def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
+    """Return the error of a key that has found several rows, which have these keys."""
+    keys = ", ".join(key_text(public_key(one)) for one in found[:3])
+    return LockMisuse(
+        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as {keys}: "
+        "the mapped primary key is not unique, or the value has another type than its column"
+    )
+
+
+def refuse_several_rows(
+    session: Session, root: Mapper[Any], keys: Iterable[Identity], found: Collection[Identity]
+) -> None:
+    """Look for a key that has found several of these rows, where only the database can tell.
+
+    :raises LockMisuse: there is one.
+    """
+    if len(found) <= 1:
+        return
+    known = frozenset(found)
+    rows: defaultdict[Identity, list[Identity]] = defaultdict(list)
+    unknown = dict.fromkeys(key for key in keys if key not in known)
+    for key, stored in select_equal_keys(session, root, unknown):
+        rows[key].append(stored)
+    for key, several in rows.items():
+        if len(several) > 1:
+            raise several_rows(key, several)
