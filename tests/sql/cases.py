@@ -10,7 +10,8 @@ from sqlalchemy.orm import Mapper, aliased
 
 from sa_doclock import LockOptions, with_lock
 from sa_doclock.claims.query import ClaimQuery
-from sa_doclock.core.loading.load_parts import _statement, _steps
+from sa_doclock.core.loading.load_parts import _steps
+from sa_doclock.core.loading.select_parts import select_details
 from sa_doclock.core.statements.by_key import (
     lock_by_key,
     lock_by_keys,
@@ -164,7 +165,7 @@ def _part(entity: type[Any], path: str, *keys: tuple[Any, ...]) -> Make:
     def make(lock: LockOptions) -> Select[Any]:
         steps = _steps(_mapper(entity), lock)
         (step,) = [step for step in steps if step.part.path == path]
-        statement, parameters = _statement(step, keys)
+        statement, parameters = select_details(step, keys)
         return statement.params(parameters)
 
     return make

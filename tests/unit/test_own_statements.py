@@ -145,10 +145,9 @@ DOCUMENTS = (
     "features/guard/statement_check.py:StatementCheck._lock_free",
     "core/locking/rows.py:LockedRows.lock_keys.keys_of",
     "core/locking/rows.py:objects_of",
-    "core/loading/load_parts.py:_details",
-    "core/loading/load_parts.py:_load_by_relationship",
+    "core/loading/load_parts.py:_Loader._read_again",
     "core/loading/load_parts.py:_load_collections",
-    "core/loading/load_parts.py:_load_own_columns",
+    "core/loading/select_parts.py:read_details",
     "session/block_methods.py:BlockMethods._take_selected",
 )
 #: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.

@@ -1,13 +1,16 @@
 """The loading of the parts of documents, in one statement for each kind of part.
 
+The session's ``get_document()`` calls load_parts() for what is not loaded, and each lock load_again() for
+what it has made stale; both put the details into the attributes of their owners.
+
 There are three ways, and no other place loads details:
 
 1. The collections of one header, each by its key, as most documents need: ``_load_collections()``.
-2. Each kind of part for all owners at once: ``_load_missing()``.  Its statement starts from the keys
-   of the headers, however many owners are between: the taxes of the lines of two orders are
+2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts from the
+   keys of the headers, however many owners are between: the taxes of the lines of two orders are
    ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
    their own kind, and parts that are loaded again, start from the keys of their owners.
-3. A relationship to an ``aliased()``, as SQLAlchemy loads it: ``_load_by_relationship()``.
+3. A relationship to an ``aliased()``, as SQLAlchemy loads it: ``_Loader._load_by_relationship()``.
 
 A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
 """
@@ -15,14 +18,15 @@ A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import Select, and_, select
-from sqlalchemy.orm import Mapper, RelationshipProperty, Session, aliased, selectinload
+from sqlalchemy import Select
+from sqlalchemy.orm import Mapper, Session, selectinload
 from sqlalchemy.orm.attributes import instance_dict, instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
+from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects.base import Read
 from ...options import LockOptions
@@ -31,28 +35,22 @@ from ..documents import (
     chain_of,
     columns_read,
     has_expired,
-    key_columns,
     loaded_mappers,
     mapper_cache,
     parts_of,
     root_of,
-    select_equal_keys,
     spans_rows,
 )
 from ..lock_info import Identity
 from ..statements import (
-    add_nolock,
     chunks,
-    equals_key,
-    key_in,
-    key_in_parameter,
     key_names,
-    parameters_by_key,
     parameters_by_keys,
     select_by_key,
     select_by_keys,
 )
 from .loaded import Unreadable
+from .select_parts import Step, read_details, repeats_details, select_by_one_key
 
 _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to load
 
@@ -60,38 +58,21 @@ _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
     """Load the parts of these documents that are not loaded; all of one hierarchy."""
     if headers and not (len(headers) == 1 and _load_collections(session, headers[0], lock)):
-        _load_steps(session, headers, lock)
+        root = root_of(instance_state(headers[0]).mapper)
+        _Loader(session, headers).load(root, lock)
 
 
-def _load_steps(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
-    """Load the parts of these documents by the steps of their root, each for all owners at once."""
-    root = root_of(instance_state(headers[0]).mapper)
-    by_path: dict[str, list[Any]] = {"": list(headers)}
-    # The ids of the details that the database has below these headers.  A line that the program
-    # has moved to one of them, and has not flushed, is not among them.
-    stored: set[int] = set()
-    _load_own_columns(session, root, headers)
-    for step in _steps(root, lock):
-        part = step.part
-        candidates = by_path.get(part.owner_path, ())
-        owners = [one for one in candidates if _has_part(instance_state(one).manager.mapper, part)]
-        _load_missing(session, step, owners, headers, stored)
-        if step.is_last:
-            continue
-        found = _found(session, part, owners)
-        by_path.setdefault(part.path, []).extend(found)
-        # Details that have details of their own kind are owners in turn, until there are no more.
-        while part.recursive and (found := _not_in(by_path[part.owner_path], found)):
-            by_path[part.owner_path].extend(found)
-            _load_missing(session, step, found, headers, stored)
-            found = _found(session, part, found)
-            by_path[part.path].extend(found)
-
-
-@mapper_cache
-def _has_part(mapper: Mapper[Any], part: Part) -> bool:
-    """Return whether objects of this class have the part, which a subclass may map in another way."""
-    return mapper.relationships.get(part.name) is part.relationship
+def load_again(session: Session, unreadable: Unreadable) -> None:
+    """Load the parts that a lock has made stale, and that no access would load."""
+    loader = _Loader(session)
+    for part in sorted(unreadable, key=lambda part: part.path.count(".")):
+        loader.load_missing(Step((part,), part, LockOptions.None_, is_last=False), unreadable[part])
+        details = loader.found(part, unreadable[part])
+        for below in unreadable:  # a new detail needs the same parts as the others
+            news = _not_in(unreadable[below], details)
+            unreadable[below] += [
+                one for one in news if _has_part(instance_state(one).mapper, below)
+            ]
 
 
 def _load_collections(session: Session, header: Any, lock: LockOptions) -> bool:
@@ -123,19 +104,18 @@ def _collections(
     Each with the SELECT of its details by the key of one header, and the names of its parameters.
     """
     root = root_of(mapper)
-    if _may_have_own_columns(root):
+    steps = _steps(root, lock)
+    plain = all(_is_collection(step) and _has_part(mapper, step.part) for step in steps)
+    if not plain or _may_have_own_columns(root):
         return None
-    steps = [step for step in _steps(root, lock) if _has_part(mapper, step.part)]
-    if len(steps) < len(_steps(root, lock)) or not all(map(_is_collection, steps)):
-        return None
-    return [(step.part.name, _by_one_key(step), key_names(step.part.owner)) for step in steps]
+    return [(step.part.name, select_by_one_key(step), key_names(step.part.owner)) for step in steps]
 
 
-def _is_collection(step: _Step) -> bool:
+def _is_collection(step: Step) -> bool:
     """Return whether a step loads a collection of the header, by its key, and nothing follows."""
     part = step.part
     of_header = len(step.chain) == 1 and not part.owner_path
-    plain = part.alias is None and part.relationship.uselist and not _repeats_details(step)
+    plain = part.alias is None and part.relationship.uselist and not repeats_details(step)
     return of_header and step.is_last and bool(plain)
 
 
@@ -158,44 +138,120 @@ def _by_key_of_header(
     for step in _steps(root, lock):
         owner = step.chain[0].owner
         if owner.isa(root) and entity.common_parent(owner) and step.part.alias is None:
-            found.append((_by_one_key(step), key_names(owner)))
+            found.append((select_by_one_key(step), key_names(owner)))
     return found
 
 
-def load_again(session: Session, unreadable: Unreadable) -> None:
-    """Load the parts that a lock has made stale, and that no access would load."""
-    for part in sorted(unreadable, key=lambda part: part.path.count(".")):
-        step = _Step((part,), part, LockOptions.None_, is_last=False)
-        _load_missing(session, step, unreadable[part], [], set())
-        details = _found(session, part, unreadable[part])
-        for below in unreadable:  # a new detail needs the same parts as the others
-            news = _not_in(unreadable[below], details)
-            unreadable[below] += [
-                one for one in news if _has_part(instance_state(one).mapper, below)
+class _Loader:
+    """Loads the parts of some documents, each kind for all owners at once."""
+
+    def __init__(self, session: Session, headers: Sequence[Any] = ()) -> None:
+        self._session, self._headers = session, headers
+        # The ids of the details that the database has below these headers.  A line that the program
+        # has moved to one of them, and has not flushed, is not among them.
+        self._stored: set[int] = set()
+
+    def load(self, root: Mapper[Any], lock: LockOptions) -> None:
+        """Load all kinds of parts of the headers, from the top down."""
+        by_path: dict[str, list[Any]] = {"": list(self._headers)}
+        self._load_own_columns(root, self._headers)
+        for step in _steps(root, lock):
+            part = step.part
+            candidates = by_path.get(part.owner_path, ())
+            owners = [
+                one for one in candidates if _has_part(instance_state(one).manager.mapper, part)
             ]
+            self.load_missing(step, owners)
+            if step.is_last:
+                continue
+            found = self.found(part, owners)
+            by_path.setdefault(part.path, []).extend(found)
+            # Details that have details of their own kind are owners in turn, until there are no more.
+            while part.recursive and (found := _not_in(by_path[part.owner_path], found)):
+                by_path[part.owner_path].extend(found)
+                self.load_missing(step, found)
+                found = self.found(part, found)
+                by_path[part.path].extend(found)
 
+    def load_missing(self, step: Step, owners: Iterable[Any]) -> None:
+        """Load the details of these owners where they are not loaded."""
+        missing = [owner for owner in owners if _is_incomplete(owner, step.part)]
+        if missing and step.part.alias is not None:
+            self._load_by_relationship(step.part, missing)
+        elif missing:
+            self._load_details(step, missing)
 
-class _Step(NamedTuple):
-    """One kind of part to load, and the owners that its statement starts from.
+    def found(self, part: Part, owners: Iterable[Any]) -> list[Any]:
+        """Return the details of these owners, complete."""
+        found = [detail for owner in owners for detail in _members(owner, part)]
+        self._load_own_columns(part.detail, found)
+        return found
 
-    :ivar chain: from the owner whose keys are given, down to the part.
-    :ivar part: the last of these.
-    :ivar is_last: nothing more is loaded for these parts.
-    """
+    def _load_details(self, step: Step, missing: list[Any]) -> None:
+        """Load the details of these owners, and set those of the owners that have none loaded."""
+        part = step.part
+        if len(step.chain) > 1 and not self._stored.issuperset(map(id, missing)):
+            # A line that the program has moved to this order is one of another order in the
+            # database: a SELECT from the keys of the headers would not find its taxes.
+            step = step._replace(chain=(part,))
+        persistent = _by_identity(missing)
+        keys = list(persistent if len(step.chain) == 1 else _by_identity(self._headers))
+        details: dict[Identity, Sequence[Any]] = {}
+        for some in chunks(keys):
+            details.update(read_details(self._session, step, some))
+        if not step.is_last:
+            self._stored.update(map(id, chain.from_iterable(details.values())))
+        for key, owner in persistent.items():
+            if part.name not in instance_dict(owner):  # else the rows have refreshed its members
+                found = details.get(key, ())
+                value = found if part.relationship.uselist else next(iter(found), None)
+                set_committed_value(owner, part.name, value)
 
-    chain: tuple[Part, ...]
-    part: Part
-    lock: LockOptions
-    is_last: bool
+    def _load_by_relationship(self, part: Part, owners: Iterable[Any]) -> None:
+        """Load the collections of a relationship to an ``aliased()`` as SQLAlchemy loads them."""
+        persistent = _by_identity(owners)
+        for owner in persistent.values():
+            self._session.expire(owner, [part.name])
+        option = selectinload(getattr(part.owner.class_, part.name))
+        self._read_again(part.owner, [*persistent], option)
+
+    def _load_own_columns(self, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
+        """Load the columns that subclasses of the mapper have and its own SELECT does not read."""
+        if not _may_have_own_columns(mapper):
+            return
+        incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
+        for instance in instances:
+            state = instance_state(instance)
+            own = _own_columns(state.mapper)
+            if own and not own <= state.dict.keys() and state.identity is not None:
+                incomplete[state.mapper].append(state.identity)
+        for one, keys in incomplete.items():
+            self._read_again(one, keys)
+
+    def _read_again(
+        self, mapper: Mapper[Any], keys: Sequence[Identity], *options: ORMOption
+    ) -> None:
+        """Read objects by their keys, with what is not loaded of them."""
+        for some in chunks(keys):
+            statement = select_by_keys(mapper, LockOptions.None_, some)
+            if options:
+                statement = statement.options(*options)
+            self._session.scalars(statement, parameters_by_keys(some)).unique().all()
 
 
 @mapper_cache
-def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[_Step, ...]:
+def _has_part(mapper: Mapper[Any], part: Part) -> bool:
+    """Return whether objects of this class have the part, which a subclass may map in another way."""
+    return mapper.relationships.get(part.name) is part.relationship
+
+
+@mapper_cache
+def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
     chains = {part: chain_of(root, part) for part in parts}
     return tuple(
-        _Step(
+        Step(
             (part,) if _has_unknown_depth(parts, part) else chain,
             part,
             base,
@@ -220,59 +276,14 @@ def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
 
 
-def _load_missing(
-    session: Session, step: _Step, owners: Iterable[Any], headers: Sequence[Any], stored: set[int]
-) -> None:
-    """Load the details of these owners where they are not loaded."""
-    missing = [owner for owner in owners if _is_incomplete(owner, step.part)]
-    if missing and step.part.alias is not None:
-        _load_by_relationship(session, step.part, missing)
-    elif missing:
-        _set_details(session, step, missing, headers, stored)
-
-
-def _found(session: Session, part: Part, owners: Iterable[Any]) -> list[Any]:
-    """Return the details of these owners, complete."""
-    found = [detail for owner in owners for detail in _members(owner, part)]
-    _load_own_columns(session, part.detail, found)
-    return found
-
-
 def _by_identity(instances: Iterable[Any]) -> dict[Identity, Any]:
     """Return the instances that have a primary key, by it; all of one hierarchy."""
     return {key[1]: one for one in instances if (key := instance_state(one).key) is not None}
 
 
-def _load_own_columns(session: Session, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
-    """Load the columns that subclasses of the mapper have and its own SELECT does not read."""
-    if not _may_have_own_columns(mapper):
-        return
-    incomplete: dict[Mapper[Any], list[Identity]] = defaultdict(list)
-    for instance in instances:
-        state = instance_state(instance)
-        own = _own_columns(state.mapper)
-        if own and not own <= state.dict.keys() and state.identity is not None:
-            incomplete[state.mapper].append(state.identity)
-    for one, keys in incomplete.items():
-        for some in chunks(keys):
-            statement = select_by_keys(one, LockOptions.None_, some)
-            session.scalars(statement, parameters_by_keys(some)).unique().all()
-
-
 @mapper_cache
 def _may_have_own_columns(mapper: Mapper[Any]) -> bool:
     return any(map(_own_columns, mapper.self_and_descendants))
-
-
-@mapper_cache
-def _repeats_details(step: _Step) -> bool:
-    """Return whether a detail may come twice: owners share it, or collections are joined to it."""
-    eager = (
-        relationship.lazy in ("joined", False)
-        for mapper in step.part.detail.self_and_descendants
-        for relationship in mapper.relationships
-    )
-    return any(part.foreign_key is None for part in step.chain) or any(eager)
 
 
 @mapper_cache
@@ -298,163 +309,8 @@ def _not_in(known: Iterable[Any], found: Iterable[Any]) -> list[Any]:
     return [one for one in found if id(one) not in ids]
 
 
-def _set_details(
-    session: Session, step: _Step, missing: list[Any], headers: Sequence[Any], stored: set[int]
-) -> None:
-    """Load the details of these owners, and set those of the owners that have none loaded."""
-    part = step.part
-    if len(step.chain) > 1 and not stored.issuperset(map(id, missing)):
-        # A line that the program has moved to this order is one of another order in the database:
-        # a SELECT from the keys of the headers would not find its taxes.
-        step = step._replace(chain=(part,))
-    persistent = _by_identity(missing)
-    keys = list(persistent if len(step.chain) == 1 else _by_identity(headers))
-    details: dict[Identity, Sequence[Any]] = {}
-    for some in chunks(keys):
-        details.update(_details(session, step, some))
-    if not step.is_last:
-        stored.update(map(id, chain.from_iterable(details.values())))
-    for key, owner in persistent.items():
-        if part.name not in instance_dict(owner):  # else the rows have refreshed its members
-            found = details.get(key, ())
-            value = found if part.relationship.uselist else next(iter(found), None)
-            set_committed_value(owner, part.name, value)
-
-
-def _load_by_relationship(session: Session, part: Part, owners: Iterable[Any]) -> None:
-    """Load the collections of a relationship to an ``aliased()`` as SQLAlchemy loads them."""
-    persistent = _by_identity(owners)
-    for owner in persistent.values():
-        session.expire(owner, [part.name])
-    option = selectinload(getattr(part.owner.class_, part.name))
-    for some in chunks(list(persistent)):
-        statement = select_by_keys(part.owner, LockOptions.None_, some).options(option)
-        session.scalars(statement, parameters_by_keys(some)).unique().all()
-
-
-def _details(
-    session: Session, step: _Step, keys: Sequence[Identity]
-) -> Mapping[Identity, Sequence[Any]]:
-    """Return the details below these keys, by the keys of their owners."""
-    statement, parameters = _statement(step, keys)
-    rows = session.execute(statement, parameters)
-    if _repeats_details(step):
-        rows = rows.unique()
-    if len(keys) == 1 and len(step.chain) == 1:
-        return {keys[0]: rows.scalars().all()}
-    details: dict[Identity, list[Any]] = defaultdict(list)
-    for detail, *owner in rows:
-        details[tuple(owner)].append(detail)
-    return _by_stored_keys(session, step, keys, details)
-
-
-def _by_stored_keys(
-    session: Session,
-    step: _Step,
-    keys: Sequence[Identity],
-    details: Mapping[Identity, list[Any]],
-) -> Mapping[Identity, Sequence[Any]]:
-    """Return the details by the keys that their owners have, where foreign keys have others.
-
-    In a collation that ignores case, the lines of the order ``abc`` may refer to ``ABC``.
-    """
-    part = step.part
-    others = details.keys() - set(keys) if len(step.chain) == 1 else ()
-    if not others:
-        return details
-    types = part.types or None
-    stored = dict(select_equal_keys(session, part.owner, dict.fromkeys(others, types)))
-    found: dict[Identity, list[Any]] = defaultdict(list)
-    for key, some in details.items():
-        found[stored.get(key, key)] += some
-    return found
-
-
 def _members(owner: Any, part: Part) -> list[Any]:
     value = instance_dict(owner).get(part.name)
     if value is None:
         return []
     return list(collection_adapter(value)) if part.relationship.uselist else [value]
-
-
-def _statement(step: _Step, keys: Sequence[Identity]) -> tuple[Select[Any], Mapping[str, Any]]:
-    first = step.chain[0].owner
-    if len(keys) == 1:
-        return _by_one_key(step), parameters_by_key(first, keys[0])
-    if len(first.primary_key) == 1:
-        return _by_keys(step), parameters_by_keys(keys)
-    statement, columns, owner = _joined(step)
-    return statement.add_columns(*owner).where(key_in(columns, keys)), {}
-
-
-@mapper_cache
-def _by_one_key(step: _Step) -> Select[Any]:
-    statement, columns, owner = _joined(step)
-    if len(step.chain) > 1:  # else all rows are of the one owner
-        statement = statement.add_columns(*owner)
-    return statement.where(equals_key(columns, step.chain[0].owner))
-
-
-@mapper_cache
-def _by_keys(step: _Step) -> Select[Any]:
-    statement, (column,), owner = _joined(step)
-    return statement.add_columns(*owner).where(key_in_parameter(column, step.chain[0].owner))
-
-
-@mapper_cache
-def _joined(step: _Step) -> tuple[Select[Any], list[Any], list[Any]]:
-    """Return a SELECT of the details, and the columns of the given keys and of the owners' keys."""
-    parts, first, last = step.chain, step.chain[0], step.part
-    detail: Any = last.detail.class_  # not aliased: the relationship's ORDER BY names its table
-    # Each part is joined to the owner of the next one, and the last part to the detail.
-    targets: list[Any] = [*_owners(parts), detail]
-    header = targets.pop(0)
-    statement, keys = _start(first, header, targets[0], detail)
-    for part, source, target in zip(parts[1:], targets, targets[1:], strict=False):
-        statement = _join(statement, part, source, target)
-    owner = keys if len(parts) == 1 else key_columns(targets[-2])
-    statement = statement.order_by(*(last.relationship.order_by or ()))
-    if step.lock is LockOptions.NoLock:
-        statement = add_nolock(statement)
-    return statement, keys, owner
-
-
-def _owners(parts: tuple[Part, ...]) -> list[Any]:
-    """Return the owners of these parts; aliased, if a table would come twice."""
-    mappers = [*(part.owner for part in parts), parts[-1].detail]
-    tables = [table for mapper in mappers for table in mapper.tables]
-    if len(set(tables)) == len(tables):
-        return [part.owner.class_ for part in parts]
-    return [aliased(part.owner.class_, flat=True) for part in parts]
-
-
-def _start(part: Part, header: Any, target: Any, detail: Any) -> tuple[Select[Any], list[Any]]:
-    relationship = part.relationship
-    if part.foreign_key is not None and _compares_keys(relationship):
-        # The column with the operators of its type, whatever the mapping has for the attribute.
-        keys = [getattr(target, name).expression for name in part.foreign_key]
-        return select(detail).select_from(target), keys
-    if relationship.secondary is not None and target is detail and _compares_keys(relationship):
-        remote = dict(relationship.synchronize_pairs)
-        keys = [remote[column] for column in part.owner.primary_key]
-        return select(detail).join(relationship.secondary, relationship.secondaryjoin), keys
-    statement = _join(select(detail).select_from(header), part, header, target)
-    return statement, key_columns(header)
-
-
-def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Select[Any]:
-    relationship = part.relationship
-    aliases = source is not part.owner.class_ or not isinstance(target, type)
-    if relationship.secondary is None or aliases:
-        return statement.join(getattr(source, part.name).of_type(target))
-    # By the relationship, the association table would be aliased, and ORDER BY may name it.
-    statement = statement.join(relationship.secondary, relationship.primaryjoin)
-    return statement.join(target, relationship.secondaryjoin)
-
-
-def _compares_keys(relationship: RelationshipProperty[Any]) -> bool:
-    """Return whether the relationship compares the keys and nothing else."""
-    pairs = relationship.synchronize_pairs
-    if {owner for owner, _ in pairs} != set(relationship.parent.primary_key):
-        return False
-    return and_(*(owner == other for owner, other in pairs)).compare(relationship.primaryjoin)

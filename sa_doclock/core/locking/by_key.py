@@ -145,8 +145,7 @@ class _RowsByKey(LockedRows[T]):
             refuse_unsaved(self.context, self.root, affected, ask=True)
         if unexpected:
             unreadable = self.context.loaded.of(self.root).expire(unexpected)
-            keys, options = in_order(self.root, unexpected), request.options
-            read_many(self.context, self.mapper, keys, LockOptions.None_, options)
+            read_many(self.context, self.mapper, in_order(self.root, unexpected), request)
             load_again(self.session, unreadable)
         for identity in actual:
             ledger.record((root, identity), request.lock)
@@ -160,7 +159,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return self.context.ledger.covers(key, self.request.lock)
 
     def read_held(self) -> T | None:
-        found = read_held_one(self.context, self.mapper, self.request.keys[0], self.request)
+        found: T | None = read_held_one(self.context, self.request)
         if found is not None and self.request.given:
             self._check_found(found)
         return found
@@ -236,7 +235,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     def _with_held(self, found: list[T]) -> list[T]:
         if not self._held and key_order(self.mapper) is None:
             return found
-        found = found + read_held(self.context, self.mapper, self._held, self.request)
+        found = found + read_held(self.context, self.request, self._held)
         return sorted(_distinct(found), key=row_order(self.mapper))
 
     def send(

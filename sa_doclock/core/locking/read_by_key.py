@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
-from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects import hints_of
 from ...errors import LockMisuse
@@ -38,137 +37,116 @@ from ..statements import (
 from ..transaction import LockContext, LockRequest, add_document, database_name
 from .rows import objects_of
 
-T = TypeVar("T")
 
-
-def read_one(
-    context: LockContext,
-    mapper: Mapper[T],
-    identity: Identity,
-    lock: LockOptions,
-    options: Sequence[ORMOption],
-) -> T | None:
+def read_one(context: LockContext, request: LockRequest) -> Any:
     """Read as ``Session.get()`` does; a dirty read where the database has such.
 
     :raises LockMisuse: the key has found several rows.
     """
-    session = context.session()
+    mapper: Any = request.mapper
+    session, lock = context.session(), request.lock
     if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
-        return session.get(mapper.class_, identity, options=options)
-    found = _read_by_key(context, mapper, identity, lock, options)
+        return session.get(mapper.class_, request.keys[0], options=request.options)
+    found = _read_by_key(context, mapper, request)
     if len(found) > 1:
-        raise several_rows(identity, keys_of(mapper, found))
+        raise several_rows(request.keys[0], keys_of(mapper, found))
     return found[0] if found else None
 
 
-def read_entities(
-    context: LockContext,
-    mapper: Mapper[T],
-    identities: Sequence[Identity],
-    lock: LockOptions,
-    options: Sequence[ORMOption],
-) -> list[T]:
+def read_entities(context: LockContext, request: LockRequest) -> list[Any]:
     """Read what get_entities() was asked for, in ascending key order.
 
     :raises LockMisuse: a key has found several rows.
     """
-    found = read_many(context, mapper, identities, lock, options)
+    mapper: Any = request.mapper
+    found = read_many(context, mapper, request.keys, request)
     if plain_key_type(mapper) is int:
         return found
     keys, session = keys_of(mapper, found), context.session()
-    if not set(identities).issuperset(keys):
+    if not set(request.keys).issuperset(keys):
         try:
-            refuse_several_rows(session, root_of(mapper), identities, keys)
+            refuse_several_rows(session, root_of(mapper), request.keys, keys)
         except LockMisuse as error:
-            database = database_name(session, {"mapper": mapper})
+            database = database_name(session, request.bind_arguments)
             add_document(error, mapper.class_, None, None, database)
             raise
     return found
 
 
 def read_many(
-    context: LockContext,
-    mapper: Mapper[T],
-    identities: Sequence[Identity],
-    lock: LockOptions,
-    options: Sequence[ORMOption],
-) -> list[T]:
-    """Read the rows of these keys; a dirty read where NoLock was asked for and the database has such."""
-    found: list[T] = []
-    for some in chunks(identities):
-        statement = select_by_keys(mapper, lock, some)
-        found += _read(context, statement, parameters_by_keys(some), options)
+    context: LockContext, mapper: Mapper[Any], keys: Sequence[Identity], request: LockRequest
+) -> list[Any]:
+    """Read the rows of these keys as objects of a class, with the options of the request."""
+    found: list[Any] = []
+    for some in chunks(keys):
+        statement = select_by_keys(mapper, _without_lock(request), some)
+        found += _read(context, statement, parameters_by_keys(some), request)
     if key_order(mapper) is not None:
         found.sort(key=row_order(mapper))
     return found
 
 
-def read_held_one(
-    context: LockContext, mapper: Mapper[T], identity: Identity, request: LockRequest
-) -> T | None:
+def read_held_one(context: LockContext, request: LockRequest) -> Any:
     """Return a document that is held already: as it is, if nothing has to be loaded."""
-    known: Any = context.session().identity_map.get(mapper.identity_key_from_primary_key(identity))
-    to_read = _class_to_read(known, mapper, request)
+    known, to_read = _known(context, request, request.keys[0])
     if to_read is None:
-        held: T = known
-        return held
-    found = _read_by_key(context, to_read, identity, LockOptions.None_, request.options)
+        return known
+    found = _read_by_key(context, to_read, request)
     return found[0] if found else None  # a key that is held is that of one row
 
 
-def read_held(
-    context: LockContext, mapper: Mapper[T], identities: Sequence[Identity], request: LockRequest
-) -> list[T]:
+def read_held(context: LockContext, request: LockRequest, keys: Iterable[Identity]) -> list[Any]:
     """Return documents that are held already, in any order."""
-    session = context.session()
-    found: list[T] = []
-    unread: dict[Mapper[T], list[Identity]] = defaultdict(list)
-    for identity in identities:
-        known: Any = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
-        to_read = _class_to_read(known, mapper, request)
+    found: list[Any] = []
+    unread: dict[Mapper[Any], list[Identity]] = defaultdict(list)
+    for key in keys:
+        known, to_read = _known(context, request, key)
         if to_read is None:
             found.append(known)
         else:
-            unread[to_read].append(identity)
-    for one, keys in unread.items():
-        found += read_many(context, one, keys, LockOptions.None_, request.options)
+            unread[to_read].append(key)
+    for mapper, some in unread.items():
+        found += read_many(context, mapper, some, request)
     return found
 
 
-def _class_to_read(known: Any, mapper: Mapper[T], request: LockRequest) -> Mapper[T] | None:
-    """Return the class that a held object is to be read as; None if it is loaded.
+def _known(
+    context: LockContext, request: LockRequest, key: Identity
+) -> tuple[Any, Mapper[Any] | None]:
+    """Return the object of a held row, and the class that it is to be read as; None if it is loaded.
 
     One that has expired is read as its own class: the columns of that have expired too.
     """
+    mapper: Any = request.mapper
+    known = context.session().identity_map.get(mapper.identity_key_from_primary_key(key))
     if not isinstance(known, mapper.class_) or request.options:
-        return mapper
+        return known, mapper
     state = instance_state(known)
     # Mostly nothing has ever expired, which is found out without a call.
     if not (state.expired_attributes and has_expired(state, mapper)):
-        return None
-    return state.manager.mapper
+        return known, None
+    return known, state.manager.mapper
 
 
-def _read_by_key(
-    context: LockContext,
-    mapper: Mapper[T],
-    identity: Identity,
-    lock: LockOptions,
-    options: Sequence[ORMOption],
-) -> list[T]:
-    statement = select_by_key(mapper, lock)
-    return _read(context, statement, parameters_by_key(mapper, identity), options)
+def _without_lock(request: LockRequest) -> LockOptions:
+    """Return the lock of a plain or a dirty read."""
+    return request.lock if request.lock is LockOptions.NoLock else LockOptions.None_
+
+
+def _read_by_key(context: LockContext, mapper: Mapper[Any], request: LockRequest) -> list[Any]:
+    statement = select_by_key(mapper, _without_lock(request))
+    return _read(context, statement, parameters_by_key(mapper, request.keys[0]), request)
 
 
 def _read(
     context: LockContext,
     statement: Select[Any],
     parameters: Mapping[str, Any],
-    options: Sequence[ORMOption],
+    request: LockRequest,
 ) -> list[Any]:
     session = context.session()
     with session.no_autoflush:
-        return objects_of(session, statement, parameters, options)
+        return objects_of(session, statement, parameters, request.options)
 
 
 def keys_of(mapper: Mapper[Any], found: Iterable[Any]) -> list[Identity]:

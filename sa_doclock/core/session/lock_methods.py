@@ -117,7 +117,7 @@ class LockMethods(ExecutingSession):
             self._check_request(request)
         if lock in _PLAIN:
             context.failure.refuse()
-            found = read_one(context, mapper, identity, lock, options)
+            found: T | None = read_one(context, request)
             if found is not None and request.given:
                 self._check_found(request, found)
             return found
@@ -219,12 +219,12 @@ class LockMethods(ExecutingSession):
         identities = identities_of(mapper, idents)
         if options:
             options = checked_options(options)
+        ident, binds = single_key(identities), {"mapper": mapper}
+        request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
         if lock in _PLAIN:
             context.failure.refuse()
             with self.no_autoflush:
-                return read_entities(context, mapper, identities, lock, options)
-        ident, binds = single_key(identities), {"mapper": mapper}
-        request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
+                return read_entities(context, request)
         return acquire(ManyByKey(context, request))
 
     def get_document(
