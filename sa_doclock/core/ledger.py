@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -116,7 +117,7 @@ class Ledger:
         if held is None:
             self.record(key, lock)
             self.unread.add(key)
-        elif _STRENGTH.index(held) < _STRENGTH.index(held_lock(lock)):
+        elif strength_of(held) < strength_of(lock):
             self._strengthen(key, held, lock)
 
     def record(self, key: DocumentKey, lock: LockOptions) -> None:
@@ -222,6 +223,7 @@ class Ledger:
         ]
 
 
+@cache
 def strength_of(lock: LockOptions) -> int:
     """Return a number that is greater for a lock that excludes more; of locks that can be held."""
     return _STRENGTH.index(held_lock(lock))
@@ -238,4 +240,4 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
             f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
             "ForUpdate deadlock, so take ForUpdate first"
         )
-    return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))
+    return strength_of(held) >= strength_of(lock)

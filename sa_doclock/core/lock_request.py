@@ -12,13 +12,7 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..dialects import product_of
-from ..errors import (
-    DeadlockDetected,
-    DocLockError,
-    LockFailed,
-    LockNotAvailable,
-    UnsavedChanges,
-)
+from ..errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable, UnsavedChanges
 from ..events import RequestedLock
 from ..options import LockOptions, lock_label
 from .lock_info import DocumentKey, LockedName, document_label

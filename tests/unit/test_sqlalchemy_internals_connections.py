@@ -164,7 +164,7 @@ def test_the_pending_objects_of_a_session(engine: Engine) -> None:
 
 
 def test_the_newest_entry_stands_at_the_end_of_the_identity_map(engine: Engine) -> None:
-    """The order of locking/loaded.py: public names, but no promise of SQLAlchemy's."""
+    """The order of loading/loaded.py: public names, but no promise of SQLAlchemy's."""
     with Session(engine) as session:
         kept = [session.get_one(Line, number) for number in (2, 1, 3)]
         keys = list(session.identity_map.keys())

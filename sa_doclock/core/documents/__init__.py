@@ -42,14 +42,7 @@ from .mapping import (
     tables_within,
     unread_columns,
 )
-from .owners import (
-    UNKNOWN,
-    HeaderResolver,
-    has_null,
-    header_identity,
-    is_header,
-    state_in_session,
-)
+from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, state_in_session
 from .parts import Part, takes
 from .questions import ask
 from .roles import is_row_of_root, is_second_class, kind_attribute, kinds_of, part_as_mapped

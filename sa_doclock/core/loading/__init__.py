@@ -1,4 +1,7 @@
 """The reading of what a lock covers: what the session has loaded of a document, and its parts."""
 
+from .class_roles import Role, role_of
+from .document_index import DocumentIndex, Unreadable
 from .load_parts import load_again, load_parts, reads_of
-from .loaded import LoadedDocuments, Unreadable, role_of
+from .loaded import LoadedDocuments
+from .session_order import in_session_order

@@ -42,14 +42,8 @@ from ..documents import (
     spans_rows,
 )
 from ..lock_info import Identity
-from ..statements import (
-    chunks,
-    key_names,
-    parameters_by_keys,
-    select_by_key,
-    select_by_keys,
-)
-from .loaded import Unreadable
+from ..statements import chunks, key_names, parameters_by_keys, select_by_key, select_by_keys
+from .document_index import Unreadable
 from .select_parts import Step, read_details, repeats_details, select_by_one_key
 
 _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to load

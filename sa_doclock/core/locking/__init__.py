@@ -1,12 +1,7 @@
 """The taking of a lock: one sequence, acquire(), for every kind of lock."""
 
 from .acquire import LockTarget, acquire
-from .by_key import (
-    ManyByKey,
-    OneByKey,
-    identities_of,
-    single_key,
-)
+from .by_key import ManyByKey, OneByKey, identities_of, single_key
 from .hidden_rows import why_hidden
 from .read_by_key import read_entities, read_one
 from .refresh import refuse_unsaved

@@ -25,7 +25,7 @@ from ..documents import (
     spans_rows,
 )
 from ..key_text import key_text
-from ..loading.load_parts import load_again
+from ..loading import load_again
 from ..lock_info import Identity, public_key
 from ..statements import (
     Send,

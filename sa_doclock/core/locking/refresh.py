@@ -23,8 +23,7 @@ from ..documents import (
     is_row_of_root,
     parts_with_detail,
 )
-from ..loading.loaded import role_of
-from ..loading.session_order import in_session_order
+from ..loading import DocumentIndex, Role, in_session_order, role_of
 from ..lock_info import Identity
 from ..transaction import LockContext
 
@@ -54,11 +53,14 @@ def refuse_unsaved(
     postponed = False
     refused: list[InstanceState[Any]] = []
     others: defaultdict[Identity, list[InstanceState[Any]]] = defaultdict(list)
-    for state in context.loaded.of(root).pending(identities):
-        headers = _headers_of(root, state, identities, resolver)
+    loaded = context.loaded.of(root)
+    for state in loaded.pending(identities):
+        role = role_of(root, state.mapper)
+        assert role is not None  # the index has no other objects
+        headers = _headers_of(root, role, state, identities, resolver)
         if not headers.isdisjoint(identities):
             refused.append(state)
-        postponed = postponed or _may_be_others(context, root, state, headers)
+        postponed = postponed or _may_be_others(loaded, role, state, headers)
         for header in headers:
             others[header].append(state)
     if refused:
@@ -69,31 +71,25 @@ def refuse_unsaved(
 
 def _headers_of(
     root: Mapper[Any],
+    role: Role,
     state: InstanceState[Any],
     identities: Collection[Identity],
     resolver: HeaderResolver,
 ) -> frozenset[Identity]:
     """Return its own key, of a header of these identities; else the headers that it is a part of."""
-    role = role_of(root, state.mapper)
-    if role is None:
-        return frozenset()
     if role.header and (own := header_identity(state, root)) in identities:
         return frozenset({own})
     return resolver.headers(state) if role.parts else frozenset()
 
 
 def _may_be_others(
-    context: LockContext,
-    root: Mapper[Any],
-    state: InstanceState[Any],
-    headers: Collection[Identity],
+    loaded: DocumentIndex, role: Role, state: InstanceState[Any], headers: Collection[Identity]
 ) -> bool:
     """Return whether a part may be of other documents than these, which what is loaded tells.
 
     Another transaction may have moved the owner of a part of a part, where it is not held.
     """
-    role, loaded = role_of(root, state.mapper), context.loaded.of(root)
-    through_others = role is not None and bool(role.parts) and role.direct is None
+    through_others = bool(role.parts) and role.direct is None
     moved = through_others and state.key is not None and not loaded.are_fresh(headers)
     return UNKNOWN in headers or moved
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ...errors import DeadlockDetected
 from ...options import LockOptions, is_row_lock
-from ..loading.loaded import Unreadable
+from ..loading import Unreadable
 from ..lock_info import Identity
 from ..statements import Send, Statement
 from ..transaction import LockPlan, LockRequest, TransactionConnection

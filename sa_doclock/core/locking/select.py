@@ -28,7 +28,7 @@ from ..documents import (
     tables_within,
     unread_columns,
 )
-from ..loading.load_parts import load_again
+from ..loading import load_again
 from ..lock_info import Identity
 from ..sqlalchemy_internals import (
     buffer_rows,
@@ -180,10 +180,16 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             columns = [*key, *header_table(entity).columns] if send.whole else key
             found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
+        # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
         root = root_of(self.mapper)
         candidates = drop_lock(only_columns(statement, key), entity)
         candidates = add_candidate_hint(candidates, entity, send.row_lock, send.strategy)
-        found = _candidates(run, candidates, send.row_lock)
+        if skips_some:
+            raise LockNotSupported(
+                "this database cannot skip the locked rows of a join with LIMIT; "
+                "select the entity alone, with EXISTS in place of the join"
+            )
+        found = [tuple(row) for row in run(candidates)]
         identities: list[Identity] = []
         for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
             where = key_in(root.primary_key, some)
@@ -272,16 +278,3 @@ def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
     if has_offset(statement):
         raise LockNotSupported("the rows of a join cannot be locked with OFFSET; use the last key")
     return drop_lock(statement, entity)
-
-
-def _candidates(run: Run, keys: Select[Any], row_lock: LockOptions) -> list[Identity]:
-    """Return the keys of the rows to lock, which are looked for before.
-
-    So it is where FOR UPDATE would lock all tables of the join.
-    """
-    if LockOptions.SkipLocked in row_lock and has_limit(keys):
-        raise LockNotSupported(
-            "this database cannot skip the locked rows of a join with LIMIT; "
-            "select the entity alone, with EXISTS in place of the join"
-        )
-    return [tuple(row) for row in run(keys)]

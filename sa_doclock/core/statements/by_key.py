@@ -11,14 +11,7 @@ from sqlalchemy.orm import Mapper
 
 from ...dialects import by_keys_hints
 from ...options import LockOptions, is_row_lock
-from ..documents import (
-    header_table,
-    index_of_key,
-    key_order,
-    mapper_cache,
-    root_of,
-    unread_columns,
-)
+from ..documents import header_table, index_of_key, key_order, mapper_cache, root_of, unread_columns
 from ..lock_info import Identity
 from .with_lock import S, add_lock, selectin_options
 

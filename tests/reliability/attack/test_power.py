@@ -11,7 +11,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock.core.documents import owners, takes
 from sa_doclock.core.ledger import Ledger
-from sa_doclock.core.loading.loaded import DocumentIndex, LoadedDocuments, role_of
+from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, role_of
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan

@@ -1,0 +1,336 @@
+"""The objects of documents of one root in a session, by the headers that they belong to.
+
+A lock asks it what has pending changes, and has it expire what was loaded before the lock: the
+``LockTarget`` of rows does both.  ``LoadedDocuments`` gives it each object that comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final
+
+from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm.attributes import instance_state
+
+from ..documents import (
+    UNKNOWN,
+    HeaderResolver,
+    Part,
+    compares_in_python,
+    has_null,
+    header_identity,
+    is_second_class,
+    state_in_session,
+)
+from ..ledger import Ledger
+from ..lock_info import Identity
+from ..sqlalchemy_internals import deleted_states, states_to_flush
+from .class_roles import Role, role_of
+
+Unreadable = dict[Part, list[Any]]
+"""By part, the objects whose part is ``lazy="raise"`` and was expired: no access loads it again."""
+
+States = Iterable[InstanceState[Any]]
+
+FEW: Final = 8
+"""The number of freed objects that may stay on a list before it is cleaned."""
+
+
+class DocumentIndex:
+    """The objects of documents of one root in one session.
+
+    Each is noted by its headers, where pending changes are looked for.  One that is loaded is on one
+    list too, which says what the next lock does: it looks at it (``_fresh``, ``_fresh_parts``), leaves
+    it alone (``_held``), expires it with its document (``_headers``), or looks at it after a flush
+    (``_pending``).  One that was expired is on none until it is loaded again.
+    """
+
+    def __init__(self, session: Callable[[], Session], ledger: Ledger, root: Mapper[Any]) -> None:
+        self._session = session
+        self._ledger = ledger
+        self._root = root
+        self._releases = ledger.releases
+        # By header, as the session knows it, the parts; and new headers, by their own key.
+        self._by_header: dict[Identity, set[InstanceState[Any]]] = {UNKNOWN: set()}
+        self._fresh: list[InstanceState[Any]] = []  # loaded since they were looked at
+        # Loaded since, too: the parts whose foreign key names the header, by that header.
+        self._fresh_parts: dict[Identity, list[InstanceState[Any]]] = {}
+        # By header, the objects of other classes that are mapped on its table.
+        self._second: dict[Identity, set[InstanceState[Any]]] = {}
+        self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
+        self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
+        self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
+        self._indirect: list[InstanceState[Any]] = []  # parts of parts, noted by header
+        self._size = 0
+
+    def add(self, states: Collection[InstanceState[Any]]) -> None:
+        """Add objects that have come, were loaded again, or were moved."""
+        parts: dict[Identity, list[InstanceState[Any]]] = {}
+        for state in states:
+            role = role_of(self._root, state.manager.mapper)
+            if role is None:
+                continue
+            # Most are parts that name their header: for these the answer of _headers_of(),
+            # without its calls.
+            if role.direct is None or state.key is None or state.modified:
+                self._add_one(state, role)
+                continue
+            header = tuple(map(state.dict.get, role.direct))
+            if None in header:
+                self._add_one(state, role)
+            else:
+                parts.setdefault(header, []).append(state)
+        for header, some in parts.items():
+            self._by_header[UNKNOWN].difference_update(some)
+            self._by_header.setdefault(header, set()).update(some)
+            self._fresh_parts.setdefault(header, []).extend(some)
+        self._size += len(states)
+        if self._size > FEW + 2 * len(self._session().identity_map):
+            self._forget_freed()
+
+    def _add_one(self, state: InstanceState[Any], role: Role) -> None:
+        """Add an object whose headers have to be searched for."""
+        if role.header and state.key is not None and is_second_class(state.mapper, self._root):
+            self._second.setdefault(header_identity(state, self._root), set()).add(state)
+        headers = self._headers_to_note(state, role)
+        if UNKNOWN not in headers:
+            self._by_header[UNKNOWN].discard(state)
+        for header in headers:
+            self._by_header.setdefault(header, set()).add(state)
+        if state.key is not None:
+            self._fresh.append(state)
+
+    def _headers_of(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
+        """Return the headers of a part, as far as what is loaded tells them."""
+        if role.direct is None or state.key is None or state.modified:
+            return HeaderResolver(self._session(), self._root, ask=False).headers(state)
+        header = _named_owner(role.parts[0], state.dict)
+        return () if has_null(header) else (header,)
+
+    def _headers_to_note(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
+        """Return the headers by which an object is noted; of a header, its own key if it is new.
+
+        A part of a part comes to another document when its owner is moved, which nobody notes.
+        """
+        headers = {*self._headers_of(state, role)} if role.parts else set[Identity]()
+        if role.header and state.key is None:
+            headers.add(header_identity(state, self._root))
+        if role.parts and role.direct is None and not _has_new_owner(state, role):
+            if not self.are_fresh(headers):
+                return (UNKNOWN,)
+            self._indirect.append(state)  # nobody else moves its owner while the lock is held
+        return headers
+
+    def are_fresh(self, headers: Collection[Identity]) -> bool:
+        """Return whether all these documents are held, and were read after the grant."""
+        entity, ledger = self._root.class_, self._ledger
+        return bool(headers) and all(ledger.is_fresh((entity, one)) for one in headers)
+
+    def note_flush(self) -> None:
+        """Look again at what had pending changes."""
+        self._fresh += self._pending
+        self._pending.clear()
+
+    def pending(self, identities: Iterable[Identity]) -> States:
+        """Yield what has pending changes, and may be header or part of these documents."""
+        session = self._session()
+        new, modified, deleted = states_to_flush(session)
+        if not (new or modified or deleted):
+            return
+        self._note_releases()
+        unknown = self._by_header[UNKNOWN]
+        # Each intersection goes through the smaller of two, which is mostly empty.
+        found = {*(modified & unknown), *(deleted & unknown), *(new & unknown)}
+        identities = [*identities]
+        found.update(*map(self.objects_of_row, identities))
+        found.update(*filter(None, map(self._by_header.get, identities)))
+        found.update(*_parts_of_others(self._root, self._ledger, self._by_header))
+        for state in found:
+            # Not state.modified, which an object may be that was freed, or expunged.
+            changed = state in modified and session.is_modified(state.obj())
+            if changed or state in deleted or state in new:
+                yield state
+
+    def objects_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
+        """Yield the objects of the header's row: of each class that is mapped on its table."""
+        found = state_in_session(self._session(), self._root, identity)
+        if found is not None:
+            yield found
+        yield from self._second.get(identity, ())
+
+    def expire(
+        self, identities: Collection[Identity] | None, *, parts_alone: bool = False
+    ) -> Unreadable:
+        """Expire what the session has loaded of these documents.
+
+        Documents held already, which nobody else can have changed, keep what was loaded.  A
+        detail of a document that is *not* held is expired too, since it may have been moved to
+        one that is being locked; so that it does not come back one SELECT a detail, the
+        collection it was in is expired with it.
+
+        :param identities: the keys of the headers; None for every document of this root.
+        :param parts_alone: the headers themselves have been read under their locks.
+        :returns: what is to be loaded again under the lock.
+        """
+        self._note_releases()
+        unreadable: Unreadable = {}
+        for state in self._take_fresh():
+            role = role_of(self._root, state.manager.mapper)
+            if role is not None:
+                self._expire_fresh(state, role, identities, unreadable)
+        if identities is None:
+            headers, self._headers = self._headers, []
+            headers += chain.from_iterable(self._second.values())
+        else:
+            headers = [*chain.from_iterable(map(self.objects_of_row, identities))]
+        for header in headers:
+            if parts_alone:
+                self._expire_collections_of(header, unreadable)
+            elif not self.are_fresh([header_identity(header, self._root)]):
+                self._expire(header, unreadable)
+        return unreadable
+
+    def _note_releases(self) -> None:
+        """Look again at what nobody else could change, where locks were given up meanwhile."""
+        if self._releases == self._ledger.releases:
+            return
+        self._releases = self._ledger.releases
+        # A rollback to a savepoint may have expired what named the headers.
+        self._fresh += chain(self._held, *self._fresh_parts.values())
+        self._by_header[UNKNOWN].update(self._indirect)
+        for one in (self._held, self._fresh_parts, self._indirect):
+            one.clear()
+
+    def _take_fresh(self) -> list[InstanceState[Any]]:
+        """Return what was loaded since the last look, except parts of documents that are held."""
+        fresh, self._fresh = self._fresh, []
+        for header, parts in self._fresh_parts.items():
+            held = self._ledger.is_fresh((self._root.class_, header))
+            (self._held if held else fresh).extend(parts)
+        self._fresh_parts.clear()
+        return fresh
+
+    def _expire_collections_of(self, header: InstanceState[Any], unreadable: Unreadable) -> None:
+        """Expire the parts of a header that is fresh itself, except where they have changes."""
+        role = role_of(self._root, header.mapper)
+        instance = header.obj()
+        if role is None or instance is None:
+            return
+        unchanged = header.dict.keys() - header.committed_state.keys()
+        raising = [part for part in role.raising if part.name in unchanged]
+        for part in raising:
+            unreadable.setdefault(part, []).append(instance)
+        names = (role.collections & unchanged).union(part.name for part in raising)
+        if names:
+            self._session().expire(instance, names)
+
+    def _expire_fresh(
+        self,
+        state: InstanceState[Any],
+        role: Role,
+        identities: Collection[Identity] | None,
+        unreadable: Unreadable,
+    ) -> None:
+        """Expire an object that was loaded without the lock of its document."""
+        # A part is fresh if all its headers are held, and were so when it was loaded.
+        if role.parts and not self.are_fresh(self._headers_of(state, role)):
+            self._expire_collections_with(state, role)
+            self._expire(state, unreadable)
+            return
+        own = header_identity(state, self._root) if role.header else UNKNOWN
+        if role.header and not self.are_fresh([own]):
+            self._headers.append(state)
+            if identities is not None and own not in identities:
+                self._expire_loaded(state, role.collections)
+        else:
+            self._held.append(state)
+
+    def _expire_collections_with(self, state: InstanceState[Any], role: Role) -> None:
+        """Expire the collections that have it: else their members come back one by one."""
+        session = self._session()
+        for part in role.parts:
+            identity = _named_owner(part, state.dict)
+            above = state_in_session(session, part.owner, identity) if identity else None
+            if above is None or part.name not in above.dict:
+                continue
+            may_load = role_of(self._root, above.mapper)
+            held = self._ledger.is_fresh((self._root.class_, above.identity or ()))
+            if may_load is not None and part.name in may_load.collections and not held:
+                self._expire_loaded(above, (part.name,))
+
+    def _expire(self, state: InstanceState[Any], unreadable: Unreadable) -> None:
+        role = role_of(self._root, state.mapper)
+        loaded = state.dict
+        for part in role.raising if role is not None else ():
+            if part.name in loaded:
+                unreadable.setdefault(part, []).append(state.obj())
+        if not self._expire_loaded(state, None):
+            self._pending.append(state)
+        elif role is not None and role.parts:
+            # It may be moved by others, and be changed here, before it is read again.
+            self._by_header[UNKNOWN].add(state)
+
+    def _expire_loaded(self, state: InstanceState[Any], only: Collection[str] | None) -> bool:
+        """Expire these attributes, or all, as far as they are loaded; return False where it may not."""
+        # Named, for two reasons: expire(instance) goes down the "refresh-expire" cascade and
+        # drops pending changes there, and a deferred column never loaded stays deferred.
+        session, mapped = self._session(), state.mapper.attrs if only is None else only
+        loaded = [key for key in state.dict if key in mapped]
+        instance = state.obj()
+        if not loaded or instance is None or not session.identity_map.contains_state(state):
+            return True
+        changed = state.modified and session.is_modified(instance)
+        if changed or state in deleted_states(session):
+            return False
+        session.expire(instance, loaded)
+        # Not named, it would be so by itself: Session.get() then looks whether the row is there.
+        state.expired = state.expired or only is None
+        return True
+
+    def _forget_freed(self) -> None:
+        unknown = set(_alive(self._by_header[UNKNOWN]))
+        self._by_header = {**_without_freed(self._by_header), UNKNOWN: unknown}
+        self._second = _without_freed(self._second)
+        lists = self._fresh, self._held, self._headers, self._pending, self._indirect
+        for one in (*lists, *self._fresh_parts.values()):
+            one[:] = _alive(one)
+        self._size = sum(map(len, self._by_header.values()))
+
+
+def _parts_of_others(
+    root: Mapper[Any], ledger: Ledger, by_header: Mapping[Identity, set[InstanceState[Any]]]
+) -> Iterator[set[InstanceState[Any]]]:
+    """Yield the parts of documents not held, which the database may know by another key."""
+    if compares_in_python(root):
+        return
+    for header, states in by_header.items():
+        if (root.class_, header) not in ledger.held:
+            yield states
+
+
+def _named_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
+    """Return the key of the owner that the foreign key names; UNKNOWN where it is not loaded."""
+    if part.foreign_key is None or not loaded.keys() >= {*part.foreign_key}:
+        return UNKNOWN
+    return tuple([loaded[name] for name in part.foreign_key])
+
+
+def _has_new_owner(state: InstanceState[Any], role: Role) -> bool:
+    """Return whether a new part is of a part that is new too, which is found wherever it comes to."""
+    if state.key is not None:
+        return False
+    names = chain.from_iterable(part.backrefs for part in role.parts)
+    owners = [owner for name in names if (owner := state.dict.get(name)) is not None]
+    return bool(owners) and all(instance_state(owner).key is None for owner in owners)
+
+
+def _alive(states: States) -> list[InstanceState[Any]]:
+    """Return those that were not freed, each once."""
+    return [state for state in dict.fromkeys(states) if state.obj() is not None]
+
+
+def _without_freed(
+    index: Mapping[Identity, set[InstanceState[Any]]],
+) -> dict[Identity, set[InstanceState[Any]]]:
+    return {key: alive for key, states in index.items() if (alive := set(_alive(states)))}
