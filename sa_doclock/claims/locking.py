@@ -89,12 +89,12 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
             self.hides_rows = why_hidden(connection, plan) is not None
         return found
 
-    def in_one_statement(self, *, whole: bool) -> bool:
+    def in_one_statement(self, *, whole_row: bool) -> bool:
         query = self._query
-        return query.in_one_statement and not (whole and query.has_options)
+        return query.in_one_statement and not (whole_row and query.has_options)
 
-    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
-        return self._query.locking(self._keys, lock, whole=whole)
+    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+        return self._query.locking(self._keys, lock, whole_row=whole_row)
 
     def under_lock(self, lock: LockOptions) -> Select[Any]:
         return self._query.again(self._keys)
@@ -105,7 +105,7 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def lock_and_read(self, send: Send) -> Sequence[Any]:
         root = root_of(self.mapper)
-        locking = partial(lock_by_keys, root, keys=self._keys, whole=send.whole)
+        locking = partial(lock_by_keys, root, keys=self._keys, whole_row=send.whole_row)
         self._keys = self.lock_keys(send, locking, parameters_by_keys(self._keys))
         return self.read(self._query.again(self._keys)) if self._keys else ()
 

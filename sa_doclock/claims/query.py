@@ -90,17 +90,14 @@ class ClaimQuery:
         return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
 
     def locking(
-        self, identities: Sequence[Identity], lock: LockOptions, *, whole: bool = False
+        self, identities: Sequence[Identity], lock: LockOptions, *, whole_row: bool = False
     ) -> Select[Any]:
-        """Return the SELECT that locks these rows, as far as they match, in the order of their keys.
-
-        :param whole: read all columns of the row; see ``LockStatements.locks_what_is_read``.
-        """
+        """Return the SELECT that locks these rows, as far as they match, in the order of their keys."""
         if len(identities) > 1 and len(self.key) > 1:
-            return self._locked(identities, lock, whole=whole)
-        cached = lock, len(identities) > 1, whole
+            return self._locked(identities, lock, whole_row=whole_row)
+        cached = lock, len(identities) > 1, whole_row
         if cached not in self._locking:
-            self._locking[cached] = self._locked(identities, lock, whole=whole)
+            self._locking[cached] = self._locked(identities, lock, whole_row=whole_row)
         return self._locking[cached]
 
     def parameters(self, identities: Sequence[Identity]) -> Mapping[str, Any]:
@@ -111,7 +108,7 @@ class ClaimQuery:
         return {_MANY: [key[0] for key in identities]} if len(self.key) == 1 else {}
 
     def _locked(
-        self, identities: Sequence[Identity], lock: LockOptions, *, whole: bool
+        self, identities: Sequence[Identity], lock: LockOptions, *, whole_row: bool
     ) -> Select[Any]:
         statement = self.again(identities)
         if len(identities) > 1:  # one key is always looked up by itself
@@ -121,7 +118,7 @@ class ClaimQuery:
         # Without the option: the session would lock by its own rules for statements with a
         # lock, which do not check the conditions a second time.
         locked = with_lock(statement, lock).execution_options(**{LOCK_OPTION: None})
-        if whole:
+        if whole_row:
             locked = locked.add_columns(*unread_columns(self.entity))
         return add_lock(locked, self.entity, lock, by_key=True)
 

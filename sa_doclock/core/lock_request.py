@@ -140,6 +140,11 @@ class LockCall:
     :ivar started: by the clock of the session, which stands still while it connects.
     :ivar opens: there was no transaction before the call.
     :ivar outer: the call of which a listener has made this one.
+    :ivar new: the locks that it was granted, and that were not held as strongly before.
+    :ivar met: the translated error that the call has met at the server.
+    :ivar engine: the engine whose server has refused.
+    :ivar undone_by_savepoint: a savepoint undoes what the try under way does.
+    :ivar requested: the request for listeners, where there are any.
     """
 
     target: CalledTarget
@@ -147,21 +152,11 @@ class LockCall:
     started: float
     opens: bool
     outer: LockCall | None
-
     new: list[DocumentKey | LockedName] = field(default_factory=list, init=False)
-    """The locks that it was granted, and that were not held as strongly before."""
-
     met: BaseException | None = field(default=None, init=False)
-    """The translated error that the call has met at the server."""
-
     engine: Engine | None = field(default=None, init=False)
-    """The engine whose server has refused."""
-
     undone_by_savepoint: bool = field(default=False, init=False)
-    """True if a savepoint undoes what the try under way does."""
-
     requested: RequestedLock | None = field(default=None, init=False)
-    """The request for listeners, where there are any."""
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
         """Return the error of this call, which the server has refused by value."""

@@ -116,8 +116,13 @@ def undefers(options: Iterable[Any]) -> bool:
 
 def with_options(statement: S, options: Iterable[Any]) -> S:
     """Return the same SELECT with these loader options and criteria, and no others."""
+    return _copy(statement, "_with_options", tuple(options))
+
+
+def _copy(statement: S, clause: str, value: Any) -> S:
+    """Return a copy of the statement with another value of one clause."""
     copy = statement.where()  # a generative copy: nothing is added
-    copy._with_options = tuple(options)
+    setattr(copy, clause, value)
     return copy
 
 
@@ -342,22 +347,15 @@ def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
 
 def without_hints(statement: S, table: Any, dialects: Collection[str]) -> S:
     """Return the statement without the hints of this table for these dialects."""
-    copy = statement.where()  # a generative copy: nothing is added
-    copy._hints = immutabledict(
-        {
-            key: hint
-            for key, hint in statement._hints.items()
-            if not (key[0] is table and key[1] in dialects)
-        }
-    )
-    return copy
+    hints = statement._hints.items()
+    kept = {key: hint for key, hint in hints if key[0] is not table or key[1] not in dialects}
+    return _copy(statement, "_hints", immutabledict(kept))
 
 
 def without_statement_hints(statement: S, hints: Collection[tuple[str, str]]) -> S:
     """Return the statement without these of its hints: the names of dialects, and the texts."""
-    copy = statement.where()  # a generative copy: nothing is added
-    copy._statement_hints = tuple(one for one in copy._statement_hints if one not in hints)
-    return copy
+    kept = tuple(one for one in statement._statement_hints if one not in hints)
+    return _copy(statement, "_statement_hints", kept)
 
 
 def hint_comments_of(statement: Select[Any]) -> Iterator[str]:
@@ -379,9 +377,7 @@ def with_hint_comment(statement: S, comment: TextClause) -> S:
 
 def without_lock(statement: S) -> S:
     """Return the same SELECT without its lock, to be run again when its rows are locked."""
-    copy = statement.where()  # a generative copy: nothing is added
-    copy._for_update_arg = None
-    return copy
+    return _copy(statement, "_for_update_arg", None)
 
 
 def has_limit(statement: Select[Any]) -> bool:

@@ -139,7 +139,7 @@ def test_the_text_with_its_limit_is_made_once_and_freed_with_the_statement(url: 
     given, sent = [select(Order)], list[Any]()
     engine = create_engine(url)
     strategy = strategy_classes()[engine.url.get_backend_name()](engine.dialect)
-    send = Send(strategy, FOR_UPDATE, 1.0, whole=False)
+    send = Send(strategy, FOR_UPDATE, 1.0, whole_row=False)
     for _ in range(2):
         send(lambda _: given[0], sent.append)
     assert sent[0] is sent[1]

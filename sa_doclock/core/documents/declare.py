@@ -109,7 +109,10 @@ def document(
     """
     if isinstance(parts, str):
         raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
-    paths = None if parts is None else tuple(map(_checked_path, parts))
+    paths = None if parts is None else tuple(parts)
+    for path in paths or ():
+        if not isinstance(path, str):
+            raise TypeError(f"a part is the name of a relationship, not {path!r}")
 
     def declare(declared: C) -> C:
         if not isinstance(declared, type):
@@ -123,12 +126,6 @@ def document(
         return declared
 
     return declare if entity is None else declare(entity)
-
-
-def _checked_path(path: object) -> str:
-    if not isinstance(path, str):
-        raise TypeError(f"a part is the name of a relationship, not {path!r}")
-    return path
 
 
 # Threads: two that miss the cache at once listen with the same functions, which SQLAlchemy has once.
@@ -408,8 +405,8 @@ def _checked_part(
         what = relationship.mapper.class_.__name__
         raise _error(above, f"the part {path!r} leads back to {what}")
     if relationship.viewonly:
-        what = "is view-only: name the relationship that is written"
-        raise _error(above, f"the part {path!r} {what}")
+        what = f"the part {path!r} is view-only: name the relationship that is written"
+        raise _error(above, what)
     return build_part(path, relationship)
 
 

@@ -9,7 +9,7 @@ last lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
@@ -19,7 +19,7 @@ from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 from ..documents import key_attributes, mapper_cache
 from ..ledger import Ledger
 from ..sqlalchemy_internals import new_states
-from .class_roles import Role, note_objects, role_of
+from .class_roles import note_objects, role_of
 from .document_index import FEW, DocumentIndex
 
 
@@ -71,7 +71,8 @@ class LoadedDocuments:
             if names:  # none would mean all
                 self._session().expire(state.obj(), names)
             # Nor does anybody know of which document the row is, where its foreign key was changed.
-            for name in changed.keys() & _owner_attributes(state.mapper, roles):
+            foreign = chain.from_iterable(part.attributes for role in roles for part in role.parts)
+            for name in (changed.keys() & set(foreign)).difference(key_attributes(state.mapper)):
                 changed[name] = LoaderCallableStatus.NO_VALUE
 
     def had(self, state: InstanceState[Any]) -> bool:
@@ -125,12 +126,6 @@ class LoadedDocuments:
             seen.update((id(key), key) for key in list(keys))
         seen.update(zip(map(id, arrived), arrived, strict=True))
         return [state for state in map(known.fast_get_state, arrived) if state is not None]
-
-
-def _owner_attributes(mapper: Mapper[Any], roles: Iterable[Role]) -> frozenset[str]:
-    """Return the attributes that name an owner of a part, without those of its own key."""
-    names = (part.attributes for role in roles for part in role.parts)
-    return frozenset(chain.from_iterable(names)).difference(key_attributes(mapper))
 
 
 @mapper_cache

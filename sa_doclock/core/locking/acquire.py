@@ -59,10 +59,19 @@ class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
     The methods are called in this order, by :func:`acquire`.
+
+    :cvar transaction_lock: the lock that the transaction is made fit for, where it is not the one of
+        the request.
+    :cvar limits_itself: ``send()`` limits its wait itself.
+    :ivar lasts: False if ``send()`` has locked nothing that is held when its statements have ended.
+    :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
+        reported.
     """
 
     transaction_lock: LockOptions | None = None
-    """The lock that the transaction is made fit for, where it is not the one of the request."""
+    limits_itself = False
+    lasts = True
+    unsaved: UnsavedChanges | None = None
 
     def __init__(self, context: LockContext, request: LockRequest) -> None:
         self.context = context
@@ -112,15 +121,6 @@ class LockTarget(ABC, Generic[T]):
 
         :raises UnsavedChanges: listeners have changed it before the lock.
         """
-
-    limits_itself = False
-    """True if ``send()`` limits its wait itself."""
-
-    lasts = True
-    """False if ``send()`` has locked nothing that is held when its statements have ended."""
-
-    unsaved: UnsavedChanges | None = None
-    """The error of some of its rows, to be raised when the others are recorded and reported."""
 
     def before_flush(self) -> None:
         """Make the session's objects fit for the flush of a listener, during the call."""

@@ -104,10 +104,10 @@ class _RowsByKey(LockedRows[T]):
             self.recheck = True
         self.expire_loaded(self.root, keys)
 
-    def in_one_statement(self, *, whole: bool) -> bool:
+    def in_one_statement(self, *, whole_row: bool) -> bool:
         """See :class:`LockedRows`: options may leave columns out, or add subqueries."""
-        has_options = bool(self.request.options)
-        return not (whole and has_options) and not spans_rows(self.mapper, undeferred=has_options)
+        options = bool(self.request.options)
+        return not ((whole_row and options) or spans_rows(self.mapper, undeferred=options))
 
     def select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[Any]:
         """Return the objects with these keys."""
@@ -183,8 +183,8 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             load_again(self.session, self.unreadable)
         return found[0] if found else None
 
-    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
-        return select_by_key(self.mapper, lock, self.chosen, whole=whole)
+    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+        return select_by_key(self.mapper, lock, self.chosen, whole_row=whole_row)
 
     def read(self, statement: Select[Any]) -> list[T]:
         # Not by parameters_by_key(), which every lock of one document would call.
@@ -192,7 +192,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return objects_of(self.session, statement, parameters, self.request.options, self.binds)
 
     def lock_and_read(self, send: Send) -> list[T]:
-        locking = partial(lock_by_key, self.mapper, whole=send.whole)
+        locking = partial(lock_by_key, self.mapper, whole_row=send.whole_row)
         parameters = parameters_by_key(self.mapper, self.request.keys[0])
         self.locked = self.lock_keys(send, locking, parameters)
         return self.read(select_by_key(self.mapper, LockOptions.None_)) if self.locked else []
@@ -270,15 +270,15 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             found += self.send_select(connection, plan, request)
         return found
 
-    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
-        return select_by_keys(self.mapper, lock, self.sent, self.chosen, whole=whole)
+    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+        return select_by_keys(self.mapper, lock, self.sent, self.chosen, whole_row=whole_row)
 
     def read(self, statement: Select[Any]) -> list[T]:
         return self.select(statement, self.sent)
 
     def lock_and_read(self, send: Send) -> list[T]:
         mapper, sent = self.mapper, self.sent
-        locking = partial(lock_by_keys, mapper, keys=sent, whole=send.whole)
+        locking = partial(lock_by_keys, mapper, keys=sent, whole_row=send.whole_row)
         locked = self.lock_keys(send, locking, parameters_by_keys(sent))
         self.locked = [*self.locked, *locked]
         if not locked:

@@ -28,16 +28,17 @@ class LockedRows(LockTarget[T]):
     """Rows of a mapped class, which SELECTs lock and read.
 
     A subclass has the statements; :meth:`send_select` says which of them are sent.
+
+    :cvar found_by_key: no time goes by but for a lock, so that any limit that ends a statement is
+        about it.
+    :ivar unreadable: the parts that were expired and that no access loads: they are loaded again
+        under the lock.
+    :ivar binds: the bind arguments of its statements, from the sending on.
     """
 
     found_by_key = False
-    """True if no time goes by but for a lock, so that any limit that ends a statement is about it."""
-
     unreadable: Unreadable = _NOTHING
-    """The parts that were expired and that no access loads: they are loaded again under the lock."""
-
     binds: dict[str, Connection]
-    """The bind arguments of its statements, from the sending on."""
 
     def expire_loaded(self, root: Mapper[Any], keys: Collection[Identity] | None) -> None:
         """Expire what the session has loaded of these documents; see ``DocumentIndex.expire()``."""
@@ -46,22 +47,20 @@ class LockedRows(LockTarget[T]):
             self.unreadable.setdefault(part, []).extend(owners)
 
     @abstractmethod
-    def in_one_statement(self, *, whole: bool) -> bool:
+    def in_one_statement(self, *, whole_row: bool) -> bool:
         """Return whether one SELECT can lock the rows and read all that is asked for.
 
         It cannot where it reads other tables too: it would show their rows as they were before
         its wait.
-
-        :param whole: it has to read all columns of the row; see ``LockStatements.locks_what_is_read``.
         """
 
     @abstractmethod
-    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
+    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         """Return the SELECT that locks the rows and reads them."""
 
     def under_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the SELECT that reads the rows, where the transaction has the lock."""
-        return self.locking(lock, whole=False)
+        return self.locking(lock, whole_row=False)
 
     @abstractmethod
     def read(self, statement: Select[Any]) -> Any:
@@ -98,14 +97,14 @@ class LockedRows(LockTarget[T]):
         except DeadlockDetected as error:
             self.context.failure.note_ended_at_question(error, self.context.calls.current)
             raise
-        whole = strategy.statements.locks_what_is_read
-        in_one = self.in_one_statement(whole=whole)
+        whole_row = strategy.statements.locks_what_is_read
+        in_one = self.in_one_statement(whole_row=whole_row)
         limited = plan.limits_statements and (request.seconds is not None or not self.found_by_key)
         if in_one and not limited:
-            return self.read(self.locking(row_lock, whole=whole))
-        send = Send(strategy, row_lock, request.seconds, whole, self.context.calls.current)
+            return self.read(self.locking(row_lock, whole_row=whole_row))
+        send = Send(strategy, row_lock, request.seconds, whole_row, self.context.calls.current)
         if in_one:
-            return send(partial(self.locking, whole=whole), self.read)
+            return send(partial(self.locking, whole_row=whole_row), self.read)
         return self.lock_and_read(send)
 
     send = send_select

@@ -132,12 +132,12 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             ledger.record((root.class_, identity), request.lock)
         return result
 
-    def in_one_statement(self, *, whole: bool) -> bool:
+    def in_one_statement(self, *, whole_row: bool) -> bool:
         return _reads_header_alone(self._statement)
 
-    def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
+    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         statement = self._with_lock(lock)
-        self._unread = self._columns_unread() if whole else ()
+        self._unread = self._columns_unread() if whole_row else ()
         return statement.add_columns(*self._unread) if self._unread else statement
 
     def _with_lock(self, lock: LockOptions) -> Select[Any]:
@@ -175,9 +175,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        if send.strategy.statements.locks_one_table_of_join and (skips_some or not send.whole):
+        if send.strategy.statements.locks_one_table_of_join and (skips_some or not send.whole_row):
             # All of the row are read, so that no plan can do without it.
-            columns = [*key, *header_table(entity).columns] if send.whole else key
+            columns = [*key, *header_table(entity).columns] if send.whole_row else key
             found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
@@ -193,7 +193,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         identities: list[Identity] = []
         for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
             where = key_in(root.primary_key, some)
-            locking = partial(lock_where, root, where=where, whole=send.whole)
+            locking = partial(lock_where, root, where=where, whole_row=send.whole_row)
             identities += send(locking, keys_of)
         return identities, found
 

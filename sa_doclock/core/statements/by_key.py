@@ -1,4 +1,7 @@
-"""The SELECTs by key of get_entity() and get_entities(), each built once."""
+"""The SELECTs by key of get_entity() and get_entities(), each built once.
+
+With ``whole_row`` one reads all columns of the row, as ``LockStatements.locks_what_is_read`` asks for.
+"""
 
 from __future__ import annotations
 
@@ -42,37 +45,36 @@ def select_by_key(
     lock: LockOptions,
     chosen: frozenset[Any] = frozenset(),
     *,
-    whole: bool = False,
+    whole_row: bool = False,
 ) -> Select[Any]:
     """Return the SELECT of get_entity(), with parameters ``pk_0``, ``pk_1``, ...
 
     :param chosen: the relationships for which the caller will add a loader option.
-    :param whole: read all columns of the row; see ``LockStatements.locks_what_is_read``.
     """
-    statement = _select(mapper, lock, chosen, whole=whole)
+    statement = _select(mapper, lock, chosen, whole_row=whole_row)
     return statement.where(equals_key(mapper.primary_key, mapper))
 
 
 def _select(
-    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[Any], *, whole: bool
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[Any], *, whole_row: bool
 ) -> Select[Any]:
     entity = mapper.class_
     if lock is LockOptions.None_:
         return select(entity)
     statement = select(entity).options(*selectin_options(entity, chosen))
-    if whole:
+    if whole_row:
         statement = statement.add_columns(*unread_columns(entity))
     return add_lock(statement, entity, lock, by_key=True)
 
 
 @mapper_cache
-def lock_by_key(mapper: Mapper[Any], lock: LockOptions, *, whole: bool = False) -> Select[Any]:
+def lock_by_key(mapper: Mapper[Any], lock: LockOptions, *, whole_row: bool = False) -> Select[Any]:
     """Return the SELECT that locks the header's own row, for a mapper that spans several rows.
 
     One statement for both would show the other rows as they were before the wait.
     """
     root = root_of(mapper)
-    columns = key_first(root) if whole else root.primary_key
+    columns = key_first(root) if whole_row else root.primary_key
     statement = select(*columns).where(equals_key(mapper.primary_key, mapper))
     return add_lock(statement, root.class_, lock, by_key=True)
 
@@ -109,23 +111,23 @@ def select_by_keys(
     keys: Sequence[Sequence[Any]],
     chosen: frozenset[Any] = frozenset(),
     *,
-    whole: bool = False,
+    whole_row: bool = False,
 ) -> Select[Any]:
     """Return the SELECT of get_entities(), in the order of the keys."""
     if len(mapper.primary_key) == 1:
-        return _select_by_one_column(mapper, lock, chosen, whole=whole)
+        return _select_by_one_column(mapper, lock, chosen, whole_row=whole_row)
     where = key_in(mapper.primary_key, keys)
-    return _by_keys(_select(mapper, lock, chosen, whole=whole), mapper, lock, where)
+    return _by_keys(_select(mapper, lock, chosen, whole_row=whole_row), mapper, lock, where)
 
 
 def lock_by_keys(
-    mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Sequence[Any]], *, whole: bool = False
+    mapper: Mapper[Any], lock: LockOptions, keys: Sequence[Identity], *, whole_row: bool = False
 ) -> Select[Any]:
     """Return the SELECT that locks the headers' own rows, for a mapper that spans several rows."""
     root = root_of(mapper)
     if len(root.primary_key) == 1:
-        return _lock_by_one_column(root, lock, whole=whole)
-    return lock_where(root, lock, key_in(root.primary_key, keys), whole=whole)
+        return _lock_by_one_column(root, lock, whole_row=whole_row)
+    return lock_where(root, lock, key_in(root.primary_key, keys), whole_row=whole_row)
 
 
 def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -134,11 +136,11 @@ def parameters_by_keys(keys: Sequence[Sequence[Any]]) -> dict[str, Any]:
 
 
 def lock_where(
-    root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool], *, whole: bool = False
+    root: Mapper[Any], lock: LockOptions, where: ColumnElement[bool], *, whole_row: bool = False
 ) -> Select[Any]:
     """Return the SELECT that locks these headers in the order of their keys, which it reads first."""
     columns = key_first(root)
-    if not whole:
+    if not whole_row:
         # With the key alone MySQL reads the whole index, with any hint, and locks all of it.
         columns = columns[: len(root.primary_key) + 1]
     locked = add_lock(select(*columns), root.class_, lock, by_key=True)
@@ -147,15 +149,15 @@ def lock_where(
 
 @mapper_cache
 def _select_by_one_column(
-    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[Any], *, whole: bool
+    mapper: Mapper[Any], lock: LockOptions, chosen: frozenset[Any], *, whole_row: bool
 ) -> Select[Any]:
     where = key_in_parameter(mapper.primary_key[0], mapper)
-    return _by_keys(_select(mapper, lock, chosen, whole=whole), mapper, lock, where)
+    return _by_keys(_select(mapper, lock, chosen, whole_row=whole_row), mapper, lock, where)
 
 
 @mapper_cache
-def _lock_by_one_column(root: Mapper[Any], lock: LockOptions, *, whole: bool) -> Select[Any]:
-    return lock_where(root, lock, key_in_parameter(root.primary_key[0], root), whole=whole)
+def _lock_by_one_column(root: Mapper[Any], lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+    return lock_where(root, lock, key_in_parameter(root.primary_key[0], root), whole_row=whole_row)
 
 
 def key_in_parameter(column: ColumnElement[Any], mapper: Mapper[Any]) -> ColumnElement[bool]:

@@ -47,14 +47,14 @@ class Send(NamedTuple):
     """Sends the statements of one lock, their wait limited.
 
     :ivar row_lock: the lock that they carry.
-    :ivar whole: they have to read all columns of the row; see ``LockStatements.locks_what_is_read``.
+    :ivar whole_row: they read all columns of the row; see ``LockStatements.locks_what_is_read``.
     :ivar call: which has met no error where another try is made.
     """
 
     strategy: LockStrategy
     row_lock: LockOptions
     seconds: float | None
-    whole: bool
+    whole_row: bool
     call: LockCall | None = None
 
     def __call__(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
