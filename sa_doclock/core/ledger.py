@@ -16,7 +16,6 @@ from ..dialects.base import LockStrategy
 from ..errors import LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
 from ..options import LockOptions, base_of, held_lock, lock_label
-from .documents import mapper_cache, mapper_of, root_of
 from .lock_info import DocumentKey, LockedName
 from .lock_request import LockCalls
 
@@ -36,46 +35,28 @@ _STRENGTH = (
 )
 
 
-@mapper_cache
-def ranks_of(lock_order: tuple[Any, ...]) -> Mapping[type[Any], int]:
-    """Return the place of each root class in the declared order of locking.
-
-    :raises TypeError: one of them is not a mapped class.
-    :raises ValueError: a class, or two of one hierarchy, come twice.
-    """
-    ranks: dict[type[Any], int] = {}
-    for rank, entity in enumerate(lock_order):
-        root = root_of(mapper_of(entity)).class_
-        if root in ranks:
-            raise ValueError(f"lock_order names {root.__name__} twice, or a subclass beside it")
-        ranks[root] = rank
-    return ranks
-
-
 class Ledger:
     """The documents locked by one session's transaction, in the order of locking.
 
     :param ranks: the declared order of their classes; a class without a rank has any place.
     :param calls: the calls to which they are granted.
+    :ivar releases: the number of times that locks were given up.
+    :ivar places: the documents and named locks that are held, each with the time of its grant.  Never
+        fewer than are held: an interruption may leave one that was not noted further.
+    :ivar unread: those of which the session may have what it has read before the lock.
+    :ivar classes: the root classes of the documents that are held.
     """
 
     releases = 0
-    """The number of times that locks were given up."""
 
     def __init__(self, ranks: Mapping[type[Any], int], calls: LockCalls) -> None:
         self.places: dict[DocumentKey | NamedKey, float] = {}
-        """The documents and named locks that are held, each with the time of its grant.
-
-        Never fewer than are held: an interruption may leave one that was not noted further.
-        """
         self._held: dict[DocumentKey, LockOptions] = {}
         self.unread: set[DocumentKey] = set()
-        """Those of which the session may have what it has read before the lock."""
         self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
         self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
         self.classes: dict[type[Any], None] = {}
-        """The root classes of the documents that are held."""
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self._calls = calls
 

@@ -8,15 +8,14 @@ from functools import lru_cache
 from typing import Any
 
 from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queue
-from .documents import mapper_cache
-from .ledger import ranks_of
+from .documents import mapper_cache, mapper_of, root_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SessionOptions:
     """The options of :class:`LockingSession`, checked once and shared by all sessions that have them.
 
-    :ivar ranks: the declared order of locking.
+    :ivar ranks: the declared order of locking: the place of each root class in it.
     :ivar lock_timeout: of every lock that may have to wait and is given none of its own.
     :raises TypeError: ``lock_timeout`` is not a number of seconds, a timedelta or None.
     :raises ValueError: it is negative, NaN or infinite.
@@ -50,9 +49,16 @@ def _resolve(
 
 
 @mapper_cache
-def session_options(lock_order: tuple[type[Any], ...]) -> SessionOptions:
+def session_options(lock_order: tuple[Any, ...]) -> SessionOptions:
     """Return the options of a session with this order of locking, and else without any.
 
-    For the errors see :class:`LockingSession`.
+    :raises TypeError: one of them is not a mapped class.
+    :raises ValueError: a class, or two of one hierarchy, come twice.
     """
-    return SessionOptions(ranks_of(lock_order))
+    ranks: dict[type[Any], int] = {}
+    for rank, entity in enumerate(lock_order):
+        root = root_of(mapper_of(entity)).class_
+        if root in ranks:
+            raise ValueError(f"lock_order names {root.__name__} twice, or a subclass beside it")
+        ranks[root] = rank
+    return SessionOptions(ranks)

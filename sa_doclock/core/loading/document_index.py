@@ -1,7 +1,10 @@
 """The objects of documents of one root in a session, by the headers that they belong to.
 
 A lock asks it what has pending changes, and has it expire what was loaded before the lock: the
-``LockTarget`` of rows does both.  ``LoadedDocuments`` gives it each object that comes.
+identity map keeps an object's attributes as they were read first, whatever a later SELECT returns.
+The locking SELECT then fills in the header, and details come with their next access.  Expiring,
+unlike ``populate_existing``, leaves every other object's pending changes alone.
+``LoadedDocuments`` gives it each object that comes.
 """
 
 from __future__ import annotations

@@ -27,10 +27,11 @@ class LoadedDocuments:
     """The objects of documents in one session, for the locks that it takes.
 
     It knows of none before the first call of ``of()``, which most sessions never need.
+
+    :ivar added: an object was ever added to the session.
     """
 
     added = False
-    """True if an object was ever added to the session."""
 
     def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
         self._session = session

@@ -4,6 +4,6 @@ from .acquire import LockTarget, acquire
 from .by_key import ManyByKey, OneByKey, identities_of, single_key
 from .hidden_rows import why_hidden
 from .read_by_key import read_entities, read_one
-from .refresh import refuse_unsaved
 from .rows import LockedRows, objects_of
 from .select import RowsOfSelect
+from .unsaved_changes import refuse_unsaved

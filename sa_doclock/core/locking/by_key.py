@@ -51,8 +51,8 @@ from .read_by_key import (
     refuse_several_rows,
     several_rows,
 )
-from .refresh import forget_vanished, refuse_unsaved
 from .rows import LockedRows, objects_of
+from .unsaved_changes import refuse_unsaved
 
 T = TypeVar("T")
 
@@ -114,6 +114,14 @@ class _RowsByKey(LockedRows[T]):
         return objects_of(
             self.session, statement, parameters_by_keys(keys), self.request.options, self.binds
         )
+
+    def forget_vanished(self, key: Identity) -> None:
+        """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
+        header = self.session.identity_map.get(self.mapper.identity_key_from_primary_key(key))
+        if header is not None:
+            self.session.expire(header)
+            with self.session.no_autoflush:
+                self.session.get(self.mapper.class_, key)
 
     def give_up_others(self, found: Collection[Identity], request: LockRequest) -> None:
         """Release rows of the root's table that are locked, and are of another class.
@@ -199,7 +207,7 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
 
     def record(self, found: T | None, request: LockRequest) -> T | None:
         if found is None:
-            forget_vanished(self.session, self.mapper, request.keys[0])
+            self.forget_vanished(request.keys[0])
             self.give_up_others((), request)
             return None
         state = instance_state(found)
@@ -295,7 +303,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         self.record_rows(keys, request)
         if LockOptions.SkipLocked not in request.lock:
             for identity in self._missing(found):
-                forget_vanished(self.session, self.mapper, identity)
+                self.forget_vanished(identity)
         self.give_up_others(keys, request)
         return self._with_held(found)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Mapper, Session
@@ -15,8 +15,6 @@ from ..key_text import key_text
 from ..lock_info import Identity, public_key
 from ..statements import chunks, key_in
 from ..transaction import LockPlan, TransactionConnection
-
-T = TypeVar("T")
 
 
 def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
@@ -30,10 +28,10 @@ def find_again(
     session: Session,
     connection: TransactionConnection,
     plan: LockPlan,
-    mapper: Mapper[T],
+    mapper: Mapper[Any],
     missing: Sequence[Identity],
-    lock_again: Callable[[], list[T]],
-) -> list[T]:
+    lock_again: Callable[[], list[Any]],
+) -> list[Any]:
     """Return the rows of these keys, which a lock has not found, that have come since.
 
     :param lock_again: locks the rows once more.

@@ -1,7 +1,8 @@
 """Documents read by their primary keys without a lock: plain reads, dirty reads, and what is held already.
 
 ``get_entity()`` and ``get_entities()`` call it where they take no lock, and the targets of ``by_key``
-for what a lock covers already.  Each function returns the objects of the session.
+for what a lock covers already.  Each function returns the objects of the session; of the lock that was
+asked for, NoLock alone counts.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def read_many(
     """Read the rows of these keys as objects of a class, with the options of the request."""
     found: list[Any] = []
     for some in chunks(keys):
-        statement = select_by_keys(mapper, _without_lock(request), some)
+        statement = select_by_keys(mapper, request.lock & LockOptions.NoLock, some)
         found += _read(context, statement, parameters_by_keys(some), request)
     if key_order(mapper) is not None:
         found.sort(key=row_order(mapper))
@@ -128,13 +129,8 @@ def _known(
     return known, state.manager.mapper
 
 
-def _without_lock(request: LockRequest) -> LockOptions:
-    """Return the lock of a plain or a dirty read."""
-    return request.lock if request.lock is LockOptions.NoLock else LockOptions.None_
-
-
 def _read_by_key(context: LockContext, mapper: Mapper[Any], request: LockRequest) -> list[Any]:
-    statement = select_by_key(mapper, _without_lock(request))
+    statement = select_by_key(mapper, request.lock & LockOptions.NoLock)
     return _read(context, statement, parameters_by_key(mapper, request.keys[0]), request)
 
 

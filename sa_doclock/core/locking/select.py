@@ -59,8 +59,8 @@ from ..statements import (
     statement_cache,
 )
 from ..transaction import LockContext, LockRequest
-from .refresh import refuse_unsaved
 from .rows import LockedRows
+from .unsaved_changes import refuse_unsaved
 
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""

@@ -1,10 +1,4 @@
-"""The session's copies of a document are expired, so that nothing read is older than the lock.
-
-The identity map keeps an object's attributes as they were read first, whatever a later
-SELECT returns.  So the header, its collections and its details are expired before the
-locking SELECT, which then fills in the header; details come with their next access.
-Expiring, unlike ``populate_existing``, leaves every other object's pending changes alone.
-"""
+"""The refusal of a lock on a document that has pending changes: the fresh read would overwrite them."""
 
 from __future__ import annotations
 
@@ -26,15 +20,6 @@ from ..documents import (
 from ..loading import DocumentIndex, Role, in_session_order, role_of
 from ..lock_info import Identity
 from ..transaction import LockContext
-
-
-def forget_vanished(session: Session, mapper: Mapper[Any], identity: Identity) -> None:
-    """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
-    header = session.identity_map.get(mapper.identity_key_from_primary_key(identity))
-    if header is not None:
-        session.expire(header)
-        with session.no_autoflush:
-            session.get(mapper.class_, identity)
 
 
 def refuse_unsaved(
