@@ -45,7 +45,7 @@ def with_background(text: str, kind: str, anchor: str) -> str:
 
 
 class DocLockError(Exception):
-    """The root: ``except DocLockError`` catches all that this library raises of its own.
+    """The base class of the errors of this library: ``except DocLockError`` catches all of them.
 
     :ivar entity: the mapped class of the document; None where it is not known.
     :ivar ident: its primary key, as the caller gave it; None where it is not known.
@@ -76,9 +76,9 @@ class DocLockError(Exception):
 
     @property
     def reason(self) -> str:
-        """The text without SQL, parameters and other connections, such as for a log or a user.
+        """The text without SQL, parameters and other connections, as for a log or a user.
 
-        It has the document and its primary key in it.
+        It names the document and its primary key.
         """
         text: str = self.args[0]
         return text.replace(self._details, "") if self._details else text
@@ -93,7 +93,7 @@ class DocLockError(Exception):
 
 
 class LockFailed(DocLockError, OperationalError):
-    """The database refused; also an ``sqlalchemy.exc.OperationalError``.
+    """The database refused the lock, or ended the transaction; also an OperationalError of SQLAlchemy.
 
     :ivar orig: the driver's own exception; None where the server answered by value.
     :ivar waited: seconds that the call for the lock took; None where it was no such call, but a
@@ -122,10 +122,10 @@ class LockFailed(DocLockError, OperationalError):
 
 
 class LockNotAvailable(LockFailed):
-    """Another transaction held the document past the time that this one would wait.
+    """Another transaction held the document for longer than this one would wait.
 
-    :ivar blockers: who held it when it was given up, as far as the server tells; empty unless
-        the session was made with ``LockingSession(diagnose=True)``.
+    :ivar blockers: the connections that held it when this one stopped waiting, as far as the server
+        tells; empty unless the session was made with ``LockingSession(diagnose=True)``.
     """
 
     retryable = True
@@ -205,7 +205,7 @@ class LockNotSupported(DocLockError):
 
 
 class LockMisuse(DocLockError):
-    """The program is wrong: the text says what to change."""
+    """The program uses locks in a way that cannot work; the text says what to change."""
 
 
 class UnsavedChanges(LockMisuse):
@@ -233,9 +233,9 @@ class UnlockedWriteWarning(SAWarning):
 
 
 class ClusterLockWarning(UserWarning):
-    """The lock is known to one node of a cluster alone, and other nodes take writes too.
+    """The warning that only one node of a cluster knows the lock, and that other nodes take writes too.
 
-    Said once for each engine of rows, and once of named locks.
+    An engine gives it once for locks of rows, and once for named locks.
     """
 
 

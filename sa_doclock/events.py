@@ -54,7 +54,7 @@ class ReleasedLock(NamedTuple):
 
 
 class LockEvents(SessionEvents):
-    """The lock events of a :class:`LockingSession`, besides SQLAlchemy's own events.
+    """The events of the locks of a :class:`LockingSession`, besides SQLAlchemy's own events.
 
     ``event.listen(LockingSession, "lock_acquired", function)``, or on a subclass, a
     ``sessionmaker`` or one session; for an AsyncLockingSession, on its ``sync_session``, as
@@ -76,8 +76,8 @@ class LockEvents(SessionEvents):
     def before_lock(self, session: Session, requested: RequestedLock) -> None:
         """A call for a lock begins, before its wait at a gate and its first statement.
 
-        A call for what the transaction holds already is none, nor is one that is refused as a
-        misuse before anything is sent.
+        There is no event for a document that the transaction holds already, nor for a call that is
+        refused as a misuse before anything is sent.
 
         :param requested: what the call asks for.
         """
@@ -114,7 +114,7 @@ class LockEvents(SessionEvents):
         :param document: ``(root mapped class, primary key)``, as in ``held_locks``; of a named lock
             ``(None, (key,))``.
         :param waited: seconds that the call took, with its round trips; one call that locks
-            many documents tells each of them with its whole time.
+            many documents reports each of them with its whole time.
         """
 
     def lock_failed(self, session: Session, error: LockFailed, waited: float | None) -> None:

@@ -28,8 +28,9 @@ def transactional(
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]:
-    """``@transactional(Session)``: each call of the function is a :func:`run_transaction`.
+    """Return a decorator of functions whose every call is a transaction of its own.
 
+    ``@transactional(Session)``, with a session factory; each call is a :func:`run_transaction`.
     The function takes the session as its first argument, and is called without it; ``async def``
     is run by :func:`async_run_transaction`.  It keeps its name, docstring and annotations; its
     signature is the one without the session.  Not for methods, whose first argument is ``self``.

@@ -22,7 +22,10 @@ async def async_run_transaction(
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
 ) -> T:
-    """See :func:`run_transaction`; for a coroutine function of an AsyncLockingSession.
+    """Return ``await fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
+
+    ``fn`` is a coroutine function of an :class:`AsyncLockingSession`.  The parameters and errors that
+    are not listed here are those of :func:`run_transaction`.
 
     A task that is cancelled is not run again: the session is closed, and CancelledError comes
     out.

@@ -72,9 +72,9 @@ class BlockMethods(CoreSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> AbstractContextManager[Any]:
-        """``with session.locked(Order, 42) as order:`` locks, and ends what it has begun.
+        """Return a block that holds the lock of one document: ``with session.locked(Order, 42) as order:``.
 
-        At its end the block calls :meth:`save_changes` after ForUpdate, or :meth:`release_locks`
+        The lock is taken when the block begins.  At its end the block calls :meth:`save_changes` after ForUpdate, or :meth:`release_locks`
         after a read lock; an exception rolls back, and comes out.  A block inside of another, or
         in a transaction that holds locks, that was opened by ``begin()``, or that has a savepoint
         open, leaves the transaction alone; so does a read lock in a transaction that had begun by
@@ -151,10 +151,10 @@ class BlockMethods(CoreSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> AbstractContextManager[Any]:
-        """``with session.locked_document(Order, 42) as order:`` also loads all parts.
+        """Return a block that holds the lock of one document, with all its parts loaded.
 
-        The block, its parameters and its errors are those of :meth:`locked`; what is loaded is
-        that of :meth:`get_document`.
+        ``with session.locked_document(Order, 42) as order:``.  The block, its parameters and its
+        errors are those of :meth:`locked`; it loads the parts that :meth:`get_document` loads.
         """
         take = partial(
             self._take_document,
@@ -174,10 +174,11 @@ class BlockMethods(CoreSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
     ) -> AbstractContextManager[list[T]]:
-        """``with session.locked_documents(Account, [a, b]) as [source, target]:``
+        """Return a block that holds the locks of several documents, with all their parts loaded.
 
-        The block is that of :meth:`locked`; the documents are locked in ascending key order, as
-        by :meth:`get_documents`, and come in the order of ``idents``, also where a key comes twice.
+        ``with session.locked_documents(Account, [a, b]) as [source, target]:``.  The block is that
+        of :meth:`locked`.  The documents are locked in ascending key order, as by
+        :meth:`get_documents`, and are returned in the order of ``idents``, also where a key comes twice.
 
         :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
         :raises ValueError: SkipLocked, which would leave out a document.

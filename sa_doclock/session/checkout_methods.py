@@ -28,21 +28,23 @@ class CheckoutMethods(CreateMethods):
         note: str | None = None,
         lock_timeout: LockTimeout = None,
     ) -> Checkout:
-        """Check a document out: nobody but this owner may lock it ForUpdate until the time is over.
+        """Check a document out: until the lease ends, only this owner may lock it ForUpdate.
 
-        It takes the ForUpdate lock of the header, and writes to the session's table of check-outs.
-        It counts when the transaction is committed, and outlives it: nothing is held in between.
-        The database's clock alone decides.  An owner who has the document already keeps the epoch,
-        and gets the time anew.  Whoever gets a document that is free, or whose time is over, gets
-        an epoch greater by one.
+        The method takes the ForUpdate lock of the header, and writes to the session's table of
+        check-outs.  The check-out takes effect when the transaction is committed, and lasts beyond
+        it: no lock, transaction or connection is held in between.  The database's clock alone
+        decides when the lease ends.  An owner who has the document already keeps the epoch, and
+        the lease begins again.  For a document that is free, or whose lease has ended, the epoch is
+        one greater than before.
 
-        Not promised: that nobody writes to the document past the session: with ``text()``, in
+        Not promised: that nobody writes to the document without this session: with ``text()``, in
         a session without ``checkouts=``, in another program.
 
         :param entity: a class that is declared by ``@document(checkout=True)``.
         :param ident: the primary key, as for :meth:`get_entity`.
         :param owner: who checks it out: any text of 1 to 255 characters, such as a user's id.
-        :param lease: for how long, from now on: a timedelta, or seconds; rounded up to milliseconds.
+        :param lease: the time of the check-out from now on: a timedelta, or seconds; rounded up to
+            milliseconds.
         :param note: what others are shown beside the owner; None keeps that of the same check-out.
         :param lock_timeout: as for :meth:`get_entity`.
         :raises CheckedOut: another owner has it, as ``error.checkout`` says.
@@ -65,19 +67,20 @@ class CheckoutMethods(CreateMethods):
         note: str | None = None,
         lock_timeout: LockTimeout = None,
     ) -> Checkout:
-        """Check a document out, whoever has it.
+        """Check a document out, also where another owner has it.
 
-        The epoch is always a new one, also of the same owner: whoever had the document cannot save
-        any more, and gets :class:`CheckoutLost`.  What is not said here is as for :meth:`check_out`.
+        The epoch is always a new one, also for the same owner: who had the document before cannot
+        save any more, and gets :class:`CheckoutLost`.  The parameters and errors are otherwise those
+        of :meth:`check_out`.
         """
         return self._checkouts().take_over(entity, ident, owner, lease, note, lock_timeout)
 
     def renew(self, checkout: Checkout, lease: timedelta | float | None = None) -> Checkout:
-        """Give a check-out the time anew, from now on.
+        """Renew a check-out: its lease begins again now.
 
-        It counts when the transaction is committed.  It takes no lock of the header, so that it
-        does not wait while the document is being written.  One that has expired is good as long as
-        nobody has taken the document since.
+        The new end takes effect when the transaction is committed.  The method takes no lock of the
+        header, so it does not wait while the document is being written.  A check-out that has
+        expired can be renewed as long as nobody has checked the document out since.
 
         :param checkout: what :meth:`check_out`, :meth:`renew` or :meth:`checkout_of` has returned.
         :param lease: a timedelta or seconds; None: as long as before.
@@ -89,8 +92,8 @@ class CheckoutMethods(CreateMethods):
     def check_in(self, checkout: Checkout) -> None:
         """End a check-out, so that the document is free.
 
-        It counts when the transaction is committed, so it may stand beside the last change, in one
-        transaction.  It takes no lock of the header.
+        It takes effect when the transaction is committed, so the last change and the check-in may be
+        in one transaction.  The method takes no lock of the header.
 
         :raises CheckoutLost: the document was taken over, or is checked in already.
         """
@@ -99,12 +102,12 @@ class CheckoutMethods(CreateMethods):
     def checkout_of(
         self, entity: type[Any], ident: Any, *, expired: bool = False
     ) -> Checkout | None:
-        """Return who has a document checked out; None where nobody has, or the time is over.
+        """Return the check-out of a document; None where there is none, or its lease has ended.
 
         A plain read: it neither waits nor locks.
 
-        :param expired: also one whose time is over, while nobody else has taken the document: its
-            epoch is still good.
+        :param expired: also return a check-out whose lease has ended, as long as nobody has checked
+            the document out since: its epoch is still valid.
         :raises LockMisuse: as :meth:`check_out`.
         """
         return self._checkouts().find(entity, ident, expired=expired)
@@ -116,15 +119,15 @@ class CheckoutMethods(CreateMethods):
         owner: str | None = None,
         expired: bool = False,
     ) -> list[Checkout]:
-        """Return the documents that are checked out, from the oldest check-out on.
+        """Return the check-outs of this session's table, the oldest first.
 
         A plain read.  Of the table it shows the classes that this program declares with
         ``checkout=True``.
 
         :param entity: only those of this class and its hierarchy.
         :param owner: only those of this owner.
-        :param expired: also those whose time is over, and that nobody has taken or checked in;
-            their ``expired`` is True.
+        :param expired: also those whose lease has ended, and that nobody has taken over or checked
+            in; their ``expired`` is True.
         :raises LockMisuse: as :meth:`check_out`.
         """
         return self._checkouts().find_all(entity, owner, expired=expired)

@@ -52,14 +52,14 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         or ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
         executes; not ``text()``, a writing CTE, statements of the session's connection, nor
         what triggers and ``ON DELETE`` do.
-    :param guard_tracing: note each statement, and the line of the program that has run it, and tell
-        both in an UnlockedWrite of a row that it has read; costs time at every statement.
-    :param diagnose: a lock that is not granted tells who holds it: LockNotAvailable has its
-        ``blockers``, asked of the server over a second connection, beside the pool.
-    :param gate: where those of this process who want the same document queue before they take a
-        connection; see :class:`DocumentGate`.
-    :param pipeline: send in one round trip what need not be answered one by one: a lock with its
-        BEGIN and, in get_document(), with the parts; the last flush with COMMIT.  PostgreSQL
+    :param guard_tracing: record each statement, and the line of the program that has run it, and name
+        both in an UnlockedWrite for a row that the statement has read.  Costs time at every statement.
+    :param diagnose: find out who holds a lock that is not granted: LockNotAvailable has it in
+        ``blockers``, asked of the server over a second connection, outside of the pool.
+    :param gate: a queue within this process: callers that want the same document wait in it before
+        they take a connection; see :class:`DocumentGate`.
+    :param pipeline: send several statements in one round trip: a lock with its BEGIN and, in
+        get_document(), with the SELECTs of the parts; the last flush with COMMIT.  PostgreSQL
         with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
     :param adopt_for_update: a select with SQLAlchemy's own ``with_for_update()``, also by Query,
         ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the headers
@@ -79,15 +79,15 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         Not for SnapshotRead; of a Connection that was lent, the clock alone.
     :param warn_held_after: seconds (or a timedelta) after which the logger ``sa_doclock`` warns of
         a lock that is still held, with its document and the line of the program that took it,
-        and once more with the whole time when it is released.  None: it does not.
+        and once more, with the whole time, when it is released.  None: no warning.
     :param checkouts: the table of check-outs, made by :func:`checkout_table`.  Each ForUpdate lock
-        of a class declared with ``checkout=True``, also one by ``with_for_update()``, then asks
-        whether somebody has the document, which is one statement more, and raises CheckedOut.
-        None: nothing is asked.
+        of a class declared with ``checkout=True``, also one by ``with_for_update()``, then reads
+        who has the document checked out, by one more statement, and raises CheckedOut where
+        another owner has it.  None: check-outs are not read.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
-        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is no time; ``gate`` is no gate; ``checkouts``
-        is no such table.
-    :raises ValueError: ``lock_order`` names a hierarchy twice; no such ``guard`` or ``priority``;
+        ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is not a time; ``gate`` is not a
+        DocumentGate; ``checkouts`` is not a table of :func:`checkout_table`.
+    :raises ValueError: ``lock_order`` names a hierarchy twice; an unknown ``guard`` or ``priority``;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is negative or not finite, or
         ``hold_limit`` is 0; ``pipeline`` with ``twophase``.
     """
@@ -183,10 +183,10 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
     @contextmanager
     def unguarded(self) -> Iterator[None]:
-        """``with session.unguarded():`` declared documents are written without their lock.
+        """Return a block in which declared documents may be written without their lock.
 
-        For migrations, imports and tests.  Pending changes are flushed at the start, guarded,
-        and at the end, unguarded, so that the guard looks at what is written outside alone.
+        ``with session.unguarded():``, for migrations, imports and tests.  Pending changes are flushed at the start, guarded,
+        and at the end, unguarded, so that the guard checks only what is written outside of the block.
         """
         self.flush()
         with around(self._context.parts.around_unguarded):

@@ -134,7 +134,7 @@ class LockMethods(ExecutingSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> T:
-        """The same as :meth:`get_entity`, for a row that must be there.
+        """Return what :meth:`get_entity` returns, for a row that must be there.
 
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         """
@@ -274,7 +274,7 @@ class LockMethods(ExecutingSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> T:
-        """The same as :meth:`get_document`, for a document that must be there.
+        """Return what :meth:`get_document` returns, for a document that must be there.
 
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         """
