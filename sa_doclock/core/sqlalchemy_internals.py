@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, islice
 from operator import attrgetter, is_
@@ -27,12 +28,13 @@ from sqlalchemy import (
     Result,
     Select,
     TextClause,
+    event,
 )
 from sqlalchemy.engine import ExecutionContext
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import StatementError
-from sqlalchemy.orm import InstanceState, Mapper, Session, SessionTransaction
+from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.orm.session import SessionTransactionState
 from sqlalchemy.orm.state_changes import _StateChangeStates
@@ -193,6 +195,21 @@ def allow_listening(owners: Iterable[Any], name: str) -> None:
         collection = getattr(dispatch, name).for_modify(dispatch)
         if not isinstance(collection.listeners, _Listeners):
             _put_listeners(collection, collection.listeners)
+
+
+@contextmanager
+def listening_last(session: Session, listener: Callable[[ORMExecuteState], Any]) -> Iterator[None]:
+    """Have a do_orm_execute listener called after all others in a block.
+
+    The block may be in a listener, which SQLAlchemy calls before another statement.
+    """
+    allow_listening([session], "do_orm_execute")
+    try:
+        event.listen(session, "do_orm_execute", listener)
+        yield
+    finally:
+        if event.contains(session, "do_orm_execute", listener):  # else an interruption came first
+            event.remove(session, "do_orm_execute", listener)
 
 
 def insert_listener(owner: Any, name: str, listener: Callable[..., Any]) -> None:

@@ -6,14 +6,13 @@ marked as deleted.  A row that it hides from itself has a document all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
-from sqlalchemy import Select, event
 from sqlalchemy.orm import ORMExecuteState, Session
 
-from ..sqlalchemy_internals import allow_listening, execute_listeners
+from ..sqlalchemy_internals import execute_listeners, listening_last
 
 _QUESTION: Final = "doclock_question"
 
@@ -31,25 +30,14 @@ def ask(
     Nothing is flushed before it.
     """
     options = {**(execution_options or {}), _QUESTION: statement}
-    unchanged = _unchanged(session, statement) if execute_listeners(session) else nullcontext()
-    with session.no_autoflush, unchanged:
-        found = session.execute(
-            statement, parameters, execution_options=options, bind_arguments=bind_arguments
-        )
-        return found.all()
-
-
-@contextmanager
-def _unchanged(session: Session, statement: Select[Any]) -> Iterator[None]:
-    """Return a block in which this statement is executed as it is."""
 
     def restore(state: ORMExecuteState) -> None:
         if state.execution_options.get(_QUESTION) is statement:
             state.statement = statement
 
-    allow_listening([session], "do_orm_execute")  # also while a listener executes a statement
-    event.listen(session, "do_orm_execute", restore)  # after all others
-    try:
-        yield
-    finally:
-        event.remove(session, "do_orm_execute", restore)
+    unchanged = listening_last(session, restore) if execute_listeners(session) else nullcontext()
+    with session.no_autoflush, unchanged:
+        found = session.execute(
+            statement, parameters, execution_options=options, bind_arguments=bind_arguments
+        )
+        return found.all()

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import Result, Select, event
+from sqlalchemy import Result, Select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState
 
 from ...errors import LockMisuse, LockNotAvailable, LockNotSupported
 from ..documents import spans_rows
 from ..sqlalchemy_internals import (
-    allow_listening,
     for_update_clause,
+    listening_last,
     options_of,
     undefers,
     with_options,
@@ -34,15 +34,9 @@ def checked_listeners(
     :raises LockNotSupported: one has added an option that reads details by a locking statement.
     :raises LockMisuse: none of the statements, or none with the lock, was sent.
     """
-    session, listener = context.session(), _Listener(context, expire, row_lock=row_lock)
-    # A listener that is being called, before another statement, may be what takes this lock.
-    allow_listening([session], "do_orm_execute")
-    try:
-        event.listen(session, "do_orm_execute", listener.check)  # after all others
+    listener = _Listener(context, expire, row_lock=row_lock)
+    with listening_last(context.session(), listener.check):
         yield
-    finally:
-        if event.contains(session, "do_orm_execute", listener.check):
-            event.remove(session, "do_orm_execute", listener.check)
     if not listener.sent:
         raise LockMisuse(
             "a do_orm_execute listener has answered the statement that locks, or has replaced it "

@@ -17,12 +17,7 @@ from ..sqlalchemy_internals import (
     for_update_clause,
     written_out,
 )
-from ..statements import (
-    LOCK_OPTION,
-    LockedEntity,
-    locked_entity_of,
-    refuse_nested_lock,
-)
+from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
 from ..transaction import (
     NO_ARGUMENTS,
     Executor,

@@ -68,7 +68,10 @@ def test_the_listener_of_a_lock_does_nothing_after_an_interruption(
     make_session: Callable[..., LockingSession],
 ) -> None:
     ctrl_c = CtrlC(
-        "sa_doclock.core.locking.execute_listeners", "contextlib", "sqlalchemy.event.api"
+        "sa_doclock.core.locking.execute_listeners",
+        "sa_doclock.core.sqlalchemy_internals",
+        "contextlib",
+        "sqlalchemy.event.api",
     )
     session = make_session()
     event.listen(session, "do_orm_execute", lambda _: None)
