@@ -135,7 +135,7 @@ def _by_keys(entity: type[Any], *keys: Sequence[Any]) -> Make:
     return make
 
 
-def _locks_alone(entity: type[Any], *keys: Sequence[Any]) -> Make:
+def _locks_alone(entity: type[Any], *keys: tuple[Any, ...]) -> Make:
     def make(lock: LockOptions) -> Select[Any]:
         return lock_by_keys(_mapper(entity), lock, keys).params(parameters_by_keys(keys))
 
@@ -146,7 +146,7 @@ BY_KEYS: Mapping[str, Make] = {
     "by keys, plain": _by_keys(Order, [1], [2], [3]),
     "by keys, composite": _by_keys(Voucher, [2024, 1], [2024, 2]),
     "by keys, schema and quoted names": _by_keys(Journal, [1], [2]),
-    "by keys, joined inheritance: the root's rows": _locks_alone(Lease, [1], [2]),
+    "by keys, joined inheritance: the root's rows": _locks_alone(Lease, (1,), (2,)),
     "by keys, single-table inheritance": _by_keys(Fault, [1], [2]),
     "by keys, mapped lazy='joined'": _by_keys(Invoice, [1], [2]),
 }

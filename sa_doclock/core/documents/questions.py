@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
+from sqlalchemy import Executable
 from sqlalchemy.orm import ORMExecuteState, Session
 
 from ..sqlalchemy_internals import execute_listeners, listening_last
@@ -19,7 +20,7 @@ _QUESTION: Final = "doclock_question"
 
 def ask(
     session: Session,
-    statement: Any,
+    statement: Executable,
     parameters: Any = None,
     *,
     execution_options: Mapping[str, Any] | None = None,
