@@ -125,7 +125,6 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
 class CalledTarget(Protocol):
     """The target of a call, as the transaction sees it; it is a ``LockTarget``."""
 
-    request: LockRequest
     unsaved: UnsavedChanges | None
 
     def before_flush(self) -> None:

@@ -1,8 +1,8 @@
-"""The way from a row up to the headers of its documents.
+"""The headers of a row, found by its foreign keys: the keys of the documents that it belongs to.
 
-Nothing is loaded if the foreign key says it.  A row that is moved belongs to two documents
-until it is flushed: after ``line.order = other``, the line is written under the locks of the
-order that it leaves and of the order that it comes to.
+A lock asks for those of pending changes, and the guard for those of each row that is written.
+Nothing is loaded if the foreign key says it.  A row that is moved belongs to two documents until it
+is flushed: after ``line.order = other``, to the order that it leaves and the one that it comes to.
 """
 
 from __future__ import annotations

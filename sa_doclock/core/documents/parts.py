@@ -1,4 +1,4 @@
-"""One step from a document's header to its details: a relationship, and the way back up."""
+"""A part of a document: a relationship from the header to details, and the foreign key back to it."""
 
 from __future__ import annotations
 

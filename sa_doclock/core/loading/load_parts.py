@@ -1,7 +1,7 @@
 """The loading of the parts of documents, in one statement for each kind of part.
 
 The session's ``get_document()`` calls load_parts() for what is not loaded, and each lock load_again() for
-what it has made stale; both put the details into the attributes of their owners.
+what it has expired and no access loads; both put the details into the attributes of their owners.
 
 There are three ways, and no other place loads details:
 
@@ -57,7 +57,7 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
 
 
 def load_again(session: Session, unreadable: Unreadable) -> None:
-    """Load the parts that a lock has made stale, and that no access would load."""
+    """Load the parts that a lock has expired, and that no access would load."""
     loader = _Loader(session)
     for part in sorted(unreadable, key=lambda part: part.path.count(".")):
         loader.load_missing(Step((part,), part, LockOptions.None_, is_last=False), unreadable[part])

@@ -1,4 +1,4 @@
-"""acquire(): the one sequence that takes every lock.
+"""acquire(): the one sequence that takes every lock, and returns what the program gets for it.
 
 By key, by many keys, by a select, by name, for a claim, or by a statement of the program's own.
 What differs between the kinds is in their :class:`LockTarget`; what features add is in the

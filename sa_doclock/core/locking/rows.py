@@ -1,4 +1,4 @@
-"""LockedRows: the one place that sends the SELECTs of a lock."""
+"""LockedRows: rows that are locked and read by SELECTs.  No other place sends the SELECTs of a lock."""
 
 from __future__ import annotations
 

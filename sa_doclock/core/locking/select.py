@@ -1,4 +1,4 @@
-"""A select made by with_lock(), executed in a LockingSession.
+"""The target of a select that with_lock() has made: the session executes it, and gets its Result.
 
 A statement that reads the header's table alone locks and loads in one go.  One that
 reads more (joined inheritance, a join) is locked by its keys first and read after: a

@@ -1,4 +1,4 @@
-"""The lock timeout of a statement: in its text, and together with the server's own limits."""
+"""The lock timeout of a statement: in its text, where the dialect has it there, and by a further try."""
 
 from __future__ import annotations
 

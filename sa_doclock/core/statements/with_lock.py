@@ -1,4 +1,4 @@
-"""The lock as part of a SELECT: with_lock()."""
+"""The lock as part of a SELECT: with_lock(), and the clauses that all statements with a lock have."""
 
 from __future__ import annotations
 
