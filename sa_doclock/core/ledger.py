@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import cache
 from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final
@@ -204,7 +203,6 @@ class Ledger:
         ]
 
 
-@cache
 def strength_of(lock: LockOptions) -> int:
     """Return a number that is greater for a lock that excludes more; of locks that can be held."""
     return _STRENGTH.index(held_lock(lock))
@@ -221,4 +219,4 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
             f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
             "ForUpdate deadlock, so take ForUpdate first"
         )
-    return strength_of(held) >= strength_of(lock)
+    return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

@@ -177,8 +177,8 @@ class BlockMethods(CoreSession):
         """Return a block that holds the locks of several documents, with all their parts loaded.
 
         ``with session.locked_documents(Account, [a, b]) as [source, target]:``.  The block is that
-        of :meth:`locked`.  The documents are locked in ascending key order, as by
-        :meth:`get_documents`, and are returned in the order of ``idents``, also where a key comes twice.
+        of :meth:`locked`.  As by :meth:`get_documents`, the documents are locked in ascending key
+        order.  They are returned in the order of ``idents``, also where a key comes twice.
 
         :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
         :raises ValueError: SkipLocked, which would leave out a document.

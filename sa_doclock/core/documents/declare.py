@@ -109,10 +109,7 @@ def document(
     """
     if isinstance(parts, str):
         raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
-    paths = None if parts is None else tuple(parts)
-    for path in paths or ():
-        if not isinstance(path, str):
-            raise TypeError(f"a part is the name of a relationship, not {path!r}")
+    paths = None if parts is None else tuple(map(_checked_path, parts))
 
     def declare(declared: C) -> C:
         if not isinstance(declared, type):
@@ -126,6 +123,12 @@ def document(
         return declared
 
     return declare if entity is None else declare(entity)
+
+
+def _checked_path(path: object) -> str:
+    if not isinstance(path, str):
+        raise TypeError(f"a part is the name of a relationship, not {path!r}")
+    return path
 
 
 # Threads: two that miss the cache at once listen with the same functions, which SQLAlchemy has once.

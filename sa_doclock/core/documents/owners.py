@@ -22,7 +22,7 @@ from .declare import has_nested_headers, parts_with_detail
 from .mapping import key_attributes, key_columns, mapper_cache, root_of
 from .parts import Part, takes
 from .questions import ask
-from .roles import header_key, is_row_of_root
+from .roles import is_row_of_root
 from .stored_keys import Types, compares_in_python, select_equal_keys
 
 UNKNOWN: Final[Identity] = ()
@@ -37,9 +37,13 @@ def is_header(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
 
 def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
     """Return the primary key of a header; of one that is not inserted yet, as far as it is set."""
-    if state.identity is not None:
-        return header_key(state.mapper, root, state.identity)
-    return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
+    if state.identity is None:
+        return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
+    if root_of(state.mapper) is root:
+        return state.identity
+    # A second class on the table may not have all of the key; no header has None in its place.
+    values = dict(zip(state.mapper.primary_key, state.identity, strict=True))
+    return tuple(values.get(column) for column in root.primary_key)
 
 
 _is_none: Final = partial(is_, None)

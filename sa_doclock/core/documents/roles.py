@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import ClauseElement, Column
 from sqlalchemy.orm import Mapper
 
-from ..lock_info import Identity
 from .mapping import root_of
 from .parts import Part
 
@@ -29,17 +28,6 @@ def is_row_of(mapper: Mapper[Any], other: Mapper[Any]) -> bool:
 def is_row_of_root(mapper: Mapper[Any], root: Mapper[Any]) -> bool:
     """Return whether a row of this class has its header row in the table of this root."""
     return root_of(mapper) is root or is_second_class(mapper, root)
-
-
-def header_key(mapper: Mapper[Any], root: Mapper[Any], identity: Identity) -> Identity:
-    """Return the key of the header row, of the primary key that a class of its table has for it.
-
-    A column of the key that the class has not in its own is None, which no header has.
-    """
-    if root_of(mapper) is root:
-        return identity
-    values = dict(zip(mapper.primary_key, identity, strict=True))
-    return tuple(values.get(column) for column in root.primary_key)
 
 
 def kind_attribute(mapper: Mapper[Any]) -> str | None:

@@ -283,8 +283,7 @@ class DocumentIndex:
         instance = state.obj()
         if not loaded or instance is None or not session.identity_map.contains_state(state):
             return True
-        changed = state.modified and session.is_modified(instance)
-        if changed or state in deleted_states(session):
+        if _has_changes(session, state):
             return False
         session.expire(instance, loaded)
         # Not named, it would be so by itself: Session.get() then looks whether the row is there.
@@ -326,6 +325,11 @@ def _has_new_owner(state: InstanceState[Any], role: Role) -> bool:
     names = chain.from_iterable(part.backrefs for part in role.parts)
     owners = [owner for name in names if (owner := state.dict.get(name)) is not None]
     return bool(owners) and all(instance_state(owner).key is None for owner in owners)
+
+
+def _has_changes(session: Session, state: InstanceState[Any]) -> bool:
+    modified = state.modified and session.is_modified(state.obj())
+    return modified or state in deleted_states(session)
 
 
 def _alive(states: States) -> list[InstanceState[Any]]:

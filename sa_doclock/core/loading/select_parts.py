@@ -56,10 +56,7 @@ def read_details(
 
 
 def _by_stored_keys(
-    session: Session,
-    step: Step,
-    keys: Sequence[Identity],
-    details: Mapping[Identity, list[Any]],
+    session: Session, step: Step, keys: Sequence[Identity], details: Mapping[Identity, list[Any]]
 ) -> Mapping[Identity, Sequence[Any]]:
     """Return the details by the keys that their owners have, where foreign keys have others.
 

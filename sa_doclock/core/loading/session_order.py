@@ -14,9 +14,7 @@ T = TypeVar("T")
 
 
 def in_session_order(
-    session: Session,
-    found: Iterable[T],
-    state_of: Callable[[T], InstanceState[Any] | None],
+    session: Session, found: Iterable[T], state_of: Callable[[T], InstanceState[Any] | None]
 ) -> list[T]:
     """Return what was found in the order in which its objects came to the session, new ones first.
 

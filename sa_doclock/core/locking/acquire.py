@@ -281,10 +281,7 @@ def _is_sent_in_blocks(request: LockRequest, target: LockTarget[Any]) -> bool:
 
 
 def _send_in_blocks(
-    connection: TransactionConnection,
-    plan: LockPlan,
-    request: LockRequest,
-    target: LockTarget[Any],
+    connection: TransactionConnection, plan: LockPlan, request: LockRequest, target: LockTarget[Any]
 ) -> Any:
     """Send the statements: their wait limited, and what listeners make of them checked."""
     checking: AbstractContextManager[None] = nullcontext()

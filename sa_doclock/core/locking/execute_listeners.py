@@ -60,7 +60,7 @@ class _Listener:
         if self._calls.current is not self._call:
             return None  # of an inner call; or an interruption has come before this was removed
         statement = state.statement
-        if state.is_column_load or state.is_relationship_load or not isinstance(statement, Select):
+        if _is_of_loader(state) or not isinstance(statement, Select):
             return None
         locks, entities = for_update_clause(statement) is not None, _entities_of(statement)
         if locks or not entities:
@@ -82,6 +82,10 @@ class _Listener:
         if self._call is not None and isinstance(self._call.met, LockNotAvailable):
             self._call.met = None  # the listener has tried again, and has the lock
         return result
+
+
+def _is_of_loader(state: ORMExecuteState) -> bool:
+    return state.is_column_load or state.is_relationship_load
 
 
 def _entities_of(statement: Select) -> list[Any]:  # type: ignore[type-arg]

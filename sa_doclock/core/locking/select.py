@@ -184,12 +184,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         root = root_of(self.mapper)
         candidates = drop_lock(only_columns(statement, key), entity)
         candidates = add_candidate_hint(candidates, entity, send.row_lock, send.strategy)
-        if skips_some:
-            raise LockNotSupported(
-                "this database cannot skip the locked rows of a join with LIMIT; "
-                "select the entity alone, with EXISTS in place of the join"
-            )
-        found = [tuple(row) for row in run(candidates)]
+        found = _candidates(run, candidates, skips_some=skips_some)
         identities: list[Identity] = []
         for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
             where = key_in(root.primary_key, some)
@@ -278,3 +273,13 @@ def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
     if has_offset(statement):
         raise LockNotSupported("the rows of a join cannot be locked with OFFSET; use the last key")
     return drop_lock(statement, entity)
+
+
+def _candidates(run: Run, keys: Select[Any], *, skips_some: bool) -> list[Identity]:
+    """Return the keys of the rows to lock, as they are before the lock."""
+    if skips_some:
+        raise LockNotSupported(
+            "this database cannot skip the locked rows of a join with LIMIT; "
+            "select the entity alone, with EXISTS in place of the join"
+        )
+    return [tuple(row) for row in run(keys)]

@@ -23,11 +23,7 @@ from ..transaction import LockContext
 
 
 def refuse_unsaved(
-    context: LockContext,
-    root: Mapper[Any],
-    identities: Collection[Identity],
-    *,
-    ask: bool = False,
+    context: LockContext, root: Mapper[Any], identities: Collection[Identity], *, ask: bool = False
 ) -> bool:
     """Check that none of these documents has pending changes in the session.
 
