@@ -1,8 +1,7 @@
 """Documents read by their primary keys without a lock: plain reads, dirty reads, and what is held already.
 
 ``get_entity()`` and ``get_entities()`` call it where they take no lock, and the targets of ``by_key``
-for what a lock covers already.  Each function returns the objects of the session; of the lock that was
-asked for, NoLock alone counts.
+for what a lock covers already.  Each function returns the objects of the session.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def read_one(context: LockContext, request: LockRequest) -> Any:
     session, lock = context.session(), request.lock
     if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
         return session.get(mapper.class_, request.keys[0], options=request.options)
-    found = _read_by_key(context, mapper, request)
+    found = _read_by_key(context, mapper, request, lock)
     if len(found) > 1:
         raise several_rows(request.keys[0], keys_of(mapper, found))
     return found[0] if found else None
@@ -60,7 +59,7 @@ def read_entities(context: LockContext, request: LockRequest) -> list[Any]:
     :raises LockMisuse: a key has found several rows.
     """
     mapper: Any = request.mapper
-    found = read_many(context, mapper, request.keys, request)
+    found = read_many(context, mapper, request.keys, request, request.lock)
     if plain_key_type(mapper) is int:
         return found
     keys, session = keys_of(mapper, found), context.session()
@@ -75,12 +74,16 @@ def read_entities(context: LockContext, request: LockRequest) -> list[Any]:
 
 
 def read_many(
-    context: LockContext, mapper: Mapper[Any], keys: Sequence[Identity], request: LockRequest
+    context: LockContext,
+    mapper: Mapper[Any],
+    keys: Sequence[Identity],
+    request: LockRequest,
+    lock: LockOptions = LockOptions.None_,
 ) -> list[Any]:
     """Read the rows of these keys as objects of a class, with the options of the request."""
     found: list[Any] = []
     for some in chunks(keys):
-        statement = select_by_keys(mapper, request.lock & LockOptions.NoLock, some)
+        statement = select_by_keys(mapper, lock, some)
         found += _read(context, statement, parameters_by_keys(some), request)
     if key_order(mapper) is not None:
         found.sort(key=row_order(mapper))
@@ -129,9 +132,14 @@ def _known(
     return known, state.manager.mapper
 
 
-def _read_by_key(context: LockContext, mapper: Mapper[Any], request: LockRequest) -> list[Any]:
-    statement = select_by_key(mapper, request.lock & LockOptions.NoLock)
-    return _read(context, statement, parameters_by_key(mapper, request.keys[0]), request)
+def _read_by_key(
+    context: LockContext,
+    mapper: Mapper[Any],
+    request: LockRequest,
+    lock: LockOptions = LockOptions.None_,
+) -> list[Any]:
+    parameters = parameters_by_key(mapper, request.keys[0])
+    return _read(context, select_by_key(mapper, lock), parameters, request)
 
 
 def _read(

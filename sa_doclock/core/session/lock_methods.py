@@ -34,6 +34,7 @@ from .targets import check_block_lock, in_given_order, key_of, no_result
 
 T = TypeVar("T")
 ResultOrder = Literal["key", "given"]
+_ORDERS: Final = get_args(ResultOrder)
 
 _PLAIN: Final = frozenset({LockOptions.None_, LockOptions.NoLock})
 _SKIPPING: Final = frozenset(
@@ -205,7 +206,7 @@ class LockMethods(ExecutingSession):
         :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.  Those of an
             Enum have that of what the database stores.
         """
-        if order not in get_args(ResultOrder):
+        if order not in _ORDERS:
             raise ValueError(f'order is "key" or "given", not {order!r}')
         if order == "given":
             idents = list(idents) if isinstance(idents, Iterator) else idents
@@ -223,8 +224,7 @@ class LockMethods(ExecutingSession):
         request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
         if lock in _PLAIN:
             context.failure.refuse()
-            with self.no_autoflush:
-                return read_entities(context, request)
+            return read_entities(context, request)
         return acquire(ManyByKey(context, request))
 
     def get_document(
