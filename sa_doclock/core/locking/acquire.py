@@ -60,9 +60,9 @@ class LockTarget(ABC, Generic[T]):
 
     The methods are called in this order, by :func:`acquire`.
 
-    :cvar transaction_lock: the lock that the transaction is made fit for, where it is not the one of
+    :ivar transaction_lock: the lock that the transaction is made fit for, where it is not the one of
         the request.
-    :cvar limits_itself: ``send()`` limits its wait itself.
+    :ivar limits_itself: ``send()`` limits its wait itself.
     :ivar lasts: False if ``send()`` has locked nothing that is held when its statements have ended.
     :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
         reported.

@@ -29,7 +29,7 @@ class LockedRows(LockTarget[T]):
 
     A subclass has the statements; :meth:`send_select` says which of them are sent.
 
-    :cvar found_by_key: no time goes by but for a lock, so that any limit that ends a statement is
+    :ivar found_by_key: no time goes by but for a lock, so that any limit that ends a statement is
         about it.
     :ivar unreadable: the parts that were expired and that no access loads: they are loaded again
         under the lock.

@@ -51,7 +51,7 @@ class CheckOutCalls:
         note: str | None,
         lock_timeout: LockTimeout,
     ) -> Checkout:
-        """Check a document out, whoever has it."""
+        """Check a document out, also where another owner has it."""
         check_owner(owner)
         return self._own(entity, ident, owner, ANYBODY, check_lease(lease), note, lock_timeout)
 
@@ -84,7 +84,7 @@ class CheckOutCalls:
         return checkout
 
     def renew(self, checkout: Checkout, lease: timedelta | float | None) -> Checkout:
-        """Give a check-out the time anew."""
+        """Renew a check-out: its lease begins again now."""
         time = None if lease is None else check_lease(lease)
         with undone_if_refused(self._state):
             self._state.failure.refuse()
@@ -99,7 +99,7 @@ class CheckOutCalls:
             self._changes.check_in(checkout)
 
     def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
-        """Return who has a document; nothing is locked."""
+        """Return the check-out of a document; nothing is locked."""
         self._state.failure.refuse()
         return self._changes.find(entity, ident, expired=expired)
 
