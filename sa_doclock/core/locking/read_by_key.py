@@ -47,7 +47,8 @@ def read_one(context: LockContext, request: LockRequest) -> Any:
     session, lock = context.session(), request.lock
     if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
         return session.get(mapper.class_, request.keys[0], options=request.options)
-    found = _read_by_key(context, mapper, request, lock)
+    parameters = parameters_by_key(mapper, request.keys[0])
+    found = _read(context, select_by_key(mapper, lock), parameters, request)
     if len(found) > 1:
         raise several_rows(request.keys[0], keys_of(mapper, found))
     return found[0] if found else None
@@ -95,7 +96,8 @@ def read_held_one(context: LockContext, request: LockRequest) -> Any:
     known, to_read = _known(context, request, request.keys[0])
     if to_read is None:
         return known
-    found = _read_by_key(context, to_read, request)
+    statement = select_by_key(to_read, LockOptions.None_)
+    found = _read(context, statement, parameters_by_key(to_read, request.keys[0]), request)
     return found[0] if found else None  # a key that is held is that of one row
 
 
@@ -130,16 +132,6 @@ def _known(
     if not (state.expired_attributes and has_expired(state, mapper)):
         return known, None
     return known, state.manager.mapper
-
-
-def _read_by_key(
-    context: LockContext,
-    mapper: Mapper[Any],
-    request: LockRequest,
-    lock: LockOptions = LockOptions.None_,
-) -> list[Any]:
-    parameters = parameters_by_key(mapper, request.keys[0])
-    return _read(context, select_by_key(mapper, lock), parameters, request)
 
 
 def _read(
