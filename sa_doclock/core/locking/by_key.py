@@ -21,6 +21,7 @@ from ..documents import (
     identity_of,
     key_order,
     lockable_root,
+    mapper_cache,
     parts_of,
     plain_key_type,
     root_of,
@@ -107,9 +108,8 @@ class _RowsByKey(LockedRows[T]):
         self.expire_loaded(self.root, keys)
 
     def in_one_statement(self, *, whole: bool) -> bool:
-        """See :class:`LockedRows`: options may leave columns out, or add subqueries."""
-        has_options = bool(self.request.options)
-        return not (whole and has_options) and not spans_rows(self.mapper, undeferred=has_options)
+        """See :class:`LockedRows`."""
+        return _in_one_statement(self.mapper, whole=whole, has_options=bool(self.request.options))
 
     def select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[Any]:
         """Return the objects with these keys."""
@@ -154,6 +154,12 @@ class _RowsByKey(LockedRows[T]):
             load_again(self.session, unreadable)
         for identity in actual:
             ledger.record((root, identity), request.lock)
+
+
+@mapper_cache
+def _in_one_statement(mapper: Mapper[Any], *, whole: bool, has_options: bool) -> bool:
+    """Return whether one SELECT can do it: options may leave columns out, or add subqueries."""
+    return not (whole and has_options) and not spans_rows(mapper, undeferred=has_options)
 
 
 class OneByKey(_RowsByKey["T | None"], Generic[T]):
