@@ -65,7 +65,7 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
     if options not in OF_DOCUMENTS_ALONE or is_routed(session):
         parts += _of_waits(session, state, options)
         parts += _of_reports(state, options)
-    state.parts.add(*parts)
+    state.parts.replace(parts)
 
 
 def is_routed(session: Session) -> bool:

@@ -65,10 +65,12 @@ class DocumentVersions(SessionPart):
 
         SQLAlchemy calls the listeners of one session in their order, and after those of classes.
         """
+        if not _any_versioned():
+            return
         if session in _followed:
             event.remove(session, "before_flush", _raise_after_all_others)
             event.listen(session, "before_flush", _raise_after_all_others)
-        elif _any_versioned():  # the class was declared after the session was made
+        else:  # the class was declared after the session was made
             self.follow(session)  # from the next flush on
             _raise_versions(session)
 

@@ -168,7 +168,7 @@ PROGRAMS = (
     "dialects/postgresql/pipelined_lock.py:PipelinedLock.__exit__",
     "core/session/execute.py:ExecutingSession._execute_by_part",
     "core/session/execute.py:ExecutingSession._execute_locked",
-    "core/session/execute.py:ExecutingSession._execute_ours",
+    "core/session/execute.py:ExecutingSession._execute_other",
     "core/session/execute.py:ExecutingSession.execute",
     "core/session/execute.py:ExecutingSession.scalar",
     "core/session/execute.py:ExecutingSession.scalars",

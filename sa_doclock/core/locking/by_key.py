@@ -19,6 +19,7 @@ from ..documents import (
     identity_of,
     key_order,
     lockable_root,
+    mapper_cache,
     parts_of,
     root_of,
     row_order,
@@ -105,9 +106,9 @@ class _RowsByKey(LockedRows[T]):
         self.expire_loaded(self.root, keys)
 
     def in_one_statement(self, *, whole_row: bool) -> bool:
-        """See :class:`LockedRows`: options may leave columns out, or add subqueries."""
+        """See :class:`LockedRows`."""
         options = bool(self.request.options)
-        return not ((whole_row and options) or spans_rows(self.mapper, undeferred=options))
+        return _in_one_statement(self.mapper, whole_row=whole_row, has_options=options)
 
     def select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[Any]:
         """Return the objects with these keys."""
@@ -157,6 +158,12 @@ class _RowsByKey(LockedRows[T]):
             load_again(self.session, unreadable)
         for identity in actual:
             ledger.record((root, identity), request.lock)
+
+
+@mapper_cache
+def _in_one_statement(mapper: Mapper[Any], *, whole_row: bool, has_options: bool) -> bool:
+    """Return whether one SELECT can do it: options may leave columns out, or add subqueries."""
+    return not (whole_row and has_options) and not spans_rows(mapper, undeferred=has_options)
 
 
 class OneByKey(_RowsByKey["T | None"], Generic[T]):

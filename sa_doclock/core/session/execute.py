@@ -68,50 +68,43 @@ class ExecutingSession(SessionWithContext):
 
         def execute(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.execute()``."""
-            if "bind_arguments" in kwargs:
-                self._note_bind(kwargs["bind_arguments"])
-            if self._is_ours(statement):
-                result = self._execute_ours(statement, params, kwargs)
-                if result is not None:
-                    return result
-            return super().execute(statement, params, **kwargs)
+            ours = self._execute_ours(statement, params, kwargs)
+            return super().execute(statement, params, **kwargs) if ours is None else ours
 
         def scalars(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalars()``."""
-            if "bind_arguments" in kwargs:
-                self._note_bind(kwargs["bind_arguments"])
-            if self._is_ours(statement):
-                result = self._execute_ours(statement, params, kwargs)
-                if result is not None:
-                    return result.scalars()
-            return super().scalars(statement, params, **kwargs)
+            ours = self._execute_ours(statement, params, kwargs)
+            return super().scalars(statement, params, **kwargs) if ours is None else ours.scalars()
 
         def scalar(self, statement: Any, params: Any = None, **kwargs: Any) -> Any:
             """See ``Session.scalar()``."""
-            if "bind_arguments" in kwargs:
-                self._note_bind(kwargs["bind_arguments"])
-            if self._is_ours(statement):
-                result = self._execute_ours(statement, params, kwargs)
-                if result is not None:
-                    return result.scalar()
-            return super().scalar(statement, params, **kwargs)
-
-    def _is_ours(self, statement: Any) -> bool:
-        """Return whether the statement may lock or write, or a listener may make it lock."""
-        if type(statement) is not Select or execute_listeners(self):
-            return True
-        options = statement.get_execution_options()
-        return LOCK_OPTION in options or for_update_clause(statement) is not None
+            ours = self._execute_ours(statement, params, kwargs)
+            return super().scalar(statement, params, **kwargs) if ours is None else ours.scalar()
 
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any] | None:
         """Execute a statement that locks or writes; return None for any other."""
+        if "bind_arguments" in arguments:
+            self._note_bind(arguments["bind_arguments"])
+        if (
+            type(statement) is Select
+            and for_update_clause(statement) is None
+            and LOCK_OPTION not in statement.get_execution_options()
+            and not execute_listeners(self)
+        ):
+            return None  # as most statements, and each lazy load
         written = written_out(statement)
         if not isinstance(written, Select):
             refuse_nested_lock(written)
         elif (locked := locked_entity_of(written)) is not None:
             return self._execute_locked(locked, written, params, arguments)
+        return self._execute_other(statement, written, params, arguments)
+
+    def _execute_other(
+        self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
+    ) -> Result[Any] | None:
+        """Execute a statement that writes, or that is a part's; return None for any other."""
         listens_last = bool(execute_listeners(self)) and self._listen_last()
         if getattr(written, "is_dml", False):
             self._context.transaction.refuse_write()

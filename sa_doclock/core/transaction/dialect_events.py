@@ -64,9 +64,9 @@ def follow_dialect(connection: Connection, state: LockContext) -> None:
     :param state: of a session in whose transaction it takes part.
     """
     own = ref(state)
-    vars(connection).pop(_ERROR, None)  # that of a lent one, where a listener has raised another
     others: tuple[ReferenceType[LockContext], ...] = getattr(connection, _STATES, ())
-    if others:  # a Connection that was lent to several sessions
+    if others:  # a Connection that was lent, once more or to several sessions
+        vars(connection).pop(_ERROR, None)  # it stays where a listener has raised another
         if own in others:
             return
         others = tuple(one for one in others if one() is not None)

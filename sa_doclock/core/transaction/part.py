@@ -256,11 +256,11 @@ class SessionParts:
 
     def add(self, *parts: SessionPart) -> None:
         """Add parts behind those that there are."""
-        self._set((*self.all, *parts))
+        self.replace((*self.all, *parts))
 
     def remove(self, part: SessionPart) -> None:
         """Take a part out again."""
-        self._set(tuple([one for one in self.all if one is not part]))
+        self.replace([one for one in self.all if one is not part])
 
     def find(self, kind: type[P]) -> P | None:
         """Return the part of this kind, where the session has one."""
@@ -269,10 +269,11 @@ class SessionParts:
                 return part
         return None
 
-    def _set(self, parts: tuple[SessionPart, ...]) -> None:
+    def replace(self, parts: Iterable[SessionPart]) -> None:
+        """Have these parts, and no others."""
         vars(self).clear()
-        self.all = parts
-        self.__class__ = _with_hooks_of(tuple(map(type, parts)))
+        self.all = tuple(parts)
+        self.__class__ = _with_hooks_of(tuple(map(type, self.all)))
 
 
 # Threads: a cache of a function that has one answer.

@@ -103,11 +103,11 @@ class PostgreSQLStatus(TransactionStatus):
         libpq: Any = getattr(pooled.dbapi_connection, "pgconn", None)
         if libpq is None:
             driver: Any = pooled.driver_connection
-            libpq = getattr(driver, "pgconn", None)  # psycopg with asyncio
-        if libpq is None:
-            libpq = getattr(driver, "info", None)  # psycopg2
+            # psycopg with asyncio; psycopg2
+            libpq = getattr(driver, "pgconn", None) or getattr(driver, "info", None)
         if libpq is not None:
-            return int(libpq.transaction_status) != _IDLE
+            status: int = libpq.transaction_status
+            return status != _IDLE
         if not hasattr(driver, "is_in_transaction"):
             return None  # pg8000
         return None if driver.is_closed() else bool(driver.is_in_transaction())  # asyncpg

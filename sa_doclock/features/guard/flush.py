@@ -7,17 +7,16 @@ each row again when it has been written, and an error there undoes the flush.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from itertools import repeat
-from operator import itemgetter
+from itertools import compress, repeat
+from operator import attrgetter, is_, itemgetter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from sqlalchemy.orm import InstanceState, Session
+from sqlalchemy.orm import InstanceState, Session, class_mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import has_null
+from ...core.documents import has_null, mapper_cache
 from ...core.sqlalchemy_internals import states_to_flush
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
@@ -27,6 +26,8 @@ from .rules import Generated, States, Write, WriteRules, rules_for
 guards: Final[WeakValueDictionary[int | None, FlushGuard]] = WeakValueDictionary()
 """The guards of flushes, by the ``hash_key`` of the session, which is the ``session_id`` of its rows."""
 
+# A flush may have thousands of rows: a class, and no mapper, has its hash from C.
+_class_of: Final = attrgetter("class_")
 
 Rows = Sequence[tuple[Write, WriteRules, States]]
 """Rows by the kind of their write and by their class."""
@@ -50,11 +51,13 @@ class FlushGuard:
         """Raise UnlockedWrite if the flush would write to a document that is not held ForUpdate."""
         self.held.clear()
         if not self.refusals.unguarded:
+            self.refusals.reset_warnings()
             self.check_rows(rows_to_flush(session))
 
     def check_objects(self, instances: Collection[Any]) -> None:
         """Check objects that are written without a flush."""
         if self.refusals.active:
+            self.refusals.reset_warnings()
             states = [instance_state(one) for one in instances]
             new = [state for state in states if state.key is None]
             changed = [state for state in states if state.key is not None]
@@ -100,7 +103,6 @@ class FlushGuard:
 
         :param along: objects that are inserted along; None: all new ones of the session.
         """
-        self.refusals.reset_warnings()
         to_check: list[WrittenRow] = []
         for write, rules, states in rows:
             if write is not Write.INSERT:  # which header a new row names is known afterwards
@@ -157,11 +159,14 @@ def _by_class(new: States, changed: States, deleted: States) -> Rows:
     rows: list[tuple[Write, WriteRules, States]] = []
     ways = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
     for write, states in filter(itemgetter(1), ways):  # most flushes are of one kind
-        found: dict[type[Any], list[InstanceState[Any]]] = defaultdict(list)
-        for state in states:
-            found[state.class_].append(state)  # a class, and no mapper, has its hash from C
-        for some in found.values():
-            rules = rules_for(some[0].manager.mapper)
+        for entity in dict.fromkeys(map(_class_of, states)):
+            rules = _rules_of_class(entity)
             if rules is not None:
-                rows.append((write, rules, some))
+                of_class = map(is_, map(_class_of, states), repeat(entity))
+                rows.append((write, rules, [*compress(states, of_class)]))
     return rows
+
+
+@mapper_cache
+def _rules_of_class(entity: type[Any]) -> WriteRules | None:
+    return rules_for(class_mapper(entity, configure=False))

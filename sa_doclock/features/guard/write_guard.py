@@ -134,7 +134,8 @@ def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
 
 def _guard_of(state: InstanceState[Any]) -> FlushGuard | None:
     """Return the guard of a session whose flush began before any document was declared."""
-    context = None if state.session is None else state_of(state.session)
+    session = state.session  # a search, which a plain Session pays for at each row
+    context = None if session is None else state_of(session)
     guard = None if context is None else context.parts.find(WriteGuard)
     return None if guard is None else guard.flushes
 
