@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Engine, create_engine, event
 
 from sa_doclock import LockingSession
 from tests.support.models import Base, refill
-from tests.unit.fresh_process import FreshProcesses, fresh_processes
 
 
 @pytest.fixture(scope="session")
@@ -56,13 +55,6 @@ def session(engine: Engine) -> Iterator[LockingSession]:
     """Open a session on the file."""
     with LockingSession(engine) as session:
         yield session
-
-
-@pytest.fixture(scope="session")
-def fresh() -> Iterator[FreshProcesses]:
-    """Give what runs code in processes that have imported SQLAlchemy, and nothing of ours."""
-    with fresh_processes() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import pytest
 
 import sa_doclock
-from tests.unit.fresh_process import FreshProcesses
+from tests.support.fresh_process import FreshProcesses
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:

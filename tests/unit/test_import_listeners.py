@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.unit.fresh_process import FreshProcesses
+from tests.support.fresh_process import FreshProcesses
 
 RECORD = """
 import json
