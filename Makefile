@@ -4,17 +4,31 @@
 # URL is the empty database of make mssql-proof, as in: make mssql-proof URL='mssql+pyodbc://...'
 # PROOF is passed to python -m tests.proof, as in: make mssql-proof PROOF="-- -k deadlock"
 # WORKERS processes run the tests in parallel: see tests/README.md.  A test waits for most of its time,
-# so there may be more of them than cores.
+# so there may be more of them than cores.  QUICK_WORKERS is their number in make test-quick: each of them
+# collects all tests, which is a large part of a short run.
 
 PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 4
+QUICK_WORKERS ?= 3
 COMPAT ?=
 URL ?=
 PROOF ?=
 SOAK_SECONDS ?= 60
-QUICK := tests/unit tests/support $(wildcard tests/sql/test_*.py) \
-	$(addprefix tests/integration/,documents guard locking)
+# The essentials: what needs no server, less tests of the kit that run pytest or try all orders of statements; the locks
+# and the guard on two databases; a file or two of each feature.
+QUICK := $(filter-out $(addprefix tests/unit/test_, audit_run.py explore_search.py pytest_plugin.py), \
+	$(wildcard tests/unit/test_*.py tests/sql/test_*.py)) tests/support $(addprefix tests/integration/, \
+	documents guard pool_reset \
+	$(addprefix locking/, blocks failures kinds_of_locks sets transactions lost_locks/test_lock_lost.py \
+		$(addprefix freshness/test_, fresh.py same_document_again.py unsaved_changes.py) \
+		$(addprefix held_locks/test_, held_locks.py held_locks_ends.py hold_limit.py)) \
+	asyncio/test_waiting.py batch/test_giving_way.py checkouts/test_clock.py checkouts/test_leases.py \
+	claims/test_loop.py claims/test_sharing.py creation/test_what_is_created.py doctor/test_settings.py \
+	explain/test_explain.py for_update/test_for_update.py gate/test_same_meaning.py gate/test_second_session.py \
+	instrumentation/test_events.py lock_order/test_lock_order.py monitoring/test_blockers.py \
+	named_locks/test_conflicts.py on_commit/test_after_commit.py pipeline/test_same_results.py \
+	retry/test_attempts.py timeouts/test_same_meaning.py versions/test_stale.py)
 VENV := .venv
 BIN := $(VENV)/bin
 FIREBIRD := $(VENV)/firebird
@@ -38,7 +52,7 @@ demo: $(VENV)/installed-cli ## Show on an SQLite file what goes wrong without lo
 	$(BIN)/sa-doclock demo
 
 test-quick: $(VENV)/installed-test ## Test the essentials on SQLite and PostgreSQL, in a minute and a half
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not slow' --pairwise --databases sqlite,postgresql \
+	$(BIN)/python -m pytest -n $(QUICK_WORKERS) -m 'not slow' --pairwise --databases sqlite,postgresql \
 		$(QUICK) $(ARGS)
 
 test: $(VENV)/installed-test ## Test pairwise on every database that can be had here, less what is slow

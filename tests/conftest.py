@@ -26,6 +26,7 @@ from tests.support import pairwise
 from tests.support.actors import Actor
 from tests.support.controller import Controller, Found, register_tests
 from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
+from tests.support.fresh_process import FreshProcesses, fresh_processes
 from tests.support.memory import keep_temporary_files_in_memory
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
@@ -283,6 +284,13 @@ def root_logger() -> Iterator[None]:
             if isinstance(known, logging.Logger):
                 known.disabled = False
         logging.getLogger("alembic").setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="session")
+def fresh() -> Iterator[FreshProcesses]:
+    """Give what runs code in processes that have imported SQLAlchemy, and nothing of ours."""
+    with fresh_processes() as found:
+        yield found
 
 
 @pytest.fixture

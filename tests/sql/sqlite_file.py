@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -42,24 +43,34 @@ class _Connection(sqlite3.Connection):
 def serving_file(script: Script) -> Iterator[Engine]:
     """Yield an engine on a file where every table has one row, of ones."""
     with TemporaryDirectory() as folder:
-        path = Path(folder, "shop.db")
-
-        def connect() -> sqlite3.Connection:
-            connection: _Connection = sqlite3.connect(path, factory=_Connection)
-            sqlite3.Cursor(connection).execute("PRAGMA synchronous = OFF")
-            sqlite3.Cursor(connection).execute("ATTACH ? AS books", (str(path.with_name("books")),))
-            connection.script = script
-            return connection
-
-        engine = create_engine("sqlite:///shop.db", creator=connect)
-        with engine.begin() as connection:
-            _fill(connection, script)
+        for name, contents in _filled_files().items():
+            Path(folder, name).write_bytes(contents)
+        engine = _engine(Path(folder, "shop.db"), script)
+        engine.connect().close()
         yield engine
         engine.dispose()
 
 
-def _fill(connection: Any, script: Script) -> None:
-    Base.metadata.create_all(connection)
-    for table in Base.metadata.sorted_tables:
-        row = {column.name: script.values.get(column.name, 1) for column in table.columns}
-        connection.execute(insert(table).values(row))
+def _engine(path: Path, script: Script) -> Engine:
+    def connect() -> sqlite3.Connection:
+        connection: _Connection = sqlite3.connect(path, factory=_Connection)
+        sqlite3.Cursor(connection).execute("PRAGMA synchronous = OFF")
+        sqlite3.Cursor(connection).execute("ATTACH ? AS books", (str(path.with_name("books")),))
+        connection.script = script
+        return connection
+
+    return create_engine("sqlite:///shop.db", creator=connect)
+
+
+@cache  # the files of each script are the same: to fill them takes longer than most tests
+def _filled_files() -> Mapping[str, bytes]:
+    script = Script()
+    with TemporaryDirectory() as folder:
+        engine = _engine(Path(folder, "shop.db"), script)
+        with engine.begin() as connection:
+            Base.metadata.create_all(connection)
+            for table in Base.metadata.sorted_tables:
+                row = {column.name: script.values.get(column.name, 1) for column in table.columns}
+                connection.execute(insert(table).values(row))
+        engine.dispose()
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}

@@ -9,9 +9,11 @@ from importlib.metadata import PackageNotFoundError, version
 import pytest
 
 import sa_doclock
+from tests.support.fresh_process import FreshProcesses
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
+    """Run the code in a new Python, for modules that SQLAlchemy must not find either."""
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
@@ -26,8 +28,10 @@ def test_it_works_without_an_extra(absent: str) -> None:
     assert (result.stdout, result.stderr) == ("ok\n", "")
 
 
-def test_no_pool_is_listened_to_before_a_session_of_ours_has_used_one() -> None:
-    result = run("""if True:
+def test_no_pool_is_listened_to_before_a_session_of_ours_has_used_one(
+    fresh: FreshProcesses,
+) -> None:
+    result = fresh.run("""if True:
         import sqlalchemy as sa
         import sa_doclock
 
@@ -47,13 +51,19 @@ def test_no_pool_is_listened_to_before_a_session_of_ours_has_used_one() -> None:
     assert (result.stdout, result.stderr) == ("False True\n", "")
 
 
-def test_the_test_kit_needs_no_pytest() -> None:
-    result = run("import sys; sys.modules['pytest'] = None; import sa_doclock.testing; print('ok')")
+def test_the_test_kit_needs_no_pytest(
+    fresh: FreshProcesses,
+) -> None:
+    result = fresh.run(
+        "import sys; sys.modules['pytest'] = None; import sa_doclock.testing; print('ok')"
+    )
     assert (result.stdout, result.stderr) == ("ok\n", "")
 
 
-def test_the_package_does_not_load_the_test_kit() -> None:
-    loaded = run("import sa_doclock, sys; print('sa_doclock.testing' in sys.modules)")
+def test_the_package_does_not_load_the_test_kit(
+    fresh: FreshProcesses,
+) -> None:
+    loaded = fresh.run("import sa_doclock, sys; print('sa_doclock.testing' in sys.modules)")
     assert (loaded.stdout, loaded.stderr) == ("False\n", "")
 
 
@@ -72,8 +82,10 @@ def test_a_star_import_needs_no_greenlet() -> None:
     assert (result.stdout, result.stderr) == ("LockingSession False\n", "")
 
 
-def test_a_star_import_has_every_public_name() -> None:
-    result = run(
+def test_a_star_import_has_every_public_name(
+    fresh: FreshProcesses,
+) -> None:
+    result = fresh.run(
         "import sa_doclock\n"
         "from sa_doclock import *\n"
         "print(set(sa_doclock.__all__) - globals().keys(), 'AsyncLockingSession' in globals())"
@@ -81,9 +93,11 @@ def test_a_star_import_has_every_public_name() -> None:
     assert (result.stdout, result.stderr) == ("set() True\n", "")
 
 
-def test_it_has_a_version_that_the_import_does_not_look_up() -> None:
+def test_it_has_a_version_that_the_import_does_not_look_up(
+    fresh: FreshProcesses,
+) -> None:
     assert sa_doclock.__version__ == version("sa-doclock")
-    loaded = run("import sa_doclock, sys; print('__version__' in vars(sa_doclock))")
+    loaded = fresh.run("import sa_doclock, sys; print('__version__' in vars(sa_doclock))")
     assert (loaded.stdout, loaded.stderr) == ("False\n", "")
 
 

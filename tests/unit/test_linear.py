@@ -26,7 +26,7 @@ from tests.support.own_code import own_path
 from tests.unit.document_mappings import World, refers
 
 ForUpdate = LockOptions.ForUpdate
-DOCUMENTS, EARLY, LATE = 90, 5, 80
+DOCUMENTS, EARLY, LATE = 50, 5, 40
 One = Callable[[LockingSession, int], Any]
 
 
@@ -201,8 +201,9 @@ def test_a_claim_late_in_the_loop(engine: Engine) -> None:
     for number in range(1, LATE + 1):
         counted[number] = calls_of(one)
     claims.close()
-    middle = sorted(counted[number].total() for number in range(EARLY, 40))
-    late = sorted(counted[number].total() for number in range(LATE - 34, LATE + 1))
+    half = (LATE - EARLY) // 2
+    middle = sorted(counted[number].total() for number in range(EARLY, EARLY + half))
+    late = sorted(counted[number].total() for number in range(LATE - half, LATE))
     assert late[len(late) // 2] <= middle[len(middle) // 2]
 
 

@@ -168,7 +168,7 @@ def test_classes_are_declared_while_others_look_for_documents() -> None:
 
     def declare() -> None:
         barrier.wait(30)
-        for number in range(500):
+        for number in range(200):
             declared.append(document(type(f"Declared{number}", (), {})))
         done.set()
 

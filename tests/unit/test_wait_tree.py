@@ -172,7 +172,7 @@ def test_a_line_that_is_too_long_is_cut() -> None:
 @pytest.mark.parametrize("holders", [1, 20])
 def test_the_work_is_the_same_for_each_wait(holders: int) -> None:
     out = Console(file=io.StringIO(), width=80, height=24)
-    few, many = storm(10, of=holders), storm(200, of=holders)
+    few, many = storm(10, of=holders), storm(80, of=holders)
     work = [
         calls_of(lambda: out.print(picture_of(waits, out, everything=False)))  # noqa: B023
         for waits in (few, many)

@@ -20,6 +20,9 @@ from tests.integration.locking.conftest import (
     session_factory,
 )
 from tests.support.databases import Database
+from tests.support.filled import FilledFiles
+
+_FILES = FilledFiles(Base.metadata, put_jobs)
 
 __all__ = [
     "elsewhere",
@@ -46,8 +49,9 @@ def keepers() -> Iterator[dict[str, Keeper]]:
 def documents(database: Database, keepers: dict[str, Keeper]) -> Database:
     """Return the database with ten new jobs in it."""
     if database.name == "sqlite":  # a file for each test
-        keeper = Keeper(database, database.engine())
-    elif database.url in keepers:
+        _FILES.copy_to(database)
+        return database
+    if database.url in keepers:
         keeper = keepers[database.url]
     else:
         kept = Database(database.column, database.url, database.version)

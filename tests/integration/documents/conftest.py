@@ -14,13 +14,14 @@ from sa_doclock import LockingSession
 from tests.integration.documents.models import Base
 from tests.integration.documents.rows import refill
 from tests.support.databases import Database
+from tests.support.filled import FilledFiles
 from tests.support.refill import engine_for_refills
 
 #: No wait ends by itself while a test looks: the other databases have 50 s or more already.
 _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
 
-
 Kept = dict[str, tuple[Database, sa.Engine]]
+_FILES = FilledFiles(Base.metadata, refill)
 
 
 @pytest.fixture(scope="session")
@@ -32,23 +33,11 @@ def kept() -> Iterator[Kept]:
         database.close()
 
 
-@pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """Make the contents of an SQLite file with all rows in it."""
-    path = tmp_path_factory.mktemp("documents") / "filled.db"
-    engine = sa.create_engine(f"sqlite:///{path}")
-    with engine.begin() as connection:
-        Base.metadata.create_all(connection)
-        refill(connection)
-    engine.dispose()
-    return path.read_bytes()
-
-
 @pytest.fixture
-def documents(database: Database, kept: Kept, template: bytes) -> Database:
+def documents(database: Database, kept: Kept) -> Database:
     """Return the database with the rows of rows.py in it, and no others."""
     if database.name == "sqlite":  # a file for each test
-        _restore(database, template)
+        _FILES.copy_to(database)
         return database
     if database.url not in kept:
         own = Database(database.column, database.url, database.version)
@@ -57,18 +46,6 @@ def documents(database: Database, kept: Kept, template: bytes) -> Database:
     with kept[database.url][1].begin() as connection:
         refill(connection)
     return database
-
-
-def _restore(database: Database, template: bytes) -> None:
-    path = sa.make_url(database.url).database
-    assert path is not None
-    mode = "DELETE" if database.column == "sqlite-journal" else "WAL"
-    with open(path, "wb") as file:  # noqa: PTH123
-        file.write(template)
-    engine = sa.create_engine(database.url)
-    with engine.connect() as connection:
-        connection.exec_driver_sql(f"PRAGMA journal_mode = {mode}")
-    engine.dispose()
 
 
 @pytest.fixture

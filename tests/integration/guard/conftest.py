@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +12,12 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession
 from tests.integration.guard.models import Base
 from tests.integration.guard.rows import refill
-from tests.support.databases import Database, new_sqlite_file
+from tests.support.databases import Database
+from tests.support.filled import FilledFiles
 from tests.support.refill import engine_for_refills
 
 Kept = dict[str, tuple[Database, sa.Engine]]
+_FILES = FilledFiles(Base.metadata, refill)
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +30,10 @@ def kept() -> Iterator[Kept]:
 
 
 @pytest.fixture
-def documents(database: Database, kept: Kept, tmp_path_factory: pytest.TempPathFactory) -> Database:
+def documents(database: Database, kept: Kept) -> Database:
     """Return the database with the rows of tests/integration/guard/rows.py in it, and no others."""
     if database.name == "sqlite":
-        _copy_sqlite_file(database, kept, tmp_path_factory)
+        _FILES.copy_to(database)
         return database
     # By URL: a process may have the tests of both servers of a database.
     if database.url not in kept:
@@ -43,23 +43,6 @@ def documents(database: Database, kept: Kept, tmp_path_factory: pytest.TempPathF
     with kept[database.url][1].begin() as connection:
         refill(connection)
     return database
-
-
-def _copy_sqlite_file(
-    database: Database, kept: Kept, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """Copy a file that is filled once: each test has one of its own."""
-    if database.column not in kept:
-        filled = new_sqlite_file(database.column, tmp_path_factory.mktemp("filled"))
-        engine = filled.engine(poolclass=sa.NullPool)
-        with engine.begin() as connection:
-            Base.metadata.create_all(connection)
-            refill(connection)
-        kept[database.column] = filled, engine
-    paths = (
-        Path(str(sa.make_url(one.url).database)) for one in (kept[database.column][0], database)
-    )
-    shutil.copyfile(*paths)
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession
 from tests.support.actors import Actor
 from tests.support.databases import Database
+from tests.support.filled import FilledFiles
 from tests.support.models import Base, refill
 from tests.support.refill import engine_for_refills
 
@@ -23,6 +24,8 @@ _ONLOOKER: dict[str, dict[str, Any]] = {**_PATIENT, "mssql": {"isolation_level":
 
 #: Databases whose default isolation level cannot protect a document.
 _REPEATABLE_READ = {"mysql", "mariadb"}
+
+_FILES = FilledFiles(Base.metadata, refill)
 
 #: For the tests of other packages that need the same: import them all.
 __all__ = [
@@ -68,8 +71,9 @@ def keepers() -> Iterator[dict[str, Keeper]]:
 def documents(database: Database, keepers: dict[str, Keeper]) -> Database:
     """Return the database with the rows of tests/support/models.py in it, and no others."""
     if database.name == "sqlite":  # a file for each test
-        keeper = Keeper(database, database.engine())
-    elif database.url in keepers:
+        _FILES.copy_to(database)
+        return database
+    if database.url in keepers:
         keeper = keepers[database.url]
     else:
         kept = Database(database.column, database.url, database.version)

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -44,7 +45,7 @@ def start_from(installation: Path, origin: str, *options: str) -> Server:
     with new_folder() as folder:
         user = _UNPRIVILEGED if is_root() else None
         if user is not None:
-            installation = _copy_for(user, installation, folder)
+            installation = _installation_for(user, installation, folder)
         password = secrets.token_hex(8)
         (folder / "password").write_text(password, encoding="ascii")
         data = folder / "data"
@@ -98,8 +99,12 @@ def _version(postgres: Path) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"\d+", run([str(postgres), "--version"]))))
 
 
-def _copy_for(user: str, installation: Path, folder: Path) -> Path:
-    """Copy the server to where ``user`` can read it: root's virtualenv may be closed to others."""
+def _installation_for(user: str, installation: Path, folder: Path) -> Path:
+    """Return the server where ``user`` can read it: in a copy if root's virtualenv is closed to others."""
+    shutil.chown(folder, user)
+    with suppress(UnavailableError):
+        run([str(installation / "bin" / "postgres"), "--version"], user=user)
+        return installation
     package = installation.parent
     copy = folder / package.name / installation.name
     shutil.copytree(installation, copy)

@@ -34,7 +34,7 @@ def hot_standby(url: str) -> Iterator[str]:
         user = _UNPRIVILEGED if is_root() else None
         installation = postgresql._installation()
         if user is not None:
-            installation = postgresql._copy_for(user, installation, folder)
+            installation = postgresql._installation_for(user, installation, folder)
         data, port = folder / "data", free_port()
         _copy(primary, installation, data)
         if user is not None:
