@@ -105,7 +105,7 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     mapper, table = target.mapper, table_of(statement)
     # Of an alias: the WHERE may name the same tables for other rows.
     entity = table.alias() if mapper is None else aliased(mapper.class_, flat=True)
-    key = _key_columns(target, table, entity)
+    key = key_of_table(target, table, entity)
     if not key:
         return None
     written = _keys_written(
@@ -132,7 +132,7 @@ def _is_direct(statement: Any, target: Target) -> bool:
     return is_of_one_table(mapper) and mapper.isa(inspect(entity).mapper)
 
 
-def _key_columns(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
+def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
     """Return the columns of the target that are the key of the table, by the names that they have there.
 
     Empty where the table has no key, or the class does not map it.
