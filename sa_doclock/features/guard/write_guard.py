@@ -112,8 +112,9 @@ _following = Lock()  # a thread that finds a mapper followed must find its liste
 
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
+    classes = _classes_of_rows(mappers)  # it may configure mappers, of which this is called again
     with _following:
-        for mapper in _outermost(_classes_of_rows(mappers)):
+        for mapper in _outermost(classes):
             if mapper not in _followed:
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
