@@ -205,7 +205,8 @@ class StatementCheck:
 
     def _lock_free(self, statement: Any, given: Sequence[Row], how: Mapping[str, Any]) -> None:
         """Lock the rows of no document, which anybody may bring into one before they are written."""
-        touched, mapper = touched_rows(statement, self.target), self.target.mapper
+        touched = touched_rows(statement, self.target, to_lock=True)
+        mapper = self.target.mapper
         assert touched is not None
         assert mapper is not None
         no_owner = (

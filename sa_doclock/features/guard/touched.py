@@ -74,12 +74,14 @@ class TouchedRows(NamedTuple):
         return rows.execution_options(**self.execution_options)
 
 
-def touched_rows(statement: Any, target: Target) -> TouchedRows | None:
+def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
     """Return the rows of the target that the statement is about to write.
 
-    Where the statement names the one table of the target, they are the rows of its own WHERE.  Else
-    they are those of the target's classes that have the key of a row of the table which the statement
-    writes.  None where no SELECT finds them.
+    They are the rows of its own WHERE, where the statement names the one table of the target, or a table
+    that alone tells the documents.  Else they are those of the target's classes that have the key of a
+    row of the table which the statement writes.  None where no SELECT finds them.
+
+    :param to_lock: a SELECT of them is to have a lock, for which it names the class.
     """
     mapper, criteria = target.mapper, criteria_of(statement)
     direct = _is_direct(statement, target)
@@ -87,17 +89,26 @@ def touched_rows(statement: Any, target: Target) -> TouchedRows | None:
         if criteria and _criteria_may_add_rows(statement):
             return None
         criteria = []  # they leave rows out
-    if not direct:
+    if not direct and (to_lock or not _tells_alone(statement, target)):
         return _rows_by_key(statement, target)
     table = table_of(statement)
     return TouchedRows(
         target,
-        table if mapper is None else mapper.class_,
+        mapper.class_ if direct and mapper is not None else table,
         [*table.primary_key] if _joins(statement) else [],
         where_of(statement),
         criteria,
         schema_translation(statement.get_execution_options()),
     )
+
+
+def _tells_alone(statement: Any, target: Target) -> bool:
+    """Return whether each row of the table is one of the target, and tells its document itself."""
+    if target.mapper is None or target.of_any_kind or isinstance(statement.table, Alias):
+        return False
+    table = table_of(statement)
+    columns = (target.column_of(name, table) for name in target.read)
+    return covers(target, statement) and all(one.table is table for one in columns)
 
 
 def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
