@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -362,25 +363,36 @@ def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
             yield Link(part.owner, names, part, generated_attributes(mapper, names))
 
 
+@mapper_cache
 def targets_of_table(table: Any) -> tuple[Target, ...]:
     """Return the targets that the rows of a table are."""
-    return _targets_by_table().get(table, ())
+    associations, classes = _documents_by_table()
+    if table in associations:
+        return associations[table]
+    # The first class of the table: rows of every class below it may be in it.
+    return next(filter(None, map(targets_of_class, classes.get(table, ()))), ())
 
 
 @mapper_cache
-def _targets_by_table() -> Mapping[Any, tuple[Target, ...]]:
-    """Return the targets of statements that name no class, by table."""
-    found: dict[Any, tuple[Target, ...]] = {}
+def _documents_by_table() -> tuple[
+    Mapping[Any, tuple[Target, ...]], Mapping[Any, Collection[Mapper[Any]]]
+]:
+    """Return the targets of association tables, and the classes of documents by their other tables."""
+    associations: dict[Any, tuple[Target, ...]] = {}
+    classes: defaultdict[Any, dict[Mapper[Any], None]] = defaultdict(dict)
     for root in declared_roots():
-        found.update(_targets_of_associations(root))
-        for member in (root, *(part.detail for part in parts_of(root))):
-            for mapper in member.self_and_descendants:
-                # The first class of a table: rows of every class below it may be in it.
-                for one in reversed([*mapper.iterate_to_root()]):
-                    targets = targets_of_class(one)
-                    for table in own_tables(one) if targets else ():
-                        found.setdefault(table, targets)
-    return found
+        associations.update(_targets_of_associations(root))
+        for one in dict.fromkeys(_classes_of(root)):
+            for table in own_tables(one):
+                classes[table][one] = None
+    return associations, classes
+
+
+def _classes_of(root: Mapper[Any]) -> Iterator[Mapper[Any]]:
+    """Yield the classes of a document, each after those above it."""
+    for member in (root, *(part.detail for part in parts_of(root))):
+        for mapper in member.self_and_descendants:
+            yield from reversed([*mapper.iterate_to_root()])
 
 
 def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Target, ...]]]:
