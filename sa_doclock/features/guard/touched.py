@@ -83,23 +83,29 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
 
     :param to_lock: a SELECT of them is to have a lock, for which it names the class.
     """
-    mapper, criteria = target.mapper, criteria_of(statement)
-    direct = _is_direct(statement, target)
-    if not (direct and mapper is not None and entity_of(statement) is mapper.class_):
+    entity, criteria = _read_from(statement, target, to_lock=to_lock), criteria_of(statement)
+    if entity is None or entity_of(statement) is not entity:
         if criteria and _criteria_may_add_rows(statement):
             return None
         criteria = []  # they leave rows out
-    if not direct and (to_lock or not _tells_alone(statement, target)):
+    if entity is None:
         return _rows_by_key(statement, target)
-    table = table_of(statement)
     return TouchedRows(
         target,
-        mapper.class_ if direct and mapper is not None else table,
-        [*table.primary_key] if _joins(statement) else [],
+        entity,
+        [*table_of(statement).primary_key] if _joins(statement) else [],
         where_of(statement),
         criteria,
         schema_translation(statement.get_execution_options()),
     )
+
+
+def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
+    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
+    if _is_direct(statement, target):
+        return table_of(statement) if target.mapper is None else target.mapper.class_
+    alone = not to_lock and _tells_alone(statement, target)
+    return table_of(statement) if alone else None
 
 
 def _tells_alone(statement: Any, target: Target) -> bool:
