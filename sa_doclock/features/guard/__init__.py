@@ -1,9 +1,20 @@
 """The write guard: no write to a declared document without its ForUpdate lock.
 
-It checks what a flush is about to write (``before_flush``) and has written (events of mappers), and
-the statements and bulk methods of a session (``around_dml``, ``around_objects``, ``around_rows``).
-It keeps the headers that a transaction has inserted, which need no lock (``mark``, ``roll_back_to``,
-``locks_lost``, ``ended``).
+It decides by rows.  A row belongs to a document by its table, whichever class or statement writes it.
+
+1. Which rows are written?  A flush has objects (``flush.py``); a statement has a class or table, and a
+   WHERE or values (``targets.py``, ``touched.py``, ``upserts.py``, ``insert_select.py``).
+2. Of which documents are they?  The loaded objects tell it, without a question, for most rows
+   (``rules.py``).  Else the database is asked: by the relationships of the class (``full_check.py``), by
+   the table and key where the class does not tell (``untold.py``), by the WHERE of the statement
+   (``statement_check.py``).  A row that moves is of two documents.
+3. Does the transaction hold all of them ForUpdate, or has it inserted them?  If not, the write is
+   refused before anything is sent (``refusals.py``).
+4. Each row of a flush that may have changed meanwhile is checked when it is written, and the rows of
+   a statement are counted (``dml.py``): listeners and other transactions may bring in others.
+
+``write_guard.py`` joins this to the session and to the events of the mappers.  The keys of inserted
+headers need no lock, until a rollback (``mark``, ``roll_back_to``, ``locks_lost``, ``ended``).
 """
 
 from .atomic import atomic_update

@@ -8,7 +8,7 @@ SELECT.  After it the rows that were written are counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -23,7 +23,6 @@ from ...core.sqlalchemy_internals import autoflush
 from .dml_internals import values_of
 from .flush import FlushGuard
 from .returned import keys_of_result
-from .rules import Write
 from .statement_check import StatementCheck
 from .targets import (
     Row,
@@ -32,12 +31,14 @@ from .targets import (
     listed,
     other_tables,
     targets_by_key,
-    targets_extended,
     targets_of,
     targets_of_entity,
     targets_of_new_kinds,
+    targets_of_new_rows,
 )
 from .touched import brings_into_its_where, covers, rows_written, select_number
+from .untold import rows_of_untold
+from .writes import Write
 
 
 class DmlGuard:
@@ -125,10 +126,14 @@ class DmlGuard:
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
-        new = [state for one in instances if (state := instance_state(one)).key is None]
+        states = [*map(instance_state, instances)]
+        new = [state for state in states if state.key is None]
         with self._session().no_autoflush:
             self._flushes.check_objects(instances)
-        yield
+        with ExitStack() as checks:
+            for mapper, write, rows in rows_of_untold(states):
+                checks.enter_context(self.rows(mapper, rows, write))
+            yield
         for state in new:
             self._flushes.add_inserted(state)
 
@@ -140,8 +145,7 @@ class DmlGuard:
         """
         targets: tuple[Target, ...] = ()
         if self._refusals.enabled and write is Write.INSERT:
-            targets = targets_of_entity(mapper)
-            targets += tuple(targets_extended(targets, mapper.local_table, mapper))
+            targets = targets_of_new_rows(targets_of_entity(mapper), mapper.local_table, mapper)
         elif self._refusals.enabled:
             targets = targets_by_key(mapper)
             targets += tuple(targets_of_new_kinds(targets, rows))

@@ -20,7 +20,8 @@ from ...core.documents import has_null, mapper_cache
 from ...core.sqlalchemy_internals import states_to_flush
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
-from .rules import Generated, States, Write, WriteRules, rules_for
+from .rules import States, WriteRules, rules_for
+from .writes import Generated, Write
 
 # Threads: an entry is set once, by the thread that uses its session.
 guards: Final[WeakValueDictionary[int | None, FlushGuard]] = WeakValueDictionary()
@@ -84,7 +85,7 @@ class FlushGuard:
             self._add_new_key(state, rules)
 
     def _row_is_held(self, write: Write, rules: WriteRules, state: InstanceState[Any]) -> bool:
-        if not rules.moves.isdisjoint(state.expired_attributes):
+        if rules.untold or not rules.moves.isdisjoint(state.expired_attributes):
             return False  # only the database knows what was written
         if write is Write.INSERT and rules.direct is not None and not rules.updates:
             # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
@@ -121,7 +122,8 @@ class FlushGuard:
         """Yield those of these rows whose documents may not be held; all, if the check is too late."""
         for state in states:
             if late or not self._are_held(write, rules, [state]):
-                self.held.pop(state, None)
+                if rules.root is not None or not rules.untold:
+                    self.held.pop(state, None)  # its own class tells more when it is written
                 yield state, rules, write
 
     def _are_held(self, write: Write, rules: WriteRules, states: States) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +28,16 @@ from ...core.documents import (
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
-from .rules import States, Write, WriteRules, names_of_parts, rules_for
+from .rules import States, WriteRules, names_of_parts, rules_for
+from .targets import Target
+from .untold import (
+    attribute_of,
+    is_new_header,
+    key_in_table,
+    stored_headers_of,
+    untold_targets,
+)
+from .writes import Write
 
 WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
 
@@ -49,6 +59,8 @@ class FullCheck:
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
         """Refuse the writes to documents that are not held."""
+        to_check = [*to_check]
+        self._check_untold(to_check)
         for state, rules, write in to_check:
             if self.written:  # first: other checks read what has expired
                 self._check_unread(rules, state, write)
@@ -123,6 +135,45 @@ class FullCheck:
     ) -> None:
         if not self.refusals.permits(root, identity):
             self.found.append(_refusal(root, identity, state, write, by))
+
+    def _check_untold(self, to_check: Iterable[WrittenRow]) -> None:
+        """Check the rows whose class does not tell their documents; new ones when they are written."""
+        by_class = defaultdict(list)
+        for state, rules, write in to_check:
+            if rules.untold and (self.written or write is not Write.INSERT):
+                by_class[state.mapper, write].append(state)
+        for (mapper, write), states in by_class.items():
+            for target, table in untold_targets(mapper).items():
+                self._check_rows_of(target, table, states, write)
+
+    def _check_rows_of(self, target: Target, table: Any, states: States, write: Write) -> None:
+        """Check those of these objects whose rows in the table are of this target."""
+        known: dict[Identity, InstanceState[Any]] = {}
+        written = self.written and write is not Write.DELETE
+        for state in _written_in(states, target, table, write):
+            key = key_in_table(state, target, table, written=written)
+            if key is None:
+                self._refuse_row_of(target, UNKNOWN, state, table, write)
+            else:
+                known[key] = state
+        resolver, is_new = self._resolver(target.root), is_new_header(target, table)
+        for key, header in stored_headers_of(self.session, resolver, target, table, known):
+            if is_new and write is Write.INSERT:
+                self.refusals.documents.add_inserted((target.root.class_, header))
+            state = known.get(key) or next(iter(known.values()))
+            self._refuse_row_of(target, header, state, table, write)
+
+    def _refuse_row_of(
+        self,
+        target: Target,
+        header: Identity,
+        state: InstanceState[Any],
+        table: Any,
+        write: Write,
+    ) -> None:
+        name = _changed_in(state, target, table) if write is Write.UPDATE else None
+        by = None if name is None else (name, name)
+        self._refuse_unless_permitted(target.root, header, state, write, by)
 
     def _check_kinds(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> None:
         """Check a row that is written as one of another class: only the database knows its owners.
@@ -232,12 +283,27 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
     """Return the first attribute whose change is a change of the document."""
     mapper = state.mapper
     parts = names_of_parts(root, mapper)
-    names = [attribute.key for attribute in mapper.column_attrs]
+    names = [one.key for one in mapper.column_attrs if one.key in state.manager]
     names += [
         relationship.key
         for relationship in mapper.relationships
         if relationship.key in parts or relationship.direction is RelationshipDirection.MANYTOONE
     ]
+    return next((name for name in names if state.attrs[name].history.has_changes()), None)
+
+
+def _written_in(states: States, target: Target, table: Any, write: Write) -> States:
+    """Return those of these objects whose write is one of the target's row."""
+    if write is not Write.UPDATE:
+        return states
+    return [state for state in states if _changed_in(state, target, table)]
+
+
+def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:
+    """Return the first attribute whose change is one of the target's row."""
+    tables = [table] if target.mapper is None else target.mapper.tables
+    columns = chain.from_iterable(one.columns for one in tables)
+    names = filter(None, (attribute_of(state.mapper, column) for column in columns))
     return next((name for name in names if state.attrs[name].history.has_changes()), None)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, product, repeat
+from itertools import chain, repeat
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
@@ -31,6 +30,8 @@ from ...core.documents import (
     parts_with_detail,
 )
 from ...core.lock_info import Identity
+from .untold import deciding_attributes, untold_targets
+from .writes import Generated, Write, generated_attributes
 
 States = Collection[InstanceState[Any]]
 
@@ -38,25 +39,6 @@ States = Collection[InstanceState[Any]]
 _committed_state: Final[Callable[[Any], Mapping[str, Any]]] = attrgetter("committed_state")
 _key: Final[Callable[[Any], tuple[Any, ...] | None]] = attrgetter("key")
 _object: Final = methodcaller("obj")
-
-
-class Write(enum.Enum):
-    """The kinds of writes, in the words of the error."""
-
-    INSERT = "inserted"
-    UPDATE = "changed"
-    DELETE = "deleted"
-
-
-class Generated(NamedTuple):
-    """The attributes that the table sets where the program does not, by the kind of a write."""
-
-    inserted: frozenset[str] = frozenset()
-    updated: frozenset[str] = frozenset()
-
-    def by(self, write: Write) -> frozenset[str]:
-        """Return those that a write of this kind sets."""
-        return {Write.INSERT: self.inserted, Write.UPDATE: self.updated}.get(write, frozenset())
 
 
 class WriteRules(NamedTuple):
@@ -77,6 +59,7 @@ class WriteRules(NamedTuple):
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     unseen: frozenset[str]  # those of them that write rows of which no event is checked
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
+    untold: bool  # a row may be one of a document that only the database knows; see untold.py
     # The headers that objects are, or name by a foreign key, which is loaded, else KeyError.  None:
     # of such objects other rows tell the header.
     named: Callable[[States], Iterable[Identity]] | None
@@ -95,6 +78,8 @@ class WriteRules(NamedTuple):
             return None
         if write is Write.INSERT:
             return self._headers_of_new(states)
+        if self.untold:
+            return None
         if self.named is None:
             return self._headers_through_others(session, states)
         try:
@@ -140,7 +125,8 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     }
     deletes, kind = {one.key: other for one, other in related}, _kind(mapper)
     if root is None:
-        return _rules_of_related(mapper, updates, deletes, kind) if deletes or kind else None
+        known = deletes or kind or untold_targets(mapper)
+        return _rules_of_related(mapper, updates, deletes, kind) if known else None
     return _rules_of_document(root, mapper, updates, deletes, kind)
 
 
@@ -162,7 +148,7 @@ def _rules_of_document(
 ) -> WriteRules:
     """Return the rules of a class whose rows are headers or parts."""
     parts = parts_with_detail(root, mapper)
-    moves = frozenset(_owner_attributes(parts)) | kind
+    moves = frozenset(_owner_attributes(parts)) | kind | deciding_attributes(mapper)
     keys = _header_keys(root, mapper)
     own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
     header, direct = is_header(root, mapper), _direct_part(root, parts)
@@ -181,6 +167,7 @@ def _rules_of_document(
         updates=updates,
         unseen=_unseen(mapper, updates),
         deletes={name: other for name, other in deletes.items() if name not in own},
+        untold=bool(untold_targets(mapper)),
         named=_named_headers(header, direct),
     )
 
@@ -192,13 +179,14 @@ def _rules_of_related(
     kind: frozenset[str],
 ) -> WriteRules:
     """Return the rules of a class that is in no document, and whose flush writes to some."""
-    checked = frozenset(updates) | kind
+    moves = kind | deciding_attributes(mapper)
+    checked = moves | updates.keys()
     return WriteRules(
         None,
         mapper.class_,
         header=False,
         direct=None,
-        moves=kind,
+        moves=moves,
         keys=frozenset(),
         elsewhere=checked,
         checked=checked,
@@ -207,22 +195,9 @@ def _rules_of_related(
         updates=updates,
         unseen=_unseen(mapper, updates),
         deletes=deletes,
+        untold=bool(untold_targets(mapper)),
         named=None,
     )
-
-
-def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
-    """Return those of these attributes that the table sets where the program does not."""
-    columns = [(one.key, column) for one in mapper.column_attrs for column in one.columns]
-    named = [(name, column) for name, column in columns if name in {*names}]
-
-    def having(*defaults: str) -> frozenset[str]:
-        found = product(named, defaults)
-        return frozenset(
-            name for (name, column), default in found if getattr(column, default, None) is not None
-        )
-
-    return Generated(having("default", "server_default"), having("onupdate", "server_onupdate"))
 
 
 def _kind(mapper: Mapper[Any]) -> frozenset[str]:

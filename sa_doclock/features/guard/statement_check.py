@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, product
 from typing import Any, Final
@@ -25,10 +26,10 @@ from .atomic import needs_no_lock
 from .dml_internals import values_of
 from .insert_select import InsertedFromSelect, inserted_rows
 from .refusals import Refusal, Refusals
-from .rules import Write
 from .targets import Link, Row, Target, is_header_target, listed, literal, writes_by_key
 from .touched import TouchedRows, touched_rows
 from .upserts import stays_in_its_document
+from .writes import Write
 
 _UNCLEAR: Final = (
     "a statement that does not tell of what (name one class or table, and the keys of its rows),"
@@ -82,7 +83,9 @@ class StatementCheck:
         named = [self.target.by_attribute(row) for row in rows]
         if self._refusals.active:
             if self._write is Write.UPDATE or self.target.extended:
-                self._check_keys([self.target.identity(row) for row in named])
+                self._check_keys(named)
+            elif self.target.stored:
+                named = [*map(self._completed, named)]
             if overwrites and is_header_target(self.target):
                 self._check_overwritten(named)
             for row in named:
@@ -137,7 +140,7 @@ class StatementCheck:
         """Check the owners that the SELECT of an INSERT names; the rows are counted after it."""
         if not self._refusals.active:
             return
-        if overwrites or self.target.extended:
+        if overwrites or self.target.extended or self.target.stored:
             self._refuse(UNKNOWN, "INSERT .. FROM SELECT, which may overwrite others,")
         elif self.target.links:
             self.inserted = InsertedFromSelect(self._session, self.target, statement)
@@ -202,7 +205,8 @@ class StatementCheck:
 
     def _lock_free(self, statement: Any, given: Sequence[Row], how: Mapping[str, Any]) -> None:
         """Lock the rows of no document, which anybody may bring into one before they are written."""
-        touched, mapper = touched_rows(statement, self.target), self.target.mapper
+        touched = touched_rows(statement, self.target, to_lock=True)
+        mapper = self.target.mapper
         assert touched is not None
         assert mapper is not None
         no_owner = (
@@ -226,24 +230,45 @@ class StatementCheck:
             if key != identity and not any(isinstance(one, ClauseElement) for one in key):
                 self.new_keys.append((document_key(self.target.root, identity), key))
 
-    def _check_keys(self, keys: Iterable[Identity | None]) -> None:
-        """Check the documents that rows of these primary keys belong to now."""
-        target, known = self.target, []
+    def _check_keys(self, rows: Iterable[Row]) -> None:
+        """Check the documents that the rows of these keys belong to now, and those that they come to."""
+        target = self.target
         assert target.mapper is not None
-        for key in keys:
-            if key is None:
-                self._refuse(
-                    UNKNOWN, "a statement without a plain primary key, which tells of what,"
-                )
-            else:
-                known.append(key)
-        entity = target.mapper.class_
+        new: defaultdict[Identity, list[Row]] = defaultdict(list)
+        for row in rows:
+            if (key := self._plain_key(row)) is not None:
+                new[key].append(row)
+        entity, names = target.mapper.class_, key_attributes(target.mapper)
+        columns = [target.column_of(name, entity) for name in names]
         read = [target.column_of(name, entity) for name in target.read]
-        columns = [target.column_of(name, entity) for name in key_attributes(target.mapper)]
-        for some in chunks(known):
-            touched = select(*read).where(key_in(columns, some))
+        for some in chunks([*new]):
+            touched = select(*columns, *read).where(key_in(columns, some))
             for row in ask(self._session, touched):
-                self._check_row(tuple(row))
+                key, found = tuple(row[: len(names)]), tuple(row[len(names) :])
+                self._check_row(found, new.get(key) or chain.from_iterable(new.values()))
+
+    def _plain_key(self, row: Row) -> Identity | None:
+        key = self.target.identity(row)
+        if key is None:
+            self._refuse(UNKNOWN, "a statement without a plain primary key, which tells of what,")
+        return key
+
+    def _completed(self, row: Row) -> Row:
+        """Return the values of a row of a table of a subclass, and of the row above that it completes."""
+        mapper, names = self.target.mapper, self.target.stored
+        assert mapper is not None
+        key = self._plain_key(row)
+        if key is None:
+            return row
+        values = dict(zip(key_attributes(mapper), key, strict=True))
+        columns: list[Any] = [mapper.column_attrs[name].columns[0] for name in names]
+        where = (
+            column == values[mapper.get_property_by_column(column).key]
+            for column in chain.from_iterable({one.table.primary_key for one in columns})
+        )
+        for stored in ask(self._session, select(*columns).where(*where)):
+            return {**dict(zip(names, stored, strict=True)), **row}
+        return row
 
     def _check_overwritten(self, rows: Iterable[Row]) -> None:
         """Check the headers that are there already, whose keys the rows have."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -12,6 +13,7 @@ from sqlalchemy import (
     Alias,
     BindParameter,
     ClauseElement,
+    Column,
     FromClause,
     Insert,
     Null,
@@ -20,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import (
     Part,
@@ -38,7 +41,7 @@ from ...core.documents import (
 )
 from ...core.lock_info import Identity
 from .dml_internals import values_of
-from .rules import Generated, generated_attributes
+from .writes import Generated, generated_attributes
 
 Row = Mapping[Any, Any]
 
@@ -72,6 +75,7 @@ class Target(NamedTuple):
     of_any_kind: bool = False  # rows of other classes of the hierarchy become rows of this one
     named: Mapper[Any] | None = None  # the class whose attributes the statement names
     extended: bool = False  # by an INSERT of rows with their keys: its table is one of several
+    stored: tuple[str, ...] = ()  # attributes that a row of a table above has before such an INSERT
 
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
@@ -133,7 +137,7 @@ def targets_of(statement: Any, parameters: Any) -> tuple[Target, ...]:
     if isinstance(statement, Insert):
         entity, found = entity_of(statement), _targets_of_first_table(statement)
         named = None if entity is None else inspect(entity).mapper
-        return (*found, *targets_extended(found, table_of(statement), named))
+        return targets_of_new_rows(found, table_of(statement), named)
     if not isinstance(statement, Update):
         return _targets_of_first_table(statement)
     if writes_by_key(statement, parameters):
@@ -145,6 +149,37 @@ def targets_of(statement: Any, parameters: Any) -> tuple[Target, ...]:
     return (*found, *others, *targets_of_new_kinds(found, rows))
 
 
+def targets_of_new_rows(
+    found: Iterable[Target], table: Any, named: Mapper[Any] | None
+) -> tuple[Target, ...]:
+    """Return the targets of an INSERT into a table, of which these are those of its own rows.
+
+    A new row of a table of a subclass completes a row of the tables above it, which may name the owner.
+    """
+    own = (one._replace(stored=tuple(_stored_before(one, table, named))) for one in found)
+    return (*own, *targets_extended(found, table, named))
+
+
+def _stored_before(target: Target, table: Any, named: Mapper[Any] | None) -> Iterator[str]:
+    mapper = target.mapper
+    if mapper is not None and not _inserts_all(mapper, named):
+        above = _tables_above(mapper, table)
+        for name in chain.from_iterable(link.read for link in target.links):
+            if above.intersection(one.table for one in mapper.column_attrs[name].columns):
+                yield name
+
+
+def _tables_above(mapper: Mapper[Any], table: Any) -> set[Any]:
+    """Return the tables of the classes above the first one that has this table."""
+    classes = (one for one in mapper.iterate_to_root() if table not in one.tables)
+    return set(chain.from_iterable(one.tables for one in classes))
+
+
+def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
+    """Return whether SQLAlchemy inserts a new row into each of the tables of the class."""
+    return named is not None and named.isa(root_of(mapper))
+
+
 def targets_extended(
     found: Iterable[Target], table: Any, named: Mapper[Any] | None
 ) -> Iterator[Target]:
@@ -153,7 +188,7 @@ def targets_extended(
     Not where the class is named, of which SQLAlchemy inserts new rows into each of the tables.
     """
     for mapper in dict.fromkeys(filter(None, (one.mapper for one in found))):
-        if named is None or not named.isa(root_of(mapper)):
+        if not _inserts_all(mapper, named):
             others = filter(partial(_is_extended, mapper, table), targets_by_key(mapper))
             yield from (one._replace(extended=True, named=named or mapper) for one in others)
 
@@ -180,19 +215,39 @@ def writes_by_key(statement: Any, parameters: Any) -> bool:
 @mapper_cache
 def targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
-    found = dict.fromkeys(chain.from_iterable(map(_targets_of_table, root_of(mapper).tables)))
+    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, root_of(mapper).tables)))
     return tuple(one._replace(named=mapper) for one in found)
 
 
 def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterator[Target]:
     """Yield the targets of rows that become rows of another class of their hierarchy."""
     mapper = found[0].mapper if found else None
-    kind = None if mapper is None else kind_attribute(mapper)
-    if mapper is not None and kind is not None:
-        named = (literal(found[0].by_attribute(row).get(kind), row) for row in rows)
-        kinds = chain.from_iterable(kinds_of(mapper, one) for one in named)
+    names = () if mapper is None else kind_attributes(mapper)
+    if mapper is not None and names:
+        set_to = (found[0].by_attribute(row) for row in rows)
+        kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
         for target in chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds))):
             yield target._replace(named=found[0].named)
+
+
+def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
+    """Return the classes of which a row may be when it has these values."""
+    if kind_attribute(mapper) is not None:
+        (name,) = names
+        return kinds_of(mapper, literal(row.get(name), row))
+    return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
+
+
+@mapper_cache
+def kind_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """Return the attributes whose values say of which class of the hierarchy a row is: of an expression several."""
+    base = mapper.base_mapper
+    if base.polymorphic_on is None:
+        return ()
+    columns = (one for one in iterate(base.polymorphic_on) if isinstance(one, Column))
+    return tuple(
+        base.get_property_by_column(one).key for one in columns if base.columns.contains_column(one)
+    )
 
 
 def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:
@@ -204,7 +259,7 @@ def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     table, entity = table_of(statement), entity_of(statement)
     if entity is None:
-        return _targets_of_table(table)
+        return targets_of_table(table)
     named, mapper = inspect(entity), inspect(entity).mapper
     if named.is_aliased_class and mapper.single:
         # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
@@ -255,7 +310,7 @@ def other_tables(statement: Any) -> set[Any]:
 
 
 def _unclear_targets(table: Any) -> tuple[Target, ...]:
-    return tuple(target._replace(unclear=True) for target in _targets_of_table(table))
+    return tuple(target._replace(unclear=True) for target in targets_of_table(table))
 
 
 @mapper_cache
@@ -265,7 +320,7 @@ def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
     They are those of the class where SQLAlchemy leaves the rows of others out.  It does not of a class
     of several tables, nor of a second class on the table of another.
     """
-    found = dict.fromkeys(chain.from_iterable(map(_targets_of_table, own_tables(mapper))))
+    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, own_tables(mapper))))
     roots = {root_of(one.mapper) for one in found if one.mapper is not None}
     if is_of_one_table(mapper) and root_of(mapper) in roots:
         found = dict.fromkeys(targets_of_class(mapper)) or found
@@ -308,24 +363,36 @@ def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
             yield Link(part.owner, names, part, generated_attributes(mapper, names))
 
 
-def _targets_of_table(table: Any) -> tuple[Target, ...]:
-    return _targets_by_table().get(table, ())
+@mapper_cache
+def targets_of_table(table: Any) -> tuple[Target, ...]:
+    """Return the targets that the rows of a table are."""
+    associations, classes = _documents_by_table()
+    if table in associations:
+        return associations[table]
+    # The first class of the table: rows of every class below it may be in it.
+    return next(filter(None, map(targets_of_class, classes.get(table, ()))), ())
 
 
 @mapper_cache
-def _targets_by_table() -> Mapping[Any, tuple[Target, ...]]:
-    """Return the targets of statements that name no class, by table."""
-    found: dict[Any, tuple[Target, ...]] = {}
+def _documents_by_table() -> tuple[
+    Mapping[Any, tuple[Target, ...]], Mapping[Any, Collection[Mapper[Any]]]
+]:
+    """Return the targets of association tables, and the classes of documents by their other tables."""
+    associations: dict[Any, tuple[Target, ...]] = {}
+    classes: defaultdict[Any, dict[Mapper[Any], None]] = defaultdict(dict)
     for root in declared_roots():
-        found.update(_targets_of_associations(root))
-        for member in (root, *(part.detail for part in parts_of(root))):
-            for mapper in member.self_and_descendants:
-                # The first class of a table: rows of every class below it may be in it.
-                for one in reversed([*mapper.iterate_to_root()]):
-                    targets = targets_of_class(one)
-                    for table in own_tables(one) if targets else ():
-                        found.setdefault(table, targets)
-    return found
+        associations.update(_targets_of_associations(root))
+        for one in dict.fromkeys(_classes_of(root)):
+            for table in own_tables(one):
+                classes[table][one] = None
+    return associations, classes
+
+
+def _classes_of(root: Mapper[Any]) -> Iterator[Mapper[Any]]:
+    """Yield the classes of a document, each after those above it."""
+    for member in (root, *(part.detail for part in parts_of(root))):
+        for mapper in member.self_and_descendants:
+            yield from reversed([*mapper.iterate_to_root()])
 
 
 def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Target, ...]]]:

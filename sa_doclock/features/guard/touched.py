@@ -74,30 +74,47 @@ class TouchedRows(NamedTuple):
         return rows.execution_options(**self.execution_options)
 
 
-def touched_rows(statement: Any, target: Target) -> TouchedRows | None:
+def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
     """Return the rows of the target that the statement is about to write.
 
-    Where the statement names the one table of the target, they are the rows of its own WHERE.  Else
-    they are those of the target's classes that have the key of a row of the table which the statement
-    writes.  None where no SELECT finds them.
+    They are the rows of its own WHERE, where the statement names the one table of the target, or a table
+    that alone tells the documents.  Else they are those of the target's classes that have the key of a
+    row of the table which the statement writes.  None where no SELECT finds them.
+
+    :param to_lock: a SELECT of them is to have a lock, for which it names the class.
     """
-    mapper, criteria = target.mapper, criteria_of(statement)
-    direct = _is_direct(statement, target)
-    if not (direct and mapper is not None and entity_of(statement) is mapper.class_):
+    entity, criteria = _read_from(statement, target, to_lock=to_lock), criteria_of(statement)
+    if entity is None or entity_of(statement) is not entity:
         if criteria and _criteria_may_add_rows(statement):
             return None
         criteria = []  # they leave rows out
-    if not direct:
+    if entity is None:
         return _rows_by_key(statement, target)
-    table = table_of(statement)
     return TouchedRows(
         target,
-        table if mapper is None else mapper.class_,
-        [*table.primary_key] if _joins(statement) else [],
+        entity,
+        [*table_of(statement).primary_key] if _joins(statement) else [],
         where_of(statement),
         criteria,
         schema_translation(statement.get_execution_options()),
     )
+
+
+def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
+    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
+    if _is_direct(statement, target):
+        return table_of(statement) if target.mapper is None else target.mapper.class_
+    alone = not to_lock and _tells_alone(statement, target)
+    return table_of(statement) if alone else None
+
+
+def _tells_alone(statement: Any, target: Target) -> bool:
+    """Return whether each row of the table is one of the target, and tells its document itself."""
+    if target.mapper is None or target.of_any_kind or isinstance(statement.table, Alias):
+        return False
+    table = table_of(statement)
+    columns = (target.column_of(name, table) for name in target.read)
+    return covers(target, statement) and all(one.table is table for one in columns)
 
 
 def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
@@ -105,7 +122,7 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     mapper, table = target.mapper, table_of(statement)
     # Of an alias: the WHERE may name the same tables for other rows.
     entity = table.alias() if mapper is None else aliased(mapper.class_, flat=True)
-    key = _key_columns(target, table, entity)
+    key = key_of_table(target, table, entity)
     if not key:
         return None
     written = _keys_written(
@@ -132,7 +149,7 @@ def _is_direct(statement: Any, target: Target) -> bool:
     return is_of_one_table(mapper) and mapper.isa(inspect(entity).mapper)
 
 
-def _key_columns(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
+def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
     """Return the columns of the target that are the key of the table, by the names that they have there.
 
     Empty where the table has no key, or the class does not map it.

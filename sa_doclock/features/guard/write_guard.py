@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import chain
 from threading import Lock
 from typing import Any
 from weakref import WeakSet, ref
@@ -12,15 +14,15 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
-from ...core.documents import any_declared, kind_attribute, listen_for_documents, notify_in_time
-from ...core.sqlalchemy_internals import allow_listening
+from ...core.documents import any_declared, listen_for_documents, mapper_cache, notify_in_time
+from ...core.sqlalchemy_internals import all_mappers, allow_listening
 from ...core.transaction import Block, FirstUse, LockContext, SessionPart, state_of
 from ...options import GuardMode
 from .dml import DmlGuard
 from .flush import FlushGuard, guards, rows_to_flush
 from .provenance import ReadProvenance
 from .refusals import Refusals
-from .rules import Write
+from .writes import Write
 
 
 class WriteGuard(SessionPart):
@@ -110,8 +112,9 @@ _following = Lock()  # a thread that finds a mapper followed must find its liste
 
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
+    classes = _classes_of_rows(mappers)  # it may configure mappers, of which this is called again
     with _following:
-        for mapper in _outermost({*mappers, *map(_of_all_kinds, mappers)}):
+        for mapper in _outermost(classes):
             if mapper not in _followed:
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
@@ -120,15 +123,28 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
 
 
-def _of_all_kinds(mapper: Mapper[Any]) -> Mapper[Any]:
-    """Return the class whose rows may become rows of this one."""
-    return mapper if kind_attribute(mapper) is None else mapper.base_mapper
+def _classes_of_rows(mappers: Collection[Mapper[Any]]) -> set[Mapper[Any]]:
+    """Return these classes and all others that have one of the tables of their rows."""
+    classes = {*chain.from_iterable(one.self_and_descendants for one in mappers)}
+    tables: set[Any] = {table for one in classes for table in one.tables}
+    tables |= {link.secondary for one in classes for link in one.relationships}
+    by_table = _mappers_by_table()
+    return {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
+
+
+@mapper_cache
+def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
+    found: defaultdict[Any, list[Mapper[Any]]] = defaultdict(list)
+    for mapper in all_mappers():
+        for table in mapper.tables:
+            found[table].append(mapper)
+    return found
 
 
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
     """Yield those that are no subclass of another, whose listeners they have already."""
     for mapper in mappers:
-        if not any(mapper is not other and mapper.isa(other) for other in mappers):
+        if not any(one in mappers for one in mapper.iterate_to_root() if one is not mapper):
             yield mapper
 
 

@@ -23,7 +23,7 @@ from sa_doclock.features.adoption.loaded_headers import LoadedHeaders
 from sa_doclock.features.guard import flush, full_check
 from sa_doclock.features.guard.flush import FlushGuard
 from sa_doclock.features.guard.full_check import FullCheck
-from sa_doclock.features.guard.rules import Write
+from sa_doclock.features.guard.writes import Write
 from tests.reliability.attack.models import Again
 from tests.reliability.attack.programs import Attack
 from tests.reliability.attack.world import World

@@ -6,15 +6,20 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Insert, Select, select
+from sqlalchemy.dialects import mssql
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, claim_each, lock_waits
 from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
+from sa_doclock.features.guard.targets import targets_of
+from sa_doclock.features.guard.touched import select_number, touched_rows
 from tests.docs.pages import blocks_of
 from tests.integration.alembic.scripted import Server, migrating
 from tests.integration.alembic.test_offline import script_of
+from tests.integration.guard.test_written_tables import STATEMENTS as STATEMENTS_OF_TABLES
 from tests.integration.locking.plan_checks import STATEMENTS
 from tests.sql.doctor import check_scripted
 from tests.sql.models import Order
@@ -60,6 +65,20 @@ def by_migrations() -> Iterator[str]:
             op.invoke(operation(read_committed_snapshot=True))
         assert server.altered()
         yield from (sent.sql for sent in server.sent)
+
+
+def of_the_guard() -> Iterator[str]:
+    """Yield what the guard asks about the rows of UPDATEs and DELETEs, of one table and of several."""
+    make: Any = mssql.dialect  # which has no types
+    dialect = make(paramstyle="qmark")
+    for statement, parameters in STATEMENTS_OF_TABLES.values():
+        if parameters is not None or isinstance(statement, Insert):
+            continue
+        asked: list[Select[Any]] = [select_number(statement)]
+        for target in targets_of(statement, None):
+            touched = touched_rows(statement, target)
+            asked += [] if touched is None else [touched.select_counted()]
+        yield from (str(one.compile(dialect=dialect)) for one in asked)
 
 
 def in_scripts() -> Iterator[str]:

@@ -25,6 +25,7 @@ SENT: dict[str, Callable[[], Iterator[str]]] = {
     "scripts of migrations": senders.in_scripts,
     "docs/mssql.md": senders.on_pages,
     "check-outs": partial(texts_of_checkouts, "mssql"),
+    "the guard": senders.of_the_guard,
     "tests": senders.by_tests,
 }
 

@@ -1,0 +1,191 @@
+"""Rows of documents that are written through a class which does not tell of which document they are.
+
+A row belongs to the document of each class that has its table.  Most classes tell which document that
+is: they are the header's or the part's own, or map the foreign key.  Of a row of another class the
+database is asked for the row of the document's class that has the same key in the table.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm.exc import UnmappedColumnError
+
+from ...core.documents import (
+    HeaderResolver,
+    ask,
+    document_root,
+    has_null,
+    is_row_of_root,
+    key_attributes,
+    key_columns,
+    kind_attribute,
+    mapper_cache,
+    parts_with_detail,
+    root_of,
+)
+from ...core.lock_info import Identity
+from ...core.statements import chunks, key_in
+from .targets import (
+    Row,
+    Target,
+    is_header_target,
+    kind_attributes,
+    targets_extended,
+    targets_of_table,
+)
+from .touched import key_of_table
+from .writes import Write
+
+
+@mapper_cache
+def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
+    """Return the targets that a row of this class may be and does not tell, each with a table of both."""
+    found: dict[Target, Any] = {}
+    for table in mapper.tables:
+        for target in targets_of_table(table):
+            if not _is_told(mapper, target):
+                found.setdefault(target, table)
+    return found
+
+
+def _is_told(mapper: Mapper[Any], target: Target) -> bool:
+    """Return whether an object of the class tells whether it is such a row, and of which document."""
+    other = target.mapper
+    if other is None:
+        return False
+    if root_of(other) is root_of(mapper):
+        return mapper.isa(other) or kind_attribute(mapper) is not None
+    return document_root(mapper) is target.root and _is_told_by_columns(mapper, other, target)
+
+
+def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
+    """Return whether the class maps the header's key, or the foreign keys of all parts of the other class."""
+    root = target.root
+    if is_header_target(target) and not _has_key_of(mapper, root):
+        return False
+    told, parts = (parts_with_detail(root, one) for one in (mapper, other))
+    named = {(one.owner, one.name) for one in told if one.foreign_key}
+    return named.issuperset((one.owner, one.name) for one in parts)
+
+
+def _has_key_of(mapper: Mapper[Any], root: Mapper[Any]) -> bool:
+    return is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
+
+
+@mapper_cache
+def deciding_attributes(mapper: Mapper[Any]) -> frozenset[str]:
+    """Return the attributes whose change may make a row another row of its untold targets."""
+    columns = chain.from_iterable(
+        chain(table.primary_key, _deciding_columns(target, table))
+        for target, table in untold_targets(mapper).items()
+    )
+    return frozenset(filter(None, (attribute_of(mapper, column) for column in columns)))
+
+
+def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
+    mapper = target.mapper
+    if mapper is None:
+        yield from (table.columns[name] for name in target.read)
+        return
+    for part in parts_with_detail(target.root, mapper):
+        for name in (*part.attributes, *(name for name, _ in part.discriminators)):
+            yield from mapper.column_attrs[name].columns
+    for name in kind_attributes(mapper):
+        yield from mapper.base_mapper.column_attrs[name].columns
+
+
+def attribute_of(mapper: Mapper[Any], column: Any) -> str | None:
+    """Return the attribute that maps a column; None if none does."""
+    with suppress(UnmappedColumnError):
+        return mapper.get_property_by_column(column).key
+    return None
+
+
+def key_in_table(
+    state: InstanceState[Any], target: Target, table: Any, *, written: bool
+) -> Identity | None:
+    """Return the key that an object's row has in a table; None if it does not tell.
+
+    :param written: as it was written; else as it was before.
+    """
+    names = [attribute_of(state.mapper, table.columns[one]) for one in _key_names(target, table)]
+    found = tuple(None if name is None else _value(state, name, written=written) for name in names)
+    return None if not found or has_null(found) else found
+
+
+def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
+    if written and name in state.dict:
+        return state.dict[name]
+    history = state.attrs[name].load_history()
+    values = history.deleted or history.unchanged or ()
+    return next(iter(values), None)
+
+
+def _key_names(target: Target, table: Any) -> Collection[str]:
+    entity = table if target.mapper is None else target.mapper.class_
+    return key_of_table(target, table, entity).keys()
+
+
+def stored_headers_of(
+    session: Session,
+    resolver: HeaderResolver,
+    target: Target,
+    table: Any,
+    keys: Collection[Identity],
+) -> Iterator[tuple[Identity, Identity]]:
+    """Yield the headers that the database has for rows of the target, each with the row's key in the table."""
+    entity = table if target.mapper is None else target.mapper.class_
+    columns = [*key_of_table(target, table, entity).values()]
+    own = (
+        [table.columns[one] for one in target.read]
+        if target.mapper is None
+        else key_columns(entity)
+    )
+    for some in chunks([*keys]):
+        for row in ask(session, select(*columns, *own).where(key_in(columns, some))):
+            key, identity = tuple(row[: len(columns)]), tuple(row[len(columns) :])
+            for header in _headers(resolver, target, identity):
+                yield key, header
+
+
+def _headers(resolver: HeaderResolver, target: Target, identity: Identity) -> Collection[Identity]:
+    if target.mapper is not None:
+        return resolver.stored_headers(target.mapper, identity)
+    (link,) = target.links
+    return resolver.headers_of_row(link.owner, identity)
+
+
+def rows_of_untold(
+    states: Iterable[InstanceState[Any]],
+) -> Iterator[tuple[Mapper[Any], Write, Sequence[Row]]]:
+    """Yield the values that objects of such classes are written with, by class and write."""
+    found: defaultdict[tuple[Mapper[Any], Write], list[Row]] = defaultdict(list)
+    for state in states:
+        mapper = state.mapper
+        if not untold_targets(mapper):
+            continue
+        if state.key is None:
+            found[mapper, Write.INSERT].append(_columns_among(mapper, state.dict))
+        else:
+            key = zip(key_attributes(mapper), state.identity or (), strict=True)
+            changed = {name: state.dict.get(name) for name in state.committed_state}
+            row = _columns_among(mapper, changed)
+            found[mapper, Write.UPDATE].append({**row, **dict(key)})
+    for (mapper, write), rows in found.items():
+        yield mapper, write, rows
+
+
+def _columns_among(mapper: Mapper[Any], values: Row) -> Row:
+    return {name: value for name, value in values.items() if name in mapper.column_attrs}
+
+
+def is_new_header(target: Target, table: Any) -> bool:
+    """Return whether a new row of the table makes a new header of this target, and no other."""
+    return is_header_target(target) and not any(targets_extended([target], table, None))
