@@ -32,18 +32,18 @@ from ...core.transaction import (
     make_plan,
 )
 from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DeadlockDetected, DocLockError, LockNotSupported, UnsavedChanges
+from ...errors import DocLockError, LockNotSupported, UnsavedChanges
 from ...options import LockOptions, is_row_lock
 from .changed_parts import changed_parts
 from .for_update import inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
+from .locked_froms import froms_to_hint
 from .locked_headers import (
     Adopted,
     KeyPlaces,
     Statement,
     adopted_by,
-    froms_to_lock,
-    locked_tables,
+    check_headers,
 )
 
 Run = Callable[..., Result[Any]]
@@ -98,9 +98,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
     """The keys of locked headers that it has returned in place of objects."""
 
-    _tables: Sequence[Table] = ()
-    """The tables whose rows its SQL locks, whatever it returns of them."""
-
     def __init__(
         self,
         context: LockContext,
@@ -130,7 +127,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
-        self._tables = locked_tables(self._statement, strategy.statements)
+        check_headers(self._statement, strategy.statements)
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
@@ -159,7 +156,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if _is_kept(connection, self._options):
             self._note_returned(result)
             self.lasts = bool(self._headers or self._keys)
-            self._check_tables(connection)
         return result
 
     def _note_returned(self, result: Result[Any]) -> None:
@@ -187,22 +183,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """See :class:`LockTarget`: what is flushed is what the session had."""
         if self._loaded is not None:
             self._loaded.before_flush()
-
-    def _check_tables(self, connection: TransactionConnection) -> None:
-        """Check that rows of these tables can be locked.
-
-        It comes after the statement: under REPEATABLE READ the snapshot of what is read next must
-        not be older than the lock.
-
-        :raises LockNotSupported: rows of one of them cannot be locked.
-        """
-        context, lock = self.context, self.request.lock
-        try:
-            for table in self._tables:
-                connection.strategy.check_adopted(connection.connection, lock, table)
-        except DeadlockDetected as error:
-            context.failure.note_ended_at_question(error, context.calls.current)
-            raise
 
     def record(self, found: Result[Any], request: LockRequest) -> Result[Any]:
         """Give back what was not read again, expire what is older than the lock, and record."""
@@ -289,7 +269,7 @@ def _locking(
     if row_lock in statements.suffixes:
         select = add_suffixes(select, row_lock)
     elif statements.hints:
-        select = add_hints(select, froms_to_lock(statement, statements), row_lock)
+        select = add_hints(select, froms_to_hint(select), row_lock)
     else:
         return statement
     strategy.check_support(lock)
