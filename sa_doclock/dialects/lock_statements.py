@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar
+
+from sqlalchemy import ColumnElement, Table
 
 from ..options import LockOptions, base_of, is_row_lock
 
@@ -50,6 +52,18 @@ class LockStatements:
 
     retries_missing_rows: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
+
+    def may_lock_index_alone(
+        self, lock: LockOptions, table: Table, unread: Collection[ColumnElement[Any]]
+    ) -> bool:
+        """Return whether this lock may be on entries of an index, and leave the rows to others.
+
+        The rows are locked by their keys then, before they are read.
+
+        :param table: of the rows, which are not looked up by their keys.
+        :param unread: its columns that the SELECT does not read.
+        """
+        return False
 
     def parameters_for_keys(self, columns: int) -> int:
         """Return the number of parameters that one statement can have, for keys of so many columns."""

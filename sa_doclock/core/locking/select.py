@@ -137,7 +137,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
 
     def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
         statement = self._with_lock(lock)
-        self._unread = self._columns_unread() if whole else ()
+        self._unread = self.columns_unread() if whole else ()
         return statement.add_columns(*self._unread) if self._unread else statement
 
     def _with_lock(self, lock: LockOptions) -> Select[Any]:
@@ -219,8 +219,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         found[:] = ordered
         return result.columns(*range(width))
 
-    def _columns_unread(self) -> Sequence[ColumnElement[Any]]:
-        """Return the columns of the header that the statement does not read by itself."""
+    def columns_unread(self) -> Sequence[ColumnElement[Any]]:
         if self._places and not options_of(self._statement):
             return unread_columns(self._locked.entity)
         return tuple(header_table(self._locked.entity).columns)
