@@ -8,15 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    ForeignKeyConstraint,
-    Integer,
-    Table,
-    TextClause,
-    UniqueConstraint,
-)
+from sqlalchemy import Connection, Integer, Table, TextClause
 from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
@@ -238,32 +230,14 @@ class InnoDBErrors(ErrorCodes):
         return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
 
 
-def _secondary_indexes(table: Table) -> Iterator[Any]:
-    """Yield what has an index besides the primary key, which has the rows."""
-    yield from table.indexes
-    kinds = (UniqueConstraint, ForeignKeyConstraint)
-    yield from (one for one in table.constraints if isinstance(one, kinds))
-
-
 class InnoDBStatements(LockStatements):
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX ({index})"
-
-    def may_lock_index_alone(
-        self, lock: LockOptions, table: Table, unread: Collection[ColumnElement[Any]]
-    ) -> bool:
-        # "If a secondary index is used in a search and the index record locks to be set are exclusive,
-        # InnoDB also retrieves the corresponding clustered index records and sets locks on them": not
-        # those of a shared lock, where the index has all that is read.
-        # https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
-        if base_of(lock) is not LockOptions.SharedRead:
-            return False
-        # By their names: what is not read may be columns of an alias.
-        not_read = {column.name for column in (*unread, *table.primary_key)}
-        read = {column.name for column in table.columns} - not_read
-        indexes = ({column.name for column in one.columns} for one in _secondary_indexes(table))
-        return any(map(read.issubset, indexes))
+    # "If a secondary index is used in a search and the index record locks to be set are exclusive,
+    # InnoDB also retrieves the corresponding clustered index records and sets locks on them": not those
+    # of a shared lock.  https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
+    shared_locks_index = True
 
 
 class InnoDBMarks(SavepointMarks):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-from sqlalchemy import ColumnElement, Table
+from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
 
 from ..options import LockOptions, base_of, is_row_lock
 
@@ -32,6 +32,10 @@ class LockStatements:
     asked for, or nothing at all.  A statement that locks then reads every column of the row, and
     the rows of a join are locked by their keys."""
 
+    shared_locks_index: ClassVar[bool] = False
+    """A shared lock is on the entries of an index alone where that has all columns that are read, and
+    leaves the rows to others.  The rows of a set are locked by their keys then, before they are read."""
+
     locks_subqueries: ClassVar[bool] = False
     """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
     lock of its own.  Those of a CTE no database locks."""
@@ -53,18 +57,6 @@ class LockStatements:
     retries_missing_rows: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
 
-    def may_lock_index_alone(
-        self, lock: LockOptions, table: Table, unread: Collection[ColumnElement[Any]]
-    ) -> bool:
-        """Return whether this lock may be on entries of an index, and leave the rows to others.
-
-        The rows are locked by their keys then, before they are read.
-
-        :param table: of the rows, which are not looked up by their keys.
-        :param unread: its columns that the SELECT does not read.
-        """
-        return False
-
     def parameters_for_keys(self, columns: int) -> int:
         """Return the number of parameters that one statement can have, for keys of so many columns."""
         most = self.max_parameters
@@ -73,3 +65,22 @@ class LockStatements:
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
         return lock if is_row_lock(lock) else base_of(lock)
+
+
+def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
+    """Return whether an index has all columns that a SELECT of rows of this table reads.
+
+    :param unread: its columns that the SELECT does not read.
+    """
+    # By their names: what is not read may be columns of an alias.
+    not_read = {column.name for column in (*unread, *table.primary_key)}
+    read = {column.name for column in table.columns} - not_read
+    indexes = ({column.name for column in one.columns} for one in _secondary_indexes(table))
+    return any(map(read.issubset, indexes))
+
+
+def _secondary_indexes(table: Table) -> Iterator[Any]:
+    """Yield what has an index besides the primary key, which has the rows."""
+    yield from table.indexes
+    kinds = (UniqueConstraint, ForeignKeyConstraint)
+    yield from (one for one in table.constraints if isinstance(one, kinds))

@@ -13,7 +13,7 @@ from sa_doclock.core.statements import statement_cache
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.features.adoption.locked_froms import froms_to_hint, locked_froms
 from sa_doclock.features.adoption.locked_headers import adopted_by
-from tests.support.models import Order
+from tests.support.models import Line, Order
 
 asked: list[Any] = []
 
@@ -107,6 +107,13 @@ def test_a_hint_is_of_the_alias_of_the_statement_itself() -> None:
         found = locked_froms(statement)
         assert [*found.tables_on(SQLServerLocks.statements)] == [Order.__table__]
         assert [*froms_to_hint(statement)] == [sa.inspect(alias).selectable]
+
+
+def test_a_hint_is_on_each_table_that_is_locked() -> None:
+    joined = sa.select(Order).join(Order.lines)
+    tables = {Order.__table__, Line.__table__}
+    assert {*froms_to_hint(joined.with_for_update())} == tables
+    assert [*froms_to_hint(joined.with_for_update(of=Order))] == [Order.__table__]
 
 
 class Choice(sa.types.TypeDecorator[int]):

@@ -106,7 +106,7 @@ class _RowsByKey(LockedRows[T]):
             self.recheck = True
         self.expire_loaded(self.root, keys)
 
-    def in_one_statement(self, *, whole: bool) -> bool:
+    def in_one_statement(self, plan: LockPlan, *, whole: bool) -> bool:
         """See :class:`LockedRows`: options may leave columns out, or add subqueries."""
         has_options = bool(self.request.options)
         return not (whole and has_options) and not spans_rows(self.mapper, undeferred=has_options)

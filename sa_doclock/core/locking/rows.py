@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Select
+from sqlalchemy import Connection, Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
@@ -46,7 +46,7 @@ class LockedRows(LockTarget[T]):
             self.unreadable.setdefault(part, []).extend(owners)
 
     @abstractmethod
-    def in_one_statement(self, *, whole: bool) -> bool:
+    def in_one_statement(self, plan: LockPlan, *, whole: bool) -> bool:
         """Return whether one SELECT can lock the rows and read all that is asked for.
 
         It cannot where it reads other tables too: it would show their rows as they were before
@@ -54,10 +54,6 @@ class LockedRows(LockTarget[T]):
 
         :param whole: it has to read all columns of the row; see ``LockStatements.locks_what_is_read``.
         """
-
-    def columns_unread(self) -> Sequence[ColumnElement[Any]]:
-        """Return the columns of the header that the statement that locks does not read by itself."""
-        return ()
 
     @abstractmethod
     def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
@@ -102,12 +98,8 @@ class LockedRows(LockTarget[T]):
         except DeadlockDetected as error:
             self.context.failure.note_ended_at_question(error, self.context.calls.current)
             raise
-        statements = strategy.statements
-        by_keys = not self.found_by_key and statements.may_lock_index_alone(
-            row_lock, plan.table, self.columns_unread()
-        )
-        whole = by_keys or statements.locks_what_is_read
-        in_one = not by_keys and self.in_one_statement(whole=whole)
+        whole = strategy.statements.locks_what_is_read
+        in_one = self.in_one_statement(plan, whole=whole)
         limited = plan.limits_statements and (request.seconds is not None or not self.found_by_key)
         if in_one and not limited:
             return self.read(self.locking(row_lock, whole=whole))

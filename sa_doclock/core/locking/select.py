@@ -16,12 +16,14 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm.attributes import instance_state
 
+from ...dialects.base import is_in_index
 from ...errors import LockNotSupported
-from ...options import LockOptions, is_row_lock
+from ...options import LockOptions, base_of, is_row_lock
 from ..documents import (
     has_subquery,
     header_table,
     key_columns,
+    own_table,
     root_of,
     spans_rows,
     tables_of,
@@ -58,7 +60,7 @@ from ..statements import (
     refuse_unlockable_shape,
     statement_cache,
 )
-from ..transaction import LockContext, LockRequest
+from ..transaction import LockContext, LockPlan, LockRequest
 from .refresh import refuse_unsaved
 from .rows import LockedRows
 
@@ -72,6 +74,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
     """
 
+    _whole = False  # the rows of a join are locked by their keys
     _unread: Sequence[ColumnElement[Any]] = ()
     """The columns of the statement that locks which are read for it alone, and not returned."""
 
@@ -132,12 +135,19 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             ledger.record((root.class_, identity), request.lock)
         return result
 
-    def in_one_statement(self, *, whole: bool) -> bool:
-        return _reads_header_alone(self._statement)
+    def in_one_statement(self, plan: LockPlan, *, whole: bool) -> bool:
+        in_index = plan.strategy.statements.shared_locks_index and self._reads_index()
+        self._whole = whole or in_index
+        return not in_index and _reads_header_alone(self._statement)
+
+    def _reads_index(self) -> bool:
+        """Return whether a shared lock may be on an index alone: the rows are locked by their keys then."""
+        shared = base_of(self.request.lock) is LockOptions.SharedRead
+        return shared and is_in_index(own_table(self.mapper), self._columns_unread())
 
     def locking(self, lock: LockOptions, *, whole: bool) -> Select[Any]:
         statement = self._with_lock(lock)
-        self._unread = self.columns_unread() if whole else ()
+        self._unread = self._columns_unread() if whole else ()
         return statement.add_columns(*self._unread) if self._unread else statement
 
     def _with_lock(self, lock: LockOptions) -> Select[Any]:
@@ -175,9 +185,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        if send.strategy.statements.locks_one_table_of_join and (skips_some or not send.whole):
+        if send.strategy.statements.locks_one_table_of_join and (skips_some or not self._whole):
             # All of the row are read, so that no plan can do without it.
-            columns = [*key, *header_table(entity).columns] if send.whole else key
+            columns = [*key, *header_table(entity).columns] if self._whole else key
             found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         root = root_of(self.mapper)
@@ -219,7 +229,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         found[:] = ordered
         return result.columns(*range(width))
 
-    def columns_unread(self) -> Sequence[ColumnElement[Any]]:
+    def _columns_unread(self) -> Sequence[ColumnElement[Any]]:
         if self._places and not options_of(self._statement):
             return unread_columns(self._locked.entity)
         return tuple(header_table(self._locked.entity).columns)

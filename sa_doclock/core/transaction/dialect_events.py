@@ -121,15 +121,11 @@ def _before_execute(*arguments: Any) -> None:
         checks = compiled.sa_doclock_checks
     except AttributeError:  # it is sent first
         checks = _find_checks(compiled)
-    if not checks:
-        return
-    for reference in getattr(context.root_connection, _STATES, ()):
-        state = reference()
-        for check, in_calls in checks:
-            if state is None:
-                continue
-            call = state.calls.current
-            if in_calls or call is None or call.request.as_is:
+    for check, in_calls in checks:
+        for reference in getattr(context.root_connection, _STATES, ()):
+            state = reference()
+            # Not by a function, which each lock would call.
+            if state and (in_calls or not (call := state.calls.current) or call.request.as_is):
                 check(state, context.root_connection)
 
 

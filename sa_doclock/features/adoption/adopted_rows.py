@@ -6,7 +6,7 @@ lock, the session makes it real: by the transaction, or by a table hint.  What i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -98,6 +98,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
     """The keys of locked headers that it has returned in place of objects."""
 
+    _by_index: Container[tuple[Mapper[Any], bool]] = ()
+    """The roots whose rows may be unlocked, as the lock may be on entries of an index alone: for the
+    objects that it returns (True), and for keys in place of them (False)."""
+
     def __init__(
         self,
         context: LockContext,
@@ -127,7 +131,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
-        check_headers(self._statement, strategy.statements)
+        self._by_index = check_headers(self._statement, strategy.statements, lock)
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
@@ -193,7 +197,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
                 collisions += self._record_header(state, request.lock)
         _expire_by_keys(self.context, self._keys)
         for root, identity in self._keys:
-            self.context.ledger.record_unread(document_key(root, identity), request.lock)
+            if (root, False) not in self._by_index:
+                self.context.ledger.record_unread(document_key(root, identity), request.lock)
         if collisions:
             first, *_ = in_session_order(self.session, collisions, itemgetter(0))
             self.unsaved = self._unsaved(*first)
@@ -209,7 +214,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             for part, name in found and in_session_order(self.session, found, itemgetter(0)):
                 label = document_label(part.class_, public_key(part.identity or ()))
                 collisions.append((header, f"{name!r} of {label}"))
-        if not collisions:
+        if not collisions and (root_of(header.mapper), True) not in self._by_index:
             ledger.record_unread(document, lock)
         return collisions
 

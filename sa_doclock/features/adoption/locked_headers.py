@@ -14,12 +14,15 @@ from ...core.documents import (
     from_clauses_within,
     header_table,
     key_attributes,
+    own_table,
     root_of,
     tables_of,
+    unread_columns,
 )
-from ...core.sqlalchemy_internals import for_update_of, for_update_tables
+from ...core.sqlalchemy_internals import for_update_of, for_update_tables, options_of
 from ...core.statements import statement_cache
-from ...dialects.base import LockStatements
+from ...dialects.base import LockStatements, is_in_index
+from ...options import LockOptions, base_of
 from .for_update import inner_select
 from .locked_froms import base_of_from, is_subquery, locked_froms
 from .tables import roots_of_table
@@ -74,15 +77,36 @@ def adopted_by(statement: Statement) -> Adopted:
 
 
 @statement_cache
-def check_headers(statement: Statement, statements: LockStatements) -> None:
+def check_headers(
+    statement: Statement, statements: LockStatements, lock: LockOptions
+) -> frozenset[tuple[Mapper[Any], bool]]:
     """Check that the rows of the classes that the statement locks are in tables that are locked.
 
     :param statements: of the database.
+    :returns: the roots whose rows may be unlocked all the same, as the lock may be on entries of an index
+        alone: with True for objects of the class, with False for keys in place of them.
     :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
     for one in _locked_entities(statement):
         if not (statements.locks_subqueries and is_subquery(inspect(one).selectable)):
             header_table(one)
+    shared = base_of(lock) is LockOptions.SharedRead
+    return _roots_in_index(statement) if shared and statements.shared_locks_index else frozenset()
+
+
+def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
+    adopted = adopted_by(statement)
+    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
+    found: dict[Any, Iterable[Any]]
+    found = {(one.root, False): one.root.local_table.columns for one in adopted.keys}
+    for root in adopted.roots:
+        all_columns = root.local_table.columns
+        found[root, True] = all_columns if has_options else unread_columns(root.class_)
+    return frozenset(
+        (root, is_object)
+        for (root, is_object), unread in found.items()
+        if is_in_index(own_table(root), unread)
+    )
 
 
 def _locked_entities(statement: Statement) -> list[Any]:

@@ -70,3 +70,29 @@ def test_the_row_is_locked(session: LockingSession, other: LockingSession, name:
     assert not finds_held(entity, lock=SHARED)(other)
     session.rollback()
     assert not finds_held(entity)(other)
+
+
+BY_INDEX: dict[str, sa.Select[Any]] = {
+    "a class": sa.select(Cart).where(Cart.owner == 1),
+    "a key": sa.select(Cart.id).where(Cart.owner == 1),
+    "a column of the table": sa.select(Cart.__table__.c.id).where(Cart.owner == 1),
+    "a deferred column": sa.select(Note).where(Note.owner == 1),
+}
+
+
+@pytest.mark.usefixtures("carts")
+@pytest.mark.parametrize("name", BY_INDEX)
+def test_with_for_update_of_an_index_is_not_listed(
+    session: LockingSession, other: LockingSession, name: str
+) -> None:
+    """The server locks the entry of the index, and ForUpdate of the row is granted to another."""
+    entity = Note if "deferred" in name else Cart
+    session.execute(BY_INDEX[name].with_for_update(read=True)).all()
+    assert not session.held_locks
+    assert not finds_held(entity)(other)
+    session.get_one_entity(entity, 1, SHARED)
+    assert finds_held(entity)(other)
+    session.rollback()
+    session.execute(BY_INDEX[name].with_for_update()).all()
+    assert (entity, (1,)) in session.held_locks
+    assert finds_held(entity)(other)
