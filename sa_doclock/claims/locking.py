@@ -89,7 +89,7 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
             self.hides_rows = why_hidden(connection, plan) is not None
         return found
 
-    def in_one_statement(self, *, whole_row: bool) -> bool:
+    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         query = self._query
         return query.in_one_statement and not (whole_row and query.has_options)
 

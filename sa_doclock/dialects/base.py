@@ -30,7 +30,7 @@ from .connection import (
 from .error_codes import ErrorCodes, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
-from .lock_statements import LockStatements
+from .lock_statements import LockStatements, is_in_index
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks
 from .names import quoted_name, schema_of, short_name
@@ -75,6 +75,7 @@ __all__ = [
     "connection_setting",
     "connections_by_id",
     "elapsed_seconds",
+    "is_in_index",
     "milliseconds",
     "on_return",
     "quoted_name",

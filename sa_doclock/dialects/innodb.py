@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any, ClassVar, NamedTuple
@@ -51,10 +52,13 @@ _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
-_IS_UPDATABLE = (
-    "SELECT is_updatable FROM information_schema.views "
+_VIEW = (
+    "SELECT is_updatable, view_definition FROM information_schema.views "
     "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
 )
+# Both products keep the definition in one form, with each table as `schema`.`table`.  It is empty for
+# an account without SHOW VIEW.
+_READ_BY_VIEW = re.compile(r"(?:from|join) \(*`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`")
 
 
 class StorageEngine(NamedTuple):
@@ -71,7 +75,7 @@ def engine_in_schema(
     return StorageEngine(found[0][0]) if found else None
 
 
-def _check_engine(table: Table, engine: str | None) -> None:
+def _check_engine(name: str, engine: str | None) -> None:
     """Raise LockNotSupported for a table, or a view, that InnoDB does not store.
 
     MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
@@ -80,14 +84,33 @@ def _check_engine(table: Table, engine: str | None) -> None:
         return
     if engine is None:
         raise LockNotSupported(
-            f"{table.name!r} is a view, and FOR UPDATE locks nothing where the server first copies the "
+            f"{name!r} is a view, and FOR UPDATE locks nothing where the server first copies the "
             "rows of a view (ALGORITHM=TEMPTABLE, GROUP BY, UNION); lock the row of the table that the "
             "view selects from"
         )
     raise LockNotSupported(
-        f"table {table.name!r} is stored by {engine}, which has no row locks to hold; "
-        f"ALTER TABLE {table.name} ENGINE=InnoDB"
+        f"table {name!r} is stored by {engine}, which has no row locks to hold; "
+        f"ALTER TABLE {name} ENGINE=InnoDB"
     )
+
+
+def _check_view(connection: Connection, schema: str | None, name: str) -> None:
+    """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
+
+    "Views that use TEMPTABLE are not updatable"; those that are not updatable for another reason may
+    be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html.  MariaDB calls a view on
+    one that is not updatable updatable.
+    """
+    for updatable, definition in ask_driver(connection, _VIEW, schema=schema, name=name):
+        if updatable != "YES":
+            _check_engine(name, None)
+        for read in _READ_BY_VIEW.findall(definition or ""):
+            below_schema, below = (part.replace("``", "`") for part in read)
+            found = engine_in_schema(connection, below_schema, below)
+            if found is not None and found.name is None:
+                _check_view(connection, below_schema, below)
+            elif found is not None:
+                _check_engine(below, found.name)
 
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
@@ -211,6 +234,10 @@ class InnoDBStatements(LockStatements):
     # Where most rows of a table are asked for, the optimizer reads all of it, and FOR UPDATE
     # waits for every row that is read.
     by_keys_hint = "FORCE INDEX ({index})"
+    # "If a secondary index is used in a search and the index record locks to be set are exclusive,
+    # InnoDB also retrieves the corresponding clustered index records and sets locks on them": not those
+    # of a shared lock.  https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
+    shared_locks_index = True
 
 
 class InnoDBMarks(SavepointMarks):
@@ -348,7 +375,7 @@ class InnoDBLocks(LockStrategy):
         with self._raising_only_the_end():
             found = self.storage_engine(connection, table)
             if found is not None:
-                _check_engine(table, found.name)
+                _check_engine(table.name, found.name)
                 self._lockable.add(name)
 
     @contextmanager
@@ -376,21 +403,12 @@ class InnoDBLocks(LockStrategy):
             return
         with self._raising_only_the_end():
             found = self.storage_engine(connection, table)
-            # Of a view that is not copied, other tables have the rows, which are locked.
-            if found is not None and (found.name is not None or self._is_copied(connection, table)):
-                _check_engine(table, found.name)
+            if found is not None and found.name is None:  # other tables have the rows
+                with self.asking_schema(connection) as asked:
+                    _check_view(asked, *name)
+            elif found is not None:
+                _check_engine(table.name, found.name)
             self._adopted.add(name)
-
-    def _is_copied(self, connection: Connection, table: Table) -> bool:
-        """Return whether the server may copy the rows of this view, and lock none of them.
-
-        "Views that use TEMPTABLE are not updatable"; those that are not updatable for another reason
-        may be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html
-        """
-        with self.asking_schema(connection) as asked:
-            schema = schema_of(connection, table)
-            found = ask_driver(asked, _IS_UPDATABLE, schema=schema, name=table.name)
-        return bool(found) and found[0][0] != "YES"
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         """Return what stores the rows of this table; None where there is no such table."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
 
 from ..options import LockOptions, base_of, is_row_lock
 
@@ -29,6 +31,10 @@ class LockStatements:
     """A lock is on what the plan reads, which may be an entry of an index that has all that was
     asked for, or nothing at all.  A statement that locks then reads every column of the row, and
     the rows of a join are locked by their keys."""
+
+    shared_locks_index: ClassVar[bool] = False
+    """A shared lock is on the entries of an index alone where that has all columns that are read, and
+    leaves the rows to others.  The rows of a set are locked by their keys then, before they are read."""
 
     locks_subqueries: ClassVar[bool] = False
     """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
@@ -59,3 +65,22 @@ class LockStatements:
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
         return lock if is_row_lock(lock) else base_of(lock)
+
+
+def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
+    """Return whether an index has all columns that a SELECT of rows of this table reads.
+
+    :param unread: its columns that the SELECT does not read.
+    """
+    # By their names: what is not read may be columns of an alias.
+    not_read = {column.name for column in (*unread, *table.primary_key)}
+    read = {column.name for column in table.columns} - not_read
+    indexes = ({column.name for column in one.columns} for one in _secondary_indexes(table))
+    return any(map(read.issubset, indexes))
+
+
+def _secondary_indexes(table: Table) -> Iterator[Any]:
+    """Yield what has an index besides the primary key, which has the rows."""
+    yield from table.indexes
+    kinds = (UniqueConstraint, ForeignKeyConstraint)
+    yield from (one for one in table.constraints if isinstance(one, kinds))

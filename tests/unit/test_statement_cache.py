@@ -11,8 +11,9 @@ from sa_doclock import document
 from sa_doclock.core.documents.mapping import clear_mapper_caches
 from sa_doclock.core.statements import statement_cache
 from sa_doclock.dialects.mssql import SQLServerLocks
-from sa_doclock.features.adoption.locked_headers import adopted_by, froms_to_lock, locked_tables
-from tests.support.models import Order
+from sa_doclock.features.adoption.locked_froms import froms_to_hint, locked_froms
+from sa_doclock.features.adoption.locked_headers import adopted_by
+from tests.support.models import Line, Order
 
 asked: list[Any] = []
 
@@ -103,8 +104,16 @@ def test_a_new_class_on_the_table_is_seen() -> None:
 def test_a_hint_is_of_the_alias_of_the_statement_itself() -> None:
     for alias in (aliased(Order), aliased(Order)):
         statement = sa.select(alias).with_for_update()
-        assert list(locked_tables(statement, SQLServerLocks.statements)) == [Order.__table__]
-        assert froms_to_lock(statement, SQLServerLocks.statements) == [sa.inspect(alias).selectable]
+        found = locked_froms(statement)
+        assert [*found.tables_on(SQLServerLocks.statements)] == [Order.__table__]
+        assert [*froms_to_hint(statement)] == [sa.inspect(alias).selectable]
+
+
+def test_a_hint_is_on_each_table_that_is_locked() -> None:
+    joined = sa.select(Order).join(Order.lines)
+    tables = {Order.__table__, Line.__table__}
+    assert {*froms_to_hint(joined.with_for_update())} == tables
+    assert [*froms_to_hint(joined.with_for_update(of=Order))] == [Order.__table__]
 
 
 class Choice(sa.types.TypeDecorator[int]):

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipProperty, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
-from sqlalchemy.sql.selectable import Alias, FromClause, Join, SelectBase
+from sqlalchemy.sql.selectable import Alias, FromClause, FromGrouping, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
 
 from ...errors import LockNotSupported
@@ -189,6 +189,8 @@ def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClaus
         selectable = to_read.pop()
         if isinstance(selectable, Join):
             to_read += [selectable.right, selectable.left]
+        elif isinstance(selectable, FromGrouping):  # a join that is itself joined
+            to_read.append(selectable.element)
         else:
             yield selectable
 

@@ -105,7 +105,7 @@ class _RowsByKey(LockedRows[T]):
             self.recheck = True
         self.expire_loaded(self.root, keys)
 
-    def in_one_statement(self, *, whole_row: bool) -> bool:
+    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         """See :class:`LockedRows`."""
         options = bool(self.request.options)
         return _in_one_statement(self.mapper, whole_row=whole_row, has_options=options)

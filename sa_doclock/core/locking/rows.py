@@ -47,7 +47,7 @@ class LockedRows(LockTarget[T]):
             self.unreadable.setdefault(part, []).extend(owners)
 
     @abstractmethod
-    def in_one_statement(self, *, whole_row: bool) -> bool:
+    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         """Return whether one SELECT can lock the rows and read all that is asked for.
 
         It cannot where it reads other tables too: it would show their rows as they were before
@@ -98,7 +98,7 @@ class LockedRows(LockTarget[T]):
             self.context.failure.note_ended_at_question(error, self.context.calls.current)
             raise
         whole_row = strategy.statements.locks_what_is_read
-        in_one = self.in_one_statement(whole_row=whole_row)
+        in_one = self.in_one_statement(plan, whole_row=whole_row)
         limited = plan.limits_statements and (request.seconds is not None or not self.found_by_key)
         if in_one and not limited:
             return self.read(self.locking(row_lock, whole_row=whole_row))

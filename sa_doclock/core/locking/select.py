@@ -16,12 +16,14 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm.attributes import instance_state
 
+from ...dialects.base import is_in_index
 from ...errors import LockNotSupported
-from ...options import LockOptions, is_row_lock
+from ...options import LockOptions, base_of, is_row_lock
 from ..documents import (
     has_subquery,
     header_table,
     key_columns,
+    own_table,
     root_of,
     spans_rows,
     tables_of,
@@ -58,7 +60,7 @@ from ..statements import (
     refuse_unlockable_shape,
     statement_cache,
 )
-from ..transaction import LockContext, LockRequest
+from ..transaction import LockContext, LockPlan, LockRequest
 from .rows import LockedRows
 from .unsaved_changes import refuse_unsaved
 
@@ -72,6 +74,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
     """
 
+    _whole_row = False  # the rows of a join are locked by reading their keys alone
     _unread: Sequence[ColumnElement[Any]] = ()
     """The columns of the statement that locks which are read for it alone, and not returned."""
 
@@ -132,8 +135,15 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             ledger.record((root.class_, identity), request.lock)
         return result
 
-    def in_one_statement(self, *, whole_row: bool) -> bool:
-        return _reads_header_alone(self._statement)
+    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
+        in_index = plan.strategy.statements.shared_locks_index and self._reads_index()
+        self._whole_row = whole_row or in_index
+        return not in_index and _reads_header_alone(self._statement)
+
+    def _reads_index(self) -> bool:
+        """Return whether a shared lock may be on an index alone: the rows are locked by their keys then."""
+        shared = base_of(self.request.lock) is LockOptions.SharedRead
+        return shared and is_in_index(own_table(self.mapper), self._columns_unread())
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         statement = self._with_lock(lock)
@@ -175,9 +185,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        if send.strategy.statements.locks_one_table_of_join and (skips_some or not send.whole_row):
+        if send.strategy.statements.locks_one_table_of_join and (skips_some or not self._whole_row):
             # All of the row are read, so that no plan can do without it.
-            columns = [*key, *header_table(entity).columns] if send.whole_row else key
+            columns = [*key, *header_table(entity).columns] if self._whole_row else key
             found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
@@ -221,7 +231,6 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         return result.columns(*range(width))
 
     def _columns_unread(self) -> Sequence[ColumnElement[Any]]:
-        """Return the columns of the header that the statement does not read by itself."""
         if self._places and not options_of(self._statement):
             return unread_columns(self._locked.entity)
         return tuple(header_table(self._locked.entity).columns)

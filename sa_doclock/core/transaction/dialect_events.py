@@ -39,7 +39,8 @@ class StatementCheck(NamedTuple):
     """The check of a statement, each time before it is sent.
 
     :ivar check: is given the state of a session that the connection belongs to, and the connection.
-    :ivar in_calls: it counts in a call for a lock too, which sees to what the statement itself locks.
+    :ivar in_calls: it counts in each call for a lock too, and not alone in one whose statement is the
+        program's own.
     """
 
     check: Callable[[LockContext, Connection], None]
@@ -120,12 +121,11 @@ def _before_execute(*arguments: Any) -> None:
         checks = compiled.sa_doclock_checks
     except AttributeError:  # it is sent first
         checks = _find_checks(compiled)
-    if not checks:
-        return
-    for reference in getattr(context.root_connection, _STATES, ()):
-        state = reference()
-        for check, in_calls in checks:
-            if state is not None and (in_calls or state.calls.current is None):
+    for check, in_calls in checks:
+        for reference in getattr(context.root_connection, _STATES, ()):
+            state = reference()
+            # Not by a function, which each lock would call.
+            if state and (in_calls or not (call := state.calls.current) or call.request.as_is):
                 check(state, context.root_connection)
 
 

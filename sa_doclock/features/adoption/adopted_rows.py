@@ -6,7 +6,7 @@ lock, the session makes it real: by the transaction, or by a table hint.  What i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -32,18 +32,18 @@ from ...core.transaction import (
     make_plan,
 )
 from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DeadlockDetected, DocLockError, LockNotSupported, UnsavedChanges
+from ...errors import DocLockError, LockNotSupported, UnsavedChanges
 from ...options import LockOptions, is_row_lock
 from .changed_parts import changed_parts
 from .for_update import inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
+from .locked_froms import froms_to_hint
 from .locked_headers import (
     Adopted,
     KeyPlaces,
     Statement,
     adopted_by,
-    froms_to_lock,
-    locked_tables,
+    check_headers,
 )
 
 Run = Callable[..., Result[Any]]
@@ -96,8 +96,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
     """The keys of locked headers that it has returned in place of objects."""
 
-    _tables: Sequence[Table] = ()
-    """The tables whose rows its SQL locks, whatever it returns of them."""
+    _by_index: Container[tuple[Mapper[Any], bool]] = ()
+    """The roots whose rows may be unlocked, as the lock may be on entries of an index alone: for the
+    objects that it returns (True), and for keys in place of them (False)."""
 
     def __init__(
         self,
@@ -128,7 +129,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
-        self._tables = locked_tables(self._statement, strategy.statements)
+        self._by_index = check_headers(self._statement, strategy.statements, lock)
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
@@ -157,7 +158,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if _is_kept(connection, self._options):
             self._note_returned(result)
             self.lasts = bool(self._headers or self._keys)
-            self._check_tables(connection)
         return result
 
     def _note_returned(self, result: Result[Any]) -> None:
@@ -186,22 +186,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if self._loaded is not None:
             self._loaded.before_flush()
 
-    def _check_tables(self, connection: TransactionConnection) -> None:
-        """Check that rows of these tables can be locked.
-
-        It comes after the statement: under REPEATABLE READ the snapshot of what is read next must
-        not be older than the lock.
-
-        :raises LockNotSupported: rows of one of them cannot be locked.
-        """
-        context, lock = self.context, self.request.lock
-        try:
-            for table in self._tables:
-                connection.strategy.check_adopted(connection.connection, lock, table)
-        except DeadlockDetected as error:
-            context.failure.note_ended_at_question(error, context.calls.current)
-            raise
-
     def record(self, found: Result[Any], request: LockRequest) -> Result[Any]:
         """Give back what was not read again, expire what is older than the lock, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
@@ -211,7 +195,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
                 collisions += self._record_header(state, request.lock)
         _expire_by_keys(self.context, self._keys)
         for root, identity in self._keys:
-            self.context.ledger.record_unread(document_key(root, identity), request.lock)
+            if (root, False) not in self._by_index:
+                self.context.ledger.record_unread(document_key(root, identity), request.lock)
         if collisions:
             first, *_ = in_session_order(self.session, collisions, itemgetter(0))
             self.unsaved = self._unsaved(*first)
@@ -227,7 +212,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             for part, name in found and in_session_order(self.session, found, itemgetter(0)):
                 label = document_label(part.class_, public_key(part.identity or ()))
                 collisions.append((header, f"{name!r} of {label}"))
-        if not collisions:
+        if not collisions and (root_of(header.mapper), True) not in self._by_index:
             ledger.record_unread(document, lock)
         return collisions
 
@@ -287,7 +272,7 @@ def _locking(
     if row_lock in statements.suffixes:
         select = add_suffixes(select, row_lock)
     elif statements.hints:
-        select = add_hints(select, froms_to_lock(statement, statements), row_lock)
+        select = add_hints(select, froms_to_hint(select), row_lock)
     else:
         return statement
     strategy.check_support(lock)

@@ -5,53 +5,78 @@ It goes by what SQLAlchemy has compiled, whoever has put the lock there, and whe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection
 
-from ...core.transaction import LockContext, make_plan
-from ...dialects.base import LockStrategy
+from ...core.transaction import LockCall, LockContext, make_plan
+from ...dialects.base import READ_COMMITTED, LockStrategy
 from ...errors import DeadlockDetected, LockNotSupported
-from ...options import LockOptions, without_no_key
+from ...options import LockOptions, is_row_lock, without_no_key
 from .compiled_locks import CompiledLock, CompiledLocks, strongest_of
 
 
 def check_locks(state: LockContext, connection: Connection, locks: CompiledLocks) -> None:
     """Have these locks in the transaction, where the SQL of this database carries none of them.
 
+    In a call for a lock, the outermost is made real by that call.
+
     :raises LockNotSupported: nothing would lock.
     """
     one = state.connections.find(connection)
     if one is None or one.connection is not connection:
         return
-    unseen = locks.within if state.calls.current is not None else locks.all
-    if any(lock.lock is None for lock in unseen):
+    unseen = locks.all if state.calls.current is None else locks.within
+    _refuse_union(unseen)
+    if one.known is None:
+        return
+    for lock in unseen:
+        _refuse_without_hint(lock, one.known)
+    for lock in _sent_as_is(locks, state.calls.current):
+        _check_tables(lock, one.known, state, connection)
+    if one.known.locks_database:
+        _lock_database(one.known, state, connection, unseen)
+
+
+def _refuse_union(locks: Iterable[CompiledLock]) -> None:
+    if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
             "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
         )
-    if one.known is not None:
-        _check_on(one.known, state, connection, unseen)
 
 
-def _check_on(
+def _sent_as_is(locks: CompiledLocks, call: LockCall | None) -> Sequence[CompiledLock]:
+    """Return the locks that the program has written: in a call of ours the outermost is not."""
+    return locks.all if call is None or call.request.as_is else locks.within
+
+
+def _lock_database(
     strategy: LockStrategy,
     state: LockContext,
     connection: Connection,
-    locks: Sequence[CompiledLock],
+    locks: Iterable[CompiledLock],
 ) -> None:
-    for lock in locks:
-        _refuse_without_hint(lock, strategy)
-        try:
-            for table in lock.tables:
-                strategy.check_adopted(connection, LockOptions.ForUpdate, table)
-        except DeadlockDetected as error:
-            state.failure.note_ended_at_question(error, state.calls.current)
-            raise
     wanted = strongest_of(locks)
-    if strategy.locks_database and wanted is not None:
+    if wanted is not None:
         plan = make_plan(None, wanted, strategy, upgrades=True)
         seconds = 0.0 if LockOptions.NoWait in wanted else None
         state.opener.prepare(connection, plan, seconds)
+
+
+def _check_tables(
+    lock: CompiledLock, strategy: LockStrategy, state: LockContext, connection: Connection
+) -> None:
+    """Check that the SQL locks rows, and that the rows of each of its tables can be locked."""
+    if lock.lock is None or not is_row_lock(
+        strategy.statements.row_lock(lock.lock, READ_COMMITTED)
+    ):
+        return
+    try:
+        for table in lock.tables_on(strategy.statements):
+            strategy.check_adopted(connection, lock.lock, table)
+    except DeadlockDetected as error:
+        state.failure.note_ended_at_question(error, state.calls.current)
+        raise
 
 
 def _refuse_without_hint(lock: CompiledLock, strategy: LockStrategy) -> None:
@@ -62,7 +87,7 @@ def _refuse_without_hint(lock: CompiledLock, strategy: LockStrategy) -> None:
     as_hinted = without_no_key(lock.lock)
     ours = statements.hints.get(as_hinted), statements.hints_by_key.get(as_hinted)
     if not any((strategy.name, hint) in lock.hints for hint in ours):
-        tables = ", ".join(table.name for table in lock.tables) or "what it selects"
+        tables = ", ".join(table.name for table in lock.tables_on(statements))
         raise LockNotSupported(
             f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "
             "no table hint can take its place: execute the select that has it by itself"

@@ -7,19 +7,15 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Alias, ColumnClause, CompoundSelect, Insert, Select, Table
+from sqlalchemy import ColumnClause, CompoundSelect, Insert, Select
 from sqlalchemy.engine import Compiled
 from sqlalchemy.sql.visitors import ExternallyTraversible
 
-from ...core.documents import tables_within
-from ...core.sqlalchemy_internals import (
-    for_update_clause,
-    for_update_tables,
-    hints_of,
-    rows_of_values,
-)
+from ...core.sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
+from ...dialects.base import LockStatements
 from ...options import LockOptions, base_of
 from .for_update import lock_of_for_update
+from .locked_froms import LockedFroms, locked_froms
 
 _QUERIES: Final = (Select, CompoundSelect)
 _Query = Select[Any] | CompoundSelect[Any]
@@ -30,12 +26,19 @@ class CompiledLock(NamedTuple):
 
     :ivar lock: what it asks for; None where SQLAlchemy writes none of it: that of a UNION.
     :ivar hints: the table hints of its SELECT, each with the name of its dialect in front.
-    :ivar tables: whose rows it locks.
+    :ivar froms: what it locks, in each SELECT that it is written in.
     """
 
     lock: LockOptions | None
     hints: frozenset[tuple[str, str]]
-    tables: tuple[Table, ...]
+    froms: tuple[LockedFroms, ...]
+
+    def tables_on(self, statements: LockStatements) -> Iterable[Any]:
+        """Return the tables whose rows it locks on a database that has these statements.
+
+        :raises LockNotSupported: there are none.
+        """
+        return dict.fromkeys(table for one in self.froms for table in one.tables_on(statements))
 
 
 class CompiledLocks(NamedTuple):
@@ -90,15 +93,7 @@ def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
     written = [one for one in selects if isinstance(one, Select)]
     lock = lock_of_for_update(written[0]) if len(written) == len(selects) else None
     hints = frozenset[tuple[str, str]]().union(*map(hints_of, written))
-    tables = {table: None for one in written for table in _tables_of(one)}
-    return CompiledLock(lock, hints, tuple(tables))
-
-
-def _tables_of(select: Select[Any]) -> Iterator[Table]:
-    for one in tables_within(for_update_tables(select) or select.get_final_froms()):
-        table = one.element if isinstance(one, Alias) else one
-        if isinstance(table, Table):
-            yield table
+    return CompiledLock(lock, hints, tuple(map(locked_froms, written)))
 
 
 def _elements_within(*statements: Any) -> Iterator[ExternallyTraversible]:

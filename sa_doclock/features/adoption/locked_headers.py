@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Alias, Label, Select, Subquery, Table, inspect
+from sqlalchemy import Label, Select, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql.expression import ColumnClause
 
@@ -14,23 +14,20 @@ from ...core.documents import (
     from_clauses_within,
     header_table,
     key_attributes,
+    own_table,
     root_of,
     tables_of,
-    tables_within,
+    unread_columns,
 )
-from ...core.sqlalchemy_internals import for_update_of, for_update_tables
+from ...core.sqlalchemy_internals import for_update_of, for_update_tables, options_of
 from ...core.statements import statement_cache
-from ...dialects.base import LockStatements
-from ...errors import LockNotSupported
+from ...dialects.base import LockStatements, is_in_index
+from ...options import LockOptions, base_of
 from .for_update import inner_select
+from .locked_froms import base_of_from, is_subquery, locked_froms
 from .tables import roots_of_table
 
 Statement = Select[Any] | FromStatement[Any]
-
-_NO_TABLE: Final = (
-    "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "
-    "CTE; select from the table, or from the mapped class"
-)
 
 
 class KeyPlaces(NamedTuple):
@@ -80,31 +77,36 @@ def adopted_by(statement: Statement) -> Adopted:
 
 
 @statement_cache
-def locked_tables(statement: Statement, statements: LockStatements) -> Sequence[Table]:
-    """Return the tables whose rows the SQL locks; see :func:`froms_to_lock`."""
-    froms = froms_to_lock(statement, statements)
-    tables = [one.element if isinstance(one, Alias) else one for one in froms]
-    return [one for one in tables if isinstance(one, Table)]
-
-
-def froms_to_lock(statement: Statement, statements: LockStatements) -> list[Table | Alias]:
-    """Return the tables, or their aliases, to lock: those of the headers, or else all that it reads.
+def check_headers(
+    statement: Statement, statements: LockStatements, lock: LockOptions
+) -> frozenset[tuple[Mapper[Any], bool]]:
+    """Check that the rows of the classes that the statement locks are in tables that are locked.
 
     :param statements: of the database.
-    :raises LockNotSupported: it reads subqueries or CTEs alone, whose rows it does not lock.
+    :returns: the roots whose rows may be unlocked all the same, as the lock may be on entries of an index
+        alone: with True for objects of the class, with False for keys in place of them.
+    :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
+    for one in _locked_entities(statement):
+        if not (statements.locks_subqueries and is_subquery(inspect(one).selectable)):
+            header_table(one)
+    shared = base_of(lock) is LockOptions.SharedRead
+    return _roots_in_index(statement) if shared and statements.shared_locks_index else frozenset()
 
-    def is_locked(one: Any) -> bool:
-        return statements.locks_subqueries and isinstance(one, Subquery)
 
-    entities = _locked_entities(statement)
-    if entities:
-        return [header_table(one) for one in entities if not is_locked(inspect(one).selectable)]
-    froms = [*from_clauses_within(_locked_froms(inner_select(statement)))]
-    tables = [*tables_within(froms)]
-    if not tables and not any(map(is_locked, froms)):
-        raise LockNotSupported(_NO_TABLE)
-    return tables
+def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
+    adopted = adopted_by(statement)
+    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
+    found: dict[Any, Iterable[Any]]
+    found = {(one.root, False): one.root.local_table.columns for one in adopted.keys}
+    for root in adopted.roots:
+        all_columns = root.local_table.columns
+        found[root, True] = all_columns if has_options else unread_columns(root.class_)
+    return frozenset(
+        (root, is_object)
+        for (root, is_object), unread in found.items()
+        if is_in_index(own_table(root), unread)
+    )
 
 
 def _locked_entities(statement: Statement) -> list[Any]:
@@ -136,11 +138,6 @@ def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
     return header_table(entity) in of
 
 
-def _locked_froms(select: Select[Any]) -> Sequence[Any]:
-    """Return the FROM clauses that the lock is of: those it names, or else all that are read."""
-    return for_update_tables(select) or select.get_final_froms()
-
-
 def _is_key_share(select: Select[Any]) -> bool:
     found = for_update_of(select)
     return found is not None and found.read and found.key_share
@@ -169,10 +166,9 @@ def _keys_of_tables(select: Select[Any], described: Sequence[Any]) -> Iterator[K
         column = _column_of(one["expr"]) if one.get("entity") is None else None
         if column is not None and column.table is not None:
             by_table.setdefault(column.table, {})[_base_of(column)] = place
-    locked = {*tables_within(_locked_froms(select))} if by_table else ()
+    locked = {*locked_froms(select).tables} if by_table else ()
     for table in by_table.keys() & locked:
-        mapped: Any = table.element if isinstance(table, Alias) else table
-        for root in roots_of_table(mapped):
+        for root in roots_of_table(base_of_from(table)):
             yield from _whole(root, root.primary_key, by_table[table], len(described))
 
 

@@ -783,98 +783,98 @@ RELEASE SAVEPOINT sa_savepoint_1
 (rollback)
 
 -- with_for_update() of the program ----------------------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update(nowait=True) of the program -----------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update(skip_locked=True) of the program ------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update(read=True) of the program -------------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update(key_share=True) of the program --------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update(read=True, key_share=True) of the program ---------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR SHARE  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update() of a table --------------------------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update() of an alias, a join -----------------------------------------------------------
+SHOW CREATE TABLE shop_order
+SHOW CREATE TABLE shop_line
 SELECT o.id
 FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
-SHOW CREATE TABLE shop_line
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE OF shop_order
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- with_for_update() of a literal ------------------------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT %s AS anon_1
 FROM shop_order FOR UPDATE  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get(with_for_update=True) of the program --------------------------------------------------------
+SHOW CREATE TABLE shop_order
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
-SHOW CREATE TABLE shop_order
 (rollback)
 (back to the pool)
 (rollback)

@@ -1,0 +1,233 @@
+"""with_for_update() locks rows of every table that its SELECT reads by itself, or of those that ``of`` names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, joinedload, mapped_column, relationship
+
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
+from tests.integration.locking.steps import finds_held
+from tests.support.databases import Database
+from tests.support.models import Customer, Lease, Line, Order
+
+pytestmark = pytest.mark.read_committed
+
+ORDERS: Any = Order.__table__
+LINES: Any = Line.__table__
+CUSTOMERS: Any = Customer.__table__
+
+
+class Base(DeclarativeBase):
+    """Tables of this file."""
+
+
+class Old(Base):
+    """A table without row locks."""
+
+    __tablename__ = "lk_old_part"
+    __table_args__ = {"mysql_engine": "MyISAM", "mariadb_engine": "MyISAM"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(primary_key=True)
+    order_id: Mapped[int]
+
+
+class Header(Base):
+    """A class mapped on the orders, with parts in that table."""
+
+    __table__ = ORDERS.to_metadata(Base.metadata)
+    old: Mapped[list[Old]] = relationship(
+        primaryjoin=lambda: sa.orm.foreign(Old.order_id) == Header.id, viewonly=True
+    )
+    id: Mapped[int]
+
+
+OLD: Any = Old.__table__
+MET = Old.order_id == Order.id
+LIGHT = sa.table("lk_old_part", sa.column("id"), sa.column("order_id"))
+
+#: Each reads order 1, and one row of the other table in its own FROM.
+WITHOUT_ROW_LOCKS: dict[str, Callable[[], Any]] = {
+    "a join": lambda: sa.select(Order.id).join(Old, MET),
+    "a join of a class": lambda: sa.select(Order).join(Old, MET),
+    "an outer join": lambda: sa.select(Order, Old).outerjoin(Old, MET),
+    "a second FROM": lambda: sa.select(Order).where(MET),
+    "of": lambda: sa.select(Order.id).join(Old, MET),
+    "an alias": lambda: sa.select(Order).join(other := aliased(Old), other.order_id == Order.id),
+    "tables": lambda: sa.select(ORDERS.c.id).join(OLD, OLD.c.order_id == ORDERS.c.id),
+    "a join in a join": lambda: (
+        sa.select(LINES.c.id)
+        .select_from(LINES.join(ORDERS.join(OLD, OLD.c.order_id == ORDERS.c.id), sa.true()))
+        .where(LINES.c.order_id == ORDERS.c.id)
+    ),
+    "table()": lambda: sa.select(Order).join(LIGHT, LIGHT.c.order_id == Order.id),
+    "a loader option": lambda: sa.select(Header).options(joinedload(Header.old)),
+    "beside a subquery": lambda: sa.select(Old.id).join(
+        found := sa.select(Order.id).subquery(), found.c.id == Old.order_id
+    ),
+}
+
+DOORS: dict[str, Callable[[LockingSession, sa.Select[Any]], Any]] = {
+    "execute": lambda session, locking: session.execute(locking).unique().all(),
+    "streamed": lambda session, locking: (
+        session.execute(locking, execution_options={"stream_results": True}).unique().all()
+    ),
+    "connection": lambda session, locking: session.connection().execute(locking).all(),
+    "within": lambda session, locking: session.execute(
+        sa.select(sa.literal(1)).where(locking.exists())
+    ).all(),
+}
+
+
+@pytest.fixture
+def old(engine: sa.Engine, database: Database) -> None:
+    """Make the table, with one row."""
+    metadata = sa.MetaData()
+    database.create(_copied(OLD, metadata))
+    with engine.begin() as connection:
+        connection.execute(sa.insert(OLD).values(id=1, order_id=1))
+
+
+def _copied(table: sa.Table, metadata: sa.MetaData) -> sa.MetaData:
+    table.to_metadata(metadata)
+    return metadata
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.usefixtures("old")
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("name", WITHOUT_ROW_LOCKS)
+def test_one_without_row_locks_is_refused(session: LockingSession, name: str, door: str) -> None:
+    select = WITHOUT_ROW_LOCKS[name]()
+    locking = select.with_for_update(of=[Order, Old] if name == "of" else None)
+    with pytest.raises(LockNotSupported, match="'lk_old_part' is stored by MyISAM"):
+        DOORS[door](session, locking)
+    assert not session.held_locks
+    session.rollback()
+    assert DOORS[door](session, select)  # without a lock
+
+
+@pytest.mark.databases("mysql")  # MariaDB locks all tables, whatever of= names
+@pytest.mark.usefixtures("old")
+def test_of_leaves_it_out(session: LockingSession, other: LockingSession) -> None:
+    session.scalars(sa.select(Order).join(Old, MET).with_for_update(of=Order)).one()
+    assert session.held_locks.keys() >= {(Order, (1,))}
+    assert finds_held()(other)
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.usefixtures("old")
+@pytest.mark.parametrize(
+    "locking",
+    [
+        sa.select(Order).where(sa.select(Old.id).where(MET).exists()),
+        sa.select(Order).where(Order.id.in_(sa.select(Old.order_id))),
+        sa.select(Order).join(sa.select(Old.order_id).subquery(), sa.true()),
+    ],
+    ids=["EXISTS", "IN", "a subquery"],
+)
+def test_what_the_server_does_not_lock_may_be_without_row_locks(
+    session: LockingSession, other: LockingSession, locking: sa.Select[Any]
+) -> None:
+    assert session.scalars(locking.where(Order.id == 1).with_for_update()).one().id == 1
+    assert finds_held()(other)
+
+
+VIEWS: dict[str, tuple[str, ...]] = {
+    "of a table without row locks": ("SELECT id, order_id FROM lk_old_part",),
+    "of a view of it": ("SELECT id, order_id FROM lk_old_part", "SELECT * FROM lk_old_view_1"),
+    "of a join with it": (
+        "SELECT l.id, l.order_id FROM lk_line AS l JOIN lk_old_part AS o ON o.id = l.id",
+    ),
+    "of one that is copied": (
+        "SELECT order_id AS id, MAX(order_id) AS order_id FROM lk_line GROUP BY order_id",
+        "SELECT * FROM lk_old_view_1",
+    ),
+}
+
+
+@pytest.fixture
+def view(engine: sa.Engine, request: pytest.FixtureRequest) -> Iterator[sa.TableClause]:
+    """Make the views of this name, each on the one before; yield the last."""
+    names = [f"lk_old_view_{number + 1}" for number in range(len(VIEWS[request.param]))]
+    with engine.begin() as connection:
+        for name, definition in zip(names, VIEWS[request.param], strict=True):
+            connection.exec_driver_sql(f"CREATE OR REPLACE VIEW {name} AS {definition}")
+    yield sa.Table(names[-1], sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))
+    with engine.begin() as connection:
+        for name in reversed(names):
+            connection.exec_driver_sql(f"DROP VIEW {name}")
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.usefixtures("old")
+@pytest.mark.parametrize("view", VIEWS, indirect=True)
+def test_a_view_that_locks_less_than_it_shows_is_refused(
+    session: LockingSession, view: sa.Table
+) -> None:
+    with pytest.raises(LockNotSupported, match=r"is stored by MyISAM|is a view"):
+        session.execute(sa.select(view).with_for_update()).all()
+
+
+LATERAL = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).lateral()
+NOTHING_LOCKED: dict[str, sa.Select[Any]] = {
+    "a CTE": sa.select(sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).cte()),
+    "VALUES": sa.select(sa.values(sa.column("id", sa.Integer), name="v").data([(1,)])),
+}
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.parametrize("door", ["execute", "streamed", "connection", "within"])
+@pytest.mark.parametrize("name", NOTHING_LOCKED)
+def test_one_of_no_table_is_refused_wherever_it_stands(
+    session: LockingSession, name: str, door: str
+) -> None:
+    with pytest.raises(LockNotSupported, match="rows of the tables that a SELECT reads by itself"):
+        DOORS[door](session, NOTHING_LOCKED[name].with_for_update())
+
+
+LOCKED: dict[str, sa.Select[Any]] = {
+    "text()": sa.select(sa.literal_column("id")).select_from(sa.text("lk_order")),
+    "table()": sa.select(sa.column("id")).select_from(sa.table("lk_order")),
+    "a join in a join": sa.select(ORDERS.c.id).select_from(
+        CUSTOMERS.join(
+            LINES.join(ORDERS, LINES.c.order_id == ORDERS.c.id), CUSTOMERS.c.id == ORDERS.c.id
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_a_table_is_locked_in_whatever_words(
+    session: LockingSession, other: LockingSession, name: str
+) -> None:
+    assert session.execute(LOCKED[name].with_for_update()).all()
+    assert finds_held()(other)
+
+
+def test_the_keys_of_a_join_in_a_join_are_listed(session: LockingSession) -> None:
+    session.execute(LOCKED["a join in a join"].with_for_update()).all()
+    assert (Order, (1,)) in session.held_locks
+
+
+def test_with_lock_finds_a_joined_class_in_a_join() -> None:
+    joined = sa.select(Order).join(Lease, sa.true())
+    assert with_lock(joined, LockOptions.ForUpdate, Lease) is not joined
+
+
+@pytest.mark.databases("postgresql")
+def test_the_rows_of_a_lateral_subquery_are_locked(
+    session: LockingSession, other: LockingSession
+) -> None:
+    assert session.execute(sa.select(LATERAL).with_for_update()).all()
+    assert finds_held()(other)
+
+
+@pytest.mark.databases("postgresql")
+def test_the_rows_of_a_sample_are_locked(session: LockingSession, other: LockingSession) -> None:
+    sample = ORDERS.tablesample(sa.func.system(100))
+    assert session.execute(sa.select(sample.c.id).with_for_update()).all()
+    assert finds_held()(other)
+    assert (Order, (1,)) in session.held_locks

@@ -1,0 +1,98 @@
+"""MySQL and MariaDB: a shared lock of rows whose columns an index has is on the rows, not on the index alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
+
+from sa_doclock import LockingSession, LockOptions, with_lock
+from tests.integration.locking.steps import finds_held
+from tests.support.databases import Database
+
+pytestmark = [pytest.mark.databases("mysql", "mariadb"), pytest.mark.read_committed]
+
+SHARED = LockOptions.SharedRead
+
+
+class Base(DeclarativeBase):
+    """Tables of this file."""
+
+
+class Cart(Base):
+    """A header whose columns are all in an index."""
+
+    __tablename__ = "lk_cart"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    owner: Mapped[int] = mapped_column(index=True)
+
+
+class Note(Base):
+    """A header that is read by the columns of an index, as its text is deferred."""
+
+    __tablename__ = "lk_note"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    owner: Mapped[int] = mapped_column(unique=True)
+    text: Mapped[str] = mapped_column(sa.String(40), default="", deferred=True)
+
+
+ALIAS: Any = aliased(Note)
+
+SETS: dict[str, Callable[[LockingSession], sa.Select[Any]]] = {
+    "all": lambda session: session.entity_set(Cart, SHARED),
+    "by the index": lambda session: session.entity_set(Cart, SHARED).where(Cart.owner == 1),
+    "ordered": lambda session: session.entity_set(Note, SHARED).order_by(Note.owner),
+    "a key": lambda _: with_lock(sa.select(Cart.id).where(Cart.owner == 1), SHARED),
+    "an alias": lambda _: with_lock(sa.select(ALIAS).where(ALIAS.owner == 1), SHARED),
+}
+
+
+@pytest.fixture
+def carts(engine: sa.Engine, database: Database) -> None:
+    """Make the tables, each with some rows."""
+    database.create(Base.metadata)
+    with engine.begin() as connection:
+        for table in Base.metadata.sorted_tables:
+            rows = [{"id": number, "owner": number} for number in range(1, 30)]
+            connection.execute(sa.insert(table), rows)
+
+
+@pytest.mark.usefixtures("carts")
+@pytest.mark.parametrize("name", SETS)
+def test_the_row_is_locked(session: LockingSession, other: LockingSession, name: str) -> None:
+    statement = SETS[name](session)
+    assert session.execute(statement).all()
+    entity = Note if name in ("ordered", "an alias") else Cart
+    assert finds_held(entity)(other)
+    assert not finds_held(entity, lock=SHARED)(other)
+    session.rollback()
+    assert not finds_held(entity)(other)
+
+
+BY_INDEX: dict[str, sa.Select[Any]] = {
+    "a class": sa.select(Cart).where(Cart.owner == 1),
+    "a key": sa.select(Cart.id).where(Cart.owner == 1),
+    "a column of the table": sa.select(Cart.__table__.c.id).where(Cart.owner == 1),
+    "a deferred column": sa.select(Note).where(Note.owner == 1),
+}
+
+
+@pytest.mark.usefixtures("carts")
+@pytest.mark.parametrize("name", BY_INDEX)
+def test_with_for_update_of_an_index_is_not_listed(
+    session: LockingSession, other: LockingSession, name: str
+) -> None:
+    """The server locks the entry of the index, and ForUpdate of the row is granted to another."""
+    entity = Note if "deferred" in name else Cart
+    session.execute(BY_INDEX[name].with_for_update(read=True)).all()
+    assert not session.held_locks
+    assert not finds_held(entity)(other)
+    session.get_one_entity(entity, 1, SHARED)
+    assert finds_held(entity)(other)
+    session.rollback()
+    session.execute(BY_INDEX[name].with_for_update()).all()
+    assert (entity, (1,)) in session.held_locks
+    assert finds_held(entity)(other)
