@@ -64,7 +64,8 @@ class HoldLimit(SessionPart):
         assert state is not None
         own = [one for one in state.connections.all() if not state.connections.is_lent(one)]
         error = _exceeded(state, self.seconds)
-        state.transaction.discard()
+        for discard in state.parts.discard:
+            discard()
         for connection in own:
             _roll_back(connection)
         state.failure.refuse_from_now_on(error)

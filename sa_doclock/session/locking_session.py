@@ -175,6 +175,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         from ..features.on_commit import AfterCommit  # noqa: PLC0415  # of a session that uses it
 
         context = self._context
+        context.end_if_over()  # with the functions that belong to it
         part = context.parts.find(AfterCommit)
         if part is None:
             part = AfterCommit(context)

@@ -57,7 +57,7 @@ def test_each_part_of_the_state_of_a_session_has_few_members(tmp_path: Path) -> 
         context.loaded.of(mapper_of(Order))
         context.failure.partial_work.note_half_done(LockMisuse("of a test"))
         context.failure.refuse_from_now_on(LockMisuse("of a test"))
-        found = dict(_members_within({}, context, session._course))
+        found = dict(_members_within({}, context))
     assert found.keys() >= STATE.keys(), found.keys()
     more = {kind: names for kind, names in found.items() if len(names) > STATE.get(kind, 10)}
     assert not more, more

@@ -75,7 +75,7 @@ class CoreSession(LockMethods):
         return (
             transaction is None
             or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
-            or self._course.began_by_savepoint
+            or self._context.transaction.course.began_by_savepoint
         )
 
     def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:

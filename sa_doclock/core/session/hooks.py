@@ -12,29 +12,12 @@ from sqlalchemy.orm import InstanceState, SessionTransaction
 from ...dialects import strategies
 from ...events import EventfulSession
 from ..session_options import SessionOptions, session_options
-from ..sqlalchemy_internals import closes_connection, commits_savepoint, innermost, savepoints_of
+from ..sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
 from ..transaction import FirstUse, LockContext, follow_dialect, watch_connection
-
-
-class TransactionCourse:
-    """The course of the session's transaction so far, and of those before it, by the session's events."""
-
-    # What most sessions never set is left to the class.
-    commits = 0
-    """The number of transactions that this session has committed so far."""
-
-    began_by_savepoint = False
-    """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
-
-    committed = False
-    """True from the commit of the transaction to its end."""
 
 
 class SessionWithContext(EventfulSession):
     """A Session with a LockContext, which follows its transaction."""
-
-    _course: TransactionCourse
-    """It comes with the context."""
 
     def __init__(self, *args: Any, options: SessionOptions | None = None, **kwargs: Any) -> None:
         self._options = options or session_options(())
@@ -52,7 +35,6 @@ class SessionWithContext(EventfulSession):
 
         An interruption on the way must not leave a session without its guard.
         """
-        self._course = TransactionCourse()
         return LockContext(self, self._options)
 
     def begin(self, nested: bool = False) -> SessionTransaction:
@@ -61,7 +43,7 @@ class SessionWithContext(EventfulSession):
         savepoint_first = nested and not self.in_transaction()
         transaction = super().begin(nested)
         if savepoint_first:
-            self._course.began_by_savepoint = True
+            self._context.transaction.course.began_by_savepoint = True
         return transaction
 
     def connection(self, *args: Any, **kwargs: Any) -> Connection:
@@ -109,14 +91,16 @@ class SessionWithContext(EventfulSession):
         if "_context" not in vars(self):  # it was never used
             super().close()
             return
-        context = self._context
-        if context.failure.occurred:
-            context.failure.verify()
-            if context.failure.cause is not None:
+        failure = self._context.failure
+        try:
+            if failure.occurred:
+                failure.verify()
+            if failure.cause is not None:
                 # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
                 # that was refused, SQLAlchemy would give it back without one.
                 self.rollback()
-        self._end(super().close)
+        finally:
+            self._end(super().close)
 
     def reset(self) -> None:
         """See ``Session.reset()``."""
@@ -144,7 +128,7 @@ def context_of(session: SessionWithContext) -> LockContext:
 
 def commits_of(session: SessionWithContext) -> int:
     """Return the number of transactions that the session has committed so far."""
-    return session._course.commits if "_course" in vars(session) else 0
+    return session._context.transaction.course.commits if "_context" in vars(session) else 0
 
 
 # Events of the session, and of its subclasses with it, in the order in which they come.
@@ -157,9 +141,10 @@ def _after_transaction_create(session: SessionWithContext, transaction: SessionT
     if transaction.nested:
         state.savepoints[transaction] = state.mark()
         state.connections.before_savepoint()
-    elif transaction.parent is None and state.connections.by_engine:
-        # An interruption has come before the event of the end of the one before.
-        _after_transaction_end(session, transaction)
+    elif transaction.parent is None:
+        if state.connections.by_engine:
+            state.end()  # an interruption has come before the event of the end of the one before
+        state.connections.root = transaction
 
 
 @event.listens_for(SessionWithContext, "after_begin", insert=True)
@@ -178,7 +163,7 @@ def _after_begin(
     if context.failure.occurred:
         context.failure.note_joined()
     for begun in context.parts.begun:
-        begun(connection, lent=not closes_connection(transaction, connection))
+        begun(connection, lent=context.connections.is_lent(connection))
 
 
 @event.listens_for(SessionWithContext, "before_commit")
@@ -198,24 +183,26 @@ def _before_commit(session: SessionWithContext) -> None:
 @event.listens_for(SessionWithContext, "after_commit")
 def _after_commit(session: SessionWithContext) -> None:
     """Note that the databases have committed."""
-    context, course = session._context, session._course
+    context = session._context
     committed = innermost(session)
     if committed.nested:
         context.transaction.savepoints.pop(committed, None)  # what was locked in it is held on
         return
     for after_commit in context.parts.after_commit:
         after_commit()
+    course = context.transaction.course
     course.committed = True
     course.commits += 1
-    context.connections.after_commit()
+    context.connections.note_answered(committed=True)
 
 
 @event.listens_for(SessionWithContext, "after_rollback")
 def _after_rollback(session: SessionWithContext) -> None:
     """Drop what waits to be sent, before the connections are given back."""
     context = session._context
-    context.transaction.discard()
-    context.connections.note_server_idle()
+    for discard in context.parts.discard:
+        discard()
+    context.connections.note_answered(committed=False)
 
 
 @event.listens_for(SessionWithContext, "after_soft_rollback")
@@ -233,12 +220,8 @@ def _after_soft_rollback(session: SessionWithContext, transaction: SessionTransa
 @event.listens_for(SessionWithContext, "after_transaction_end")
 def _after_transaction_end(session: SessionWithContext, transaction: SessionTransaction) -> None:
     """Note that the transaction has ended: by COMMIT, if ``after_commit`` came before."""
-    if transaction.parent is not None:
-        return
-    course = session._course
-    committed, course.committed = course.committed, False
-    course.began_by_savepoint = False
-    session._context.transaction.end(committed=committed)
+    if transaction.parent is None:
+        session._context.transaction.end()
 
 
 @event.listens_for(SessionWithContext, "before_flush")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from ...dialects import find_strategy, strategy_for
 from ...dialects.base import UNMARKED, Cluster, LockStrategy
@@ -215,6 +215,9 @@ class TransactionConnections:
     reads_snapshot = False
     """True if a SnapshotRead has opened the transaction, or a part of it."""
 
+    root: SessionTransaction | None = None
+    """The outermost transaction of the session, which knows whose connections are."""
+
     level_by_text: str | None = None
     """The isolation level that a text() of the program has set for this transaction."""
 
@@ -274,8 +277,7 @@ class TransactionConnections:
 
     def is_lent(self, connection: Connection) -> bool:
         """Return whether its transaction may be ended by another than the session."""
-        transaction = self._session().get_transaction()
-        return transaction is None or not closes_connection(transaction, connection)
+        return self.root is None or not closes_connection(self.root, connection)
 
     def commits_now(self) -> bool:
         """Return whether a COMMIT on a connection is the session's own, which has flushed for it."""
@@ -328,17 +330,11 @@ class TransactionConnections:
                 one.on_return = actions_of(one.connection)
                 one.on_return[ROLLBACK] = None
 
-    def after_commit(self) -> None:
-        """Note that all of them have committed."""
+    def note_answered(self, *, committed: bool) -> None:
+        """Note that all COMMITs, or ROLLBACKs, were answered, and that the connections go back next."""
         for one in self.by_engine.values():
-            if one.on_return is not None:
+            if committed and one.on_return is not None:
                 one.on_return.pop(ROLLBACK, None)
-            if one.known is not None and one.known.status.reports_idle:
-                self._note_idle(one.connection, one.known)
-
-    def note_server_idle(self) -> None:
-        """Note that ROLLBACK was answered, and that the connections go back next."""
-        for one in self.by_engine.values():
             if one.known is not None and one.known.status.reports_idle:
                 self._note_idle(one.connection, one.known)
 
@@ -356,7 +352,7 @@ class TransactionConnections:
         return joined.level or self.level_by_text or level_of(joined.connection)
 
     def close(self) -> None:
-        """Forget the connections; put a lent one back to how it came."""
+        """Forget the connections; put a lent one back to how it came, and the others into their pool."""
         self.reads_snapshot = False
         self.level_by_text = None
         ended = list(self.by_engine.values())
@@ -367,10 +363,21 @@ class TransactionConnections:
                 one.stop_listening()
             if connection.closed or connection.invalidated:
                 continue
+            if not self.is_lent(connection):  # an interruption came before
+                _give_back(connection)
+                continue
             if not connection.in_transaction():  # else the lender's transaction goes on
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
                 _set_level(connection, level)
+        self.root = None
+
+
+def _give_back(connection: Connection) -> None:
+    try:
+        connection.close()
+    except Exception as error:  # noqa: BLE001  # that of the end comes out
+        connection.invalidate(error)
 
 
 def _set_level(connection: Connection, level: str) -> None:

@@ -71,8 +71,14 @@ class LockContext:
         with suppress(Exception):
             self.session().rollback()
 
+    def end_if_over(self) -> None:
+        """End a transaction whose event an interruption, or an error of a listener, has prevented."""
+        if self.connections.by_engine and not self.session().in_transaction():
+            self.transaction.end()
+
     def forget(self) -> None:
         """Tell the parts that the session has given up what it knows, perhaps with no transaction."""
+        self.end_if_over()
         for forget in self.parts.forget:
             forget()
 

@@ -25,12 +25,9 @@ def refuse_without(lost: Places, ledger: Ledger) -> None:
 def lost_error(lost: Places, ledger: Ledger) -> LockLost | None:
     """Return the error of a lock that was lost, and not taken again since; None: there is none."""
     place = next((place for place in lost if not ledger.has(place)), None)
-    return None if place is None else _ended_by_other(place, lost[place])
-
-
-def _ended_by_other(place: DocumentKey | NamedKey, outcome: str) -> LockLost:
-    """Return the error of a write after the program, or the driver, has ended the transaction."""
-    how = "ended" if outcome == "lost" else outcome
+    if place is None:
+        return None
+    how = "ended" if lost[place] == "lost" else lost[place]
     error = LockLost(
         f"the transaction that held the lock was {how} by another than this session: by the "
         "session's Connection, by a statement that commits, or by the driver; nothing is "

@@ -23,6 +23,20 @@ from .prepared import is_prepared
 from .savepoints import Savepoints, settle
 
 
+class TransactionCourse:
+    """The course of the session's transaction so far, and of those before it."""
+
+    # What most sessions never set is left to the class.
+    commits = 0
+    """The number of transactions that this session has committed so far."""
+
+    began_by_savepoint = False
+    """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
+
+    committed = False
+    """True from the commit of the transaction to its end."""
+
+
 class TransactionState:
     """The connections of one session's transaction, the locks held on them, and their end.
 
@@ -40,7 +54,7 @@ class TransactionState:
         self._session = session
         self._parts = parts
         self._instrumentation = instrumentation
-        self.ledger = ledger
+        self.ledger, self.course = ledger, TransactionCourse()
         self.connections = TransactionConnections(session, ledger)
         """The connections of the transaction."""
         self.failure = TransactionFailure(session, self.connections, ref(self))
@@ -63,7 +77,7 @@ class TransactionState:
         :raises LockLost: a part has ended the transaction.
         """
         if self.connections.by_engine and not self._session().in_transaction():
-            self.end(committed=False)  # an interruption has come before its event
+            self.end()  # an interruption has come before its event
         if self.savepoints:
             self.settle_savepoints()
         if self.failure.cause is not None:
@@ -226,13 +240,10 @@ class TransactionState:
         for undone in self._parts.settings_undone:
             undone()
 
-    def discard(self) -> None:
-        """Drop what waits to be sent: the transaction is rolled back."""
-        for discard in self._parts.discard:
-            discard()
-
-    def end(self, *, committed: bool) -> None:
+    def end(self) -> None:
         """End the transaction: forget all of it, restore lent connections, and tell the parts."""
+        course = self.course
+        committed, course.committed, course.began_by_savepoint = course.committed, False, False
         outcome = "committed" if committed else "rolled back"
         try:
             self.lost.clear()
