@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import wraps
 from inspect import cleandoc, isawaitable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from sqlalchemy.exc import MissingGreenlet
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
@@ -193,12 +195,16 @@ class AsyncLockingSession(AsyncSession):
         the first error.  The commit is *done*: what is committed stays committed.  All other
         errors are logged by the logger ``sa_doclock``.
 
+        Where an interruption, or the error of a listener, comes between the commit and the call,
+        they are called at the next use of the session, or when it is closed.
+
         Not promised: that it is called at all, should the process die between the commit and
         the call; and of a session that has joined the transaction of a Connection, the
         outermost commit is the session's own.
 
         Nor that all of it is awaited, should the coroutine that commits be closed, and not
-        cancelled.
+        cancelled; and where the next use of an interrupted session is not awaited itself, such as
+        ``add()``, it runs in a task of its own.
 
         :raises TypeError: not a function.
         """
@@ -208,10 +214,41 @@ class AsyncLockingSession(AsyncSession):
         @wraps(function)
         def call() -> None:
             result = function()
-            if isawaitable(result):
+            if not isawaitable(result):
+                return
+            if _may_await():
                 await_only(result)
+            else:  # an interruption has left it to a method that is not awaited
+                _run_in_task(result)
 
         self._locking.on_commit(call)
+
+
+def _may_await() -> bool:
+    """Return whether this is a greenlet of SQLAlchemy's, in which something may be awaited."""
+    try:
+        await_only(_nothing())
+    except MissingGreenlet:
+        return False
+    return True
+
+
+async def _nothing() -> None:
+    pass
+
+
+# Threads: add() and discard() of a set are atomic, also without a GIL; each loop has its own tasks.
+_tasks: set[asyncio.Task[object]] = set()
+"""Those that nobody awaits; the event loop itself does not keep them alive."""
+
+
+def _run_in_task(awaitable: Awaitable[object]) -> None:
+    async def run() -> object:
+        return await awaitable
+
+    task = asyncio.get_running_loop().create_task(run())
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
 
 
 async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:

@@ -166,6 +166,9 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         the first error.  The commit is *done*: what is committed stays committed.  All other
         errors are logged by the logger ``sa_doclock``.
 
+        Where an interruption, or the error of a listener, comes between the commit and the call,
+        they are called at the next use of the session, or when it is closed.
+
         Not promised: that it is called at all, should the process die between the commit and
         the call; and of a session that has joined the transaction of a Connection, the
         outermost commit is the session's own.

@@ -141,10 +141,8 @@ def _after_transaction_create(session: SessionWithContext, transaction: SessionT
     if transaction.nested:
         state.savepoints[transaction] = state.mark()
         state.connections.before_savepoint()
-    elif transaction.parent is None:
-        if state.connections.by_engine:
-            state.end()  # an interruption has come before the event of the end of the one before
-        state.connections.root = transaction
+    elif transaction.parent is None and state.connections.by_engine:
+        state.end()  # an interruption has come before the event of the end of the one before
 
 
 @event.listens_for(SessionWithContext, "after_begin", insert=True)

@@ -232,6 +232,7 @@ class TransactionConnections:
         :param known: of its database, where that was asked before.
         """
         if connection.engine not in self.by_engine:
+            self.root = self._session().get_transaction()
             known = known or find_strategy(connection)
             self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
             if known is not None:

@@ -12,6 +12,7 @@ from sqlalchemy.pool import QueuePool
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.steps import is_free
+from tests.support.ctrl_c import CtrlC
 from tests.support.models import Order
 
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
@@ -109,3 +110,20 @@ def test_what_follows_an_interrupted_begin_nested_is_that_of_begin(pooled: sa.En
             session.get_one_entity(Order, 1, ForUpdate)
             session.save_changes()
             assert session.held_locks == {(Order, (1,)): ForUpdate}
+
+
+def test_also_of_a_transaction_whose_own_begin_was_interrupted(
+    pooled: sa.Engine, other: LockingSession
+) -> None:
+    begin, interrupted = CtrlC("sa_doclock.core.session.hooks"), True
+    while interrupted:
+        with LockingSession(pooled) as session:
+            interrupted = begin.during(lambda: session.add(Order(id=77, total=0)))
+            session.expunge_all()
+            session.get_one_entity(Order, 1, ForUpdate)
+            kept = session.connection()  # else the garbage collector gives it back
+            with ctrl_c(pooled, "rollback"):
+                session.close()
+            assert checked_out(pooled) == 0, begin.raised
+            del kept
+            assert is_free(other, Order, 1)
