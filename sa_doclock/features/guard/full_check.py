@@ -21,12 +21,12 @@ from ...core.documents import (
     header_identity,
     is_row_of_root,
     key_attributes,
-    kinds_of,
     mapper_of,
     state_in_session,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.sqlalchemy_internals import modified_states, new_states
+from ..kinds import kinds_of
 from .refusals import Refusal, Refusals
 from .rules import States, WriteRules, names_of_parts, rules_for
 from .targets import Target

@@ -13,7 +13,6 @@ from sqlalchemy import (
     Alias,
     BindParameter,
     ClauseElement,
-    Column,
     FromClause,
     Insert,
     Null,
@@ -22,7 +21,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
-from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import (
     Part,
@@ -31,8 +29,6 @@ from ...core.documents import (
     hierarchy_of,
     is_row_of_root,
     key_attributes,
-    kind_attribute,
-    kinds_of,
     mapper_cache,
     parts_of,
     parts_with_detail,
@@ -40,6 +36,7 @@ from ...core.documents import (
     tables_within,
 )
 from ...core.lock_info import Identity
+from ..kinds import kind_attribute, kind_attributes, kinds_of
 from .dml_internals import values_of
 from .writes import Generated, generated_attributes
 
@@ -236,18 +233,6 @@ def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterabl
         (name,) = names
         return kinds_of(mapper, literal(row.get(name), row))
     return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
-
-
-@mapper_cache
-def kind_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
-    """Return the attributes whose values say of which class of the hierarchy a row is: of an expression several."""
-    base = mapper.base_mapper
-    if base.polymorphic_on is None:
-        return ()
-    columns = (one for one in iterate(base.polymorphic_on) if isinstance(one, Column))
-    return tuple(
-        base.get_property_by_column(one).key for one in columns if base.columns.contains_column(one)
-    )
 
 
 def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:

@@ -25,18 +25,17 @@ from ...core.documents import (
     is_row_of_root,
     key_attributes,
     key_columns,
-    kind_attribute,
     mapper_cache,
     parts_with_detail,
     root_of,
 )
 from ...core.lock_info import Identity
 from ...core.statements import chunks, key_in
+from ..kinds import kind_attribute, kind_attributes
 from .targets import (
     Row,
     Target,
     is_header_target,
-    kind_attributes,
     targets_extended,
     targets_of_table,
 )
