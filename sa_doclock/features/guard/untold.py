@@ -133,7 +133,9 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
         return state.dict[name]
     history = state.attrs[name].load_history()
     values = history.deleted or history.unchanged or ()
-    return next(iter(values), None)
+    # SQLAlchemy does not load the key that an expired object had where the table has no primary key.
+    key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
+    return next(iter(values), key.get(name))
 
 
 def owner_in_association(

@@ -449,3 +449,14 @@ def test_a_listener_that_moves_a_row_meanwhile_needs_the_lock(people: LockingSes
         people.flush()
     people.rollback()
     assert kept
+
+
+def test_an_expired_object_without_a_primary_key_in_its_table_is_moved_under_both_locks(
+    people: LockingSession,
+) -> None:
+    kept = people.get_entities(Person, [1, 2], LockOptions.ForUpdate)
+    row: Any = people.get_one(PlainMark, (1, 1))
+    people.expire(row)
+    row.owner = 2
+    people.flush()
+    assert kept
