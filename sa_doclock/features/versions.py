@@ -26,8 +26,6 @@ from ..core.documents import (
     header_identity,
     is_row_of_root,
     is_second_class,
-    kind_attribute,
-    kinds_of,
     mapper_cache,
     part_as_mapped,
     parts_with_detail,
@@ -37,6 +35,7 @@ from ..core.lock_info import Identity
 from ..core.sqlalchemy_internals import deleted_states, new_states, states_to_flush
 from ..core.transaction import LockRequest, SessionPart
 from ..errors import LockMisuse, StaleDocument
+from .kinds import kind_attribute, kinds_of
 
 
 class DocumentVersions(SessionPart):

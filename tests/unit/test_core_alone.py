@@ -30,6 +30,7 @@ OF_EVERY_SESSION = (
     "install.py",
     "adoption",
     "guard",
+    "kinds.py",
     "versions.py",
     "no_checkouts.py",
     "named_locks.py",

@@ -45,5 +45,5 @@ from .mapping import (
 from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, state_in_session
 from .parts import Part, takes
 from .questions import ask
-from .roles import is_row_of_root, is_second_class, kind_attribute, kinds_of, part_as_mapped
+from .roles import is_row_of_root, is_second_class, part_as_mapped
 from .stored_keys import compares_in_python, select_equal_keys

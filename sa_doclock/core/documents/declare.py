@@ -13,11 +13,10 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import FromClause, event, inspect
+from sqlalchemy import event, inspect
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
-from ..sqlalchemy_internals import all_mappers
 from .mapping import clear_mapper_caches, listen_to_mappers, mapper_cache, relationships_of, root_of
 from .parts import Part, build_part, undeclared_parts
 from .roles import is_row_of, is_row_of_root, is_second_class, part_as_mapped
@@ -192,28 +191,12 @@ def notify_in_time() -> None:
 def _notify_listeners() -> None:
     global _notified  # noqa: PLW0603  # threads that come here at once do the same
     until = _configurations
-    mappers = _mappers_by_table()
     for root in declared_roots():
         with suppress(ArgumentError, InvalidRequestError):
             members = {root, *(part.detail for part in parts_of(root))}
-            members |= {
-                one
-                for member in members
-                for one in mappers.get(member.local_table, ())
-                if is_second_class(one, member)
-            }
             for listener in _listeners:
                 listener(members)
     _notified = until
-
-
-def _mappers_by_table() -> dict[FromClause, list[Mapper[Any]]]:
-    """Return the mappers of all classes by each table that they write to."""
-    found: defaultdict[FromClause, list[Mapper[Any]]] = defaultdict(list)
-    for mapper in all_mappers():
-        for table in mapper.tables:
-            found[table].append(mapper)
-    return found
 
 
 def _check_declarations() -> None:

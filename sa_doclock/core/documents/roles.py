@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ClauseElement, Column
 from sqlalchemy.orm import Mapper
 
 from .mapping import root_of
@@ -28,23 +27,6 @@ def is_row_of(mapper: Mapper[Any], other: Mapper[Any]) -> bool:
 def is_row_of_root(mapper: Mapper[Any], root: Mapper[Any]) -> bool:
     """Return whether a row of this class has its header row in the table of this root."""
     return root_of(mapper) is root or is_second_class(mapper, root)
-
-
-def kind_attribute(mapper: Mapper[Any]) -> str | None:
-    """Return the attribute whose value says of which class of the hierarchy a row is."""
-    base = mapper.base_mapper
-    column = base.polymorphic_on
-    if not isinstance(column, Column) or not base.columns.contains_column(column):
-        return None
-    return base.get_property_by_column(column).key
-
-
-def kinds_of(mapper: Mapper[Any], value: Any) -> list[Mapper[Any]]:
-    """Return the classes of the hierarchy whose rows have this value there; all, of an expression."""
-    kinds = mapper.polymorphic_map
-    if isinstance(value, ClauseElement):
-        return list(kinds.values())
-    return [kinds[value]] if value in kinds else []
 
 
 def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:

@@ -21,19 +21,22 @@ from ...core.documents import (
     header_identity,
     is_row_of_root,
     key_attributes,
-    kinds_of,
     mapper_of,
     state_in_session,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.sqlalchemy_internals import modified_states, new_states
+from ..kinds import kinds_of
 from .refusals import Refusal, Refusals
 from .rules import States, WriteRules, names_of_parts, rules_for
 from .targets import Target
 from .untold import (
     attribute_of,
+    headers_of_owner,
+    inserts_header,
     is_new_header,
     key_in_table,
+    owner_in_association,
     stored_headers_of,
     untold_targets,
 )
@@ -148,20 +151,32 @@ class FullCheck:
 
     def _check_rows_of(self, target: Target, table: Any, states: States, write: Write) -> None:
         """Check those of these objects whose rows in the table are of this target."""
-        known: dict[Identity, InstanceState[Any]] = {}
         written = self.written and write is not Write.DELETE
-        for state in _written_in(states, target, table, write):
-            key = key_in_table(state, target, table, written=written)
-            if key is None:
-                self._refuse_row_of(target, UNKNOWN, state, table, write)
-            else:
-                known[key] = state
+        keys = (
+            (state, self._key_or_check(state, target, table, write, written=written))
+            for state in _written_in(states, target, table, write)
+        )
+        known = {key: state for state, key in keys if key is not None}
         resolver, is_new = self._resolver(target.root), is_new_header(target, table)
         for key, header in stored_headers_of(self.session, resolver, target, table, known):
             if is_new and write is Write.INSERT:
                 self.refusals.documents.add_inserted((target.root.class_, header))
             state = known.get(key) or next(iter(known.values()))
             self._refuse_row_of(target, header, state, table, write)
+
+    def _key_or_check(
+        self, state: InstanceState[Any], target: Target, table: Any, write: Write, *, written: bool
+    ) -> Identity | None:
+        """Return the key of an object's row in the table; None if it was checked without the database."""
+        owner = owner_in_association(state, target, written=written)
+        key = None if owner else key_in_table(state, target, table, written=written)
+        if key is not None:
+            return key
+        resolver = self._resolver(target.root)
+        told = (UNKNOWN,) if owner is None else headers_of_owner(resolver, target, owner)
+        for header in told:
+            self._refuse_row_of(target, header, state, table, write)
+        return None
 
     def _refuse_row_of(
         self,
@@ -171,6 +186,8 @@ class FullCheck:
         table: Any,
         write: Write,
     ) -> None:
+        if write is Write.INSERT and inserts_header(state, target.root, header):
+            return
         name = _changed_in(state, target, table) if write is Write.UPDATE else None
         by = None if name is None else (name, name)
         self._refuse_unless_permitted(target.root, header, state, write, by)

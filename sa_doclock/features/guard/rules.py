@@ -24,12 +24,12 @@ from ...core.documents import (
     is_header,
     is_row_of_root,
     key_attributes,
-    kind_attribute,
     mapper_cache,
     parts_of,
     parts_with_detail,
 )
 from ...core.lock_info import Identity
+from ..kinds import kind_attribute
 from .untold import deciding_attributes, untold_targets
 from .writes import Generated, Write, generated_attributes
 

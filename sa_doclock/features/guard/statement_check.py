@@ -233,17 +233,18 @@ class StatementCheck:
     def _check_keys(self, rows: Iterable[Row]) -> None:
         """Check the documents that the rows of these keys belong to now, and those that they come to."""
         target = self.target
-        assert target.mapper is not None
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
         for row in rows:
             if (key := self._plain_key(row)) is not None:
                 new[key].append(row)
-        entity, names = target.mapper.class_, key_attributes(target.mapper)
-        columns = [target.column_of(name, entity) for name in names]
-        read = [target.column_of(name, entity) for name in target.read]
+        names = target.key
+        columns, read = (
+            [target.column_of(name, target.source) for name in some]
+            for some in (names, target.read)
+        )
         for some in chunks([*new]):
             touched = select(*columns, *read).where(key_in(columns, some))
-            for row in ask(self._session, touched):
+            for row in ask(self._session, touched, bind_arguments=target.bind_arguments):
                 key, found = tuple(row[: len(names)]), tuple(row[len(names) :])
                 self._check_row(found, new.get(key) or chain.from_iterable(new.values()))
 

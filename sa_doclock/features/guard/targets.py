@@ -13,7 +13,6 @@ from sqlalchemy import (
     Alias,
     BindParameter,
     ClauseElement,
-    Column,
     FromClause,
     Insert,
     Null,
@@ -22,7 +21,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
-from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import (
     Part,
@@ -31,8 +29,6 @@ from ...core.documents import (
     hierarchy_of,
     is_row_of_root,
     key_attributes,
-    kind_attribute,
-    kinds_of,
     mapper_cache,
     parts_of,
     parts_with_detail,
@@ -40,6 +36,7 @@ from ...core.documents import (
     tables_within,
 )
 from ...core.lock_info import Identity
+from ..kinds import kind_attribute, kind_attributes, kinds_of
 from .dml_internals import values_of
 from .writes import Generated, generated_attributes
 
@@ -76,6 +73,28 @@ class Target(NamedTuple):
     named: Mapper[Any] | None = None  # the class whose attributes the statement names
     extended: bool = False  # by an INSERT of rows with their keys: its table is one of several
     stored: tuple[str, ...] = ()  # attributes that a row of a table above has before such an INSERT
+    table: Any = None  # the association table
+
+    @property
+    def source(self) -> Any:
+        """The class, or the association table, that a SELECT of the rows names."""
+        return self.table if self.mapper is None else self.mapper.class_
+
+    @property
+    def bind_arguments(self) -> dict[str, Any] | None:
+        """Those of such a SELECT: of a table alone a program's ``get_bind()`` may know no database."""
+        return {"mapper": self.root} if self.mapper is None else None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The attributes of the primary key; of an association table without one, that of its class."""
+        if self.mapper is not None:
+            return key_attributes(self.mapper)
+        return tuple(one.key for one in self.table.primary_key or self._named_key())
+
+    def _named_key(self) -> Iterable[Any]:
+        key = () if self.named is None else self.named.primary_key
+        return (one for one in key if one.table is self.table)
 
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
@@ -83,26 +102,30 @@ class Target(NamedTuple):
 
     def identity(self, row: Row) -> Identity | None:
         """Return the primary key of a row, if the row has a plain value for it."""
-        assert self.mapper is not None
-        key = tuple(literal(row.get(name), row) for name in key_attributes(self.mapper))
-        return None if any(v is None or isinstance(v, ClauseElement) for v in key) else key
+        key = tuple(literal(row.get(name), row) for name in self.key)
+        plain = key and not any(v is None or isinstance(v, ClauseElement) for v in key)
+        return key if plain else None
 
     def attribute_of(self, column: Any) -> str:
         """Return the name of the attribute that maps a column; its own if none does."""
         key: str = column if isinstance(column, str) else column.key
+        columns = self._columns_named(key)
         if self.mapper is None:
-            return key
-        if self.named is not None and key in self.named.column_attrs:
-            for one in self.named.column_attrs[key].columns:
-                with suppress(UnmappedColumnError):
-                    return self.mapper.get_property_by_column(one).key
+            return next((str(one.key) for one in columns if one.table is self.table), key)
+        for one in columns:
+            with suppress(UnmappedColumnError):
+                return self.mapper.get_property_by_column(one).key
         if key in self.mapper.attrs:
             return key
-        columns = self.mapper.local_table.columns
         try:
-            return self.mapper.get_property_by_column(columns[key]).key
+            return self.mapper.get_property_by_column(self.mapper.local_table.columns[key]).key
         except (KeyError, UnmappedColumnError):
             return key
+
+    def _columns_named(self, key: str) -> Sequence[Any]:
+        if self.named is None or key not in self.named.column_attrs:
+            return ()
+        return self.named.column_attrs[key].columns
 
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
@@ -236,18 +259,6 @@ def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterabl
         (name,) = names
         return kinds_of(mapper, literal(row.get(name), row))
     return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
-
-
-@mapper_cache
-def kind_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
-    """Return the attributes whose values say of which class of the hierarchy a row is: of an expression several."""
-    base = mapper.base_mapper
-    if base.polymorphic_on is None:
-        return ()
-    columns = (one for one in iterate(base.polymorphic_on) if isinstance(one, Column))
-    return tuple(
-        base.get_property_by_column(one).key for one in columns if base.columns.contains_column(one)
-    )
 
 
 def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:
@@ -403,4 +414,5 @@ def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Tar
             columns = tuple(remote[column] for column in part.owner.primary_key)
             names, types = zip(*((str(one.key), one.type) for one in columns), strict=True)
             link = Link(part.owner, names, types=types)
-            yield secondary, (Target(root, str(secondary), None, (link,), False, names),)
+            target = Target(root, str(secondary), None, (link,), False, names, table=secondary)
+            yield secondary, (target,)

@@ -25,18 +25,17 @@ from ...core.documents import (
     is_row_of_root,
     key_attributes,
     key_columns,
-    kind_attribute,
     mapper_cache,
     parts_with_detail,
     root_of,
 )
 from ...core.lock_info import Identity
 from ...core.statements import chunks, key_in
+from ..kinds import kind_attribute, kind_attributes
 from .targets import (
     Row,
     Target,
     is_header_target,
-    kind_attributes,
     targets_extended,
     targets_of_table,
 )
@@ -71,8 +70,17 @@ def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target)
     if is_header_target(target) and not _has_key_of(mapper, root):
         return False
     told, parts = (parts_with_detail(root, one) for one in (mapper, other))
-    named = {(one.owner, one.name) for one in told if one.foreign_key}
+    found = _is_found_by_its_key(mapper, other, target)
+    named = {(one.owner, one.name) for one in told if one.foreign_key or found}
     return named.issuperset((one.owner, one.name) for one in parts)
+
+
+def _is_found_by_its_key(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
+    """Return whether the key of an object finds the row of the other class, which it cannot move."""
+    if [*mapper.primary_key] != [*other.primary_key]:
+        return False
+    deciding = _deciding_columns(target, other.local_table)
+    return not any(attribute_of(mapper, column) for column in deciding)
 
 
 def _has_key_of(mapper: Mapper[Any], root: Mapper[Any]) -> bool:
@@ -125,12 +133,24 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
         return state.dict[name]
     history = state.attrs[name].load_history()
     values = history.deleted or history.unchanged or ()
-    return next(iter(values), None)
+    # SQLAlchemy does not load the key that an expired object had where the table has no primary key.
+    key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
+    return next(iter(values), key.get(name))
+
+
+def owner_in_association(
+    state: InstanceState[Any], target: Target, *, written: bool
+) -> Identity | None:
+    """Return the owner that an object on an association table names; None if only the database knows it."""
+    if target.mapper is not None:
+        return None
+    names = [attribute_of(state.mapper, target.table.columns[one]) for one in target.read]
+    found = tuple(None if name is None else _value(state, name, written=written) for name in names)
+    return None if has_null(found) else found
 
 
 def _key_names(target: Target, table: Any) -> Collection[str]:
-    entity = table if target.mapper is None else target.mapper.class_
-    return key_of_table(target, table, entity).keys()
+    return key_of_table(target, table, target.source).keys()
 
 
 def stored_headers_of(
@@ -141,15 +161,15 @@ def stored_headers_of(
     keys: Collection[Identity],
 ) -> Iterator[tuple[Identity, Identity]]:
     """Yield the headers that the database has for rows of the target, each with the row's key in the table."""
-    entity = table if target.mapper is None else target.mapper.class_
-    columns = [*key_of_table(target, table, entity).values()]
+    columns = [*key_of_table(target, table, target.source).values()]
     own = (
         [table.columns[one] for one in target.read]
         if target.mapper is None
-        else key_columns(entity)
+        else key_columns(target.source)
     )
     for some in chunks([*keys]):
-        for row in ask(session, select(*columns, *own).where(key_in(columns, some))):
+        rows = select(*columns, *own).where(key_in(columns, some))
+        for row in ask(session, rows, bind_arguments=target.bind_arguments):
             key, identity = tuple(row[: len(columns)]), tuple(row[len(columns) :])
             for header in _headers(resolver, target, identity):
                 yield key, header
@@ -158,8 +178,16 @@ def stored_headers_of(
 def _headers(resolver: HeaderResolver, target: Target, identity: Identity) -> Collection[Identity]:
     if target.mapper is not None:
         return resolver.stored_headers(target.mapper, identity)
+    return headers_of_owner(resolver, target, identity)
+
+
+def headers_of_owner(
+    resolver: HeaderResolver, target: Target, owner: Identity
+) -> Collection[Identity]:
+    """Return the headers of the owner that a row of an association table names."""
     (link,) = target.links
-    return resolver.headers_of_row(link.owner, identity)
+    resolver.note_types(owner, link.types)
+    return resolver.headers_of_row(link.owner, owner)
 
 
 def rows_of_untold(
@@ -184,6 +212,12 @@ def rows_of_untold(
 
 def _columns_among(mapper: Mapper[Any], values: Row) -> Row:
     return {name: value for name, value in values.items() if name in mapper.column_attrs}
+
+
+def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
+    """Return whether the INSERT of an object makes this header too: that of a class on a join()."""
+    names = [attribute_of(state.mapper, column) for column in root.primary_key]
+    return tuple(None if name is None else state.dict.get(name) for name in names) == header
 
 
 def is_new_header(target: Target, table: Any) -> bool:

@@ -38,10 +38,20 @@ LABELS = sa.Table(
     Base.metadata,
     sa.Column("person_id", sa.ForeignKey("ut_person.id"), primary_key=True),
     sa.Column("tag_id", sa.ForeignKey("ut_tag.id"), primary_key=True),
+    sa.Column("note", sa.String(10)),
 )
 
 
-@document(parts=("saddles", "tools", "large", "cats", "tags"))
+MARKS = sa.Table(
+    "ut_mark",
+    Base.metadata,
+    sa.Column("person_id", sa.ForeignKey("ut_person.id")),
+    sa.Column("tag_id", sa.ForeignKey("ut_tag.id")),
+    sa.Column("note", sa.String(10)),
+)
+
+
+@document(parts=("saddles", "tools", "large", "cats", "tags", "marks"))
 class Person(Base):
     __tablename__ = "ut_person"
     id: Mapped[int] = key()
@@ -50,6 +60,7 @@ class Person(Base):
     large: Mapped[list[Large]] = relationship()
     cats: Mapped[list[Cat]] = relationship()
     tags: Mapped[list[Tag]] = relationship(secondary=LABELS)
+    marks: Mapped[list[Tag]] = relationship(secondary=MARKS)
 
 
 class Tag(Base):
@@ -174,6 +185,19 @@ class PlainLabel(Other):
     __table__ = LABELS
 
 
+class PlainMark(Other):
+    """The table has no primary key."""
+
+    __table__ = MARKS
+    __mapper_args__ = {"primary_key": [MARKS.c.person_id, MARKS.c.tag_id]}  # noqa: RUF012
+    owner = MARKS.c.person_id
+
+
+class PersonAndLabel(Other):
+    __table__ = sa.join(TABLES["ut_person"], LABELS)
+    number = sa.orm.column_property(TABLES["ut_person"].c.id, LABELS.c.person_id)
+
+
 class SomeOfAnimal(Other):
     __table__ = TABLES["ut_animal"]
     __mapper_args__ = {"include_properties": ["id", "age"]}  # noqa: RUF012
@@ -258,10 +282,23 @@ ACTIONS: dict[str, Callable[[LockingSession], Any]] = {
     "an association moved": change(PlainLabel, (1, 1), person_id=2),
     "no association any more": delete(PlainLabel, (1, 1)),
 }
+ACTIONS |= {
+    "one without a key": add(PlainMark, owner=1, tag_id=2),
+    "it moved": change(PlainMark, (1, 1), owner=2),
+    "it deleted": delete(PlainMark, (1, 1)),
+    "it in bulk": bulk_save(PlainMark, (1, 1), note="a"),
+    "it by a list": execute(sa.update(PlainMark), [{"owner": 1, "tag_id": 1, "note": "a"}]),
+    "an association in bulk": bulk_save(PlainLabel, (1, 1), note="a"),
+    "it by a list of values": execute(
+        sa.update(PlainLabel), [{"person_id": 1, "tag_id": 1, "note": "a"}]
+    ),
+    "a new header by a join": add(PersonAndLabel, number=3, tag_id=1),
+}
 SEED: dict[str, list[dict[str, Any]]] = {
     "ut_person": [{"id": 1}, {"id": 2}],
     "ut_tag": [{"id": 1}, {"id": 2}],
     "ut_label": [{"person_id": 1, "tag_id": 1}],
+    "ut_mark": [{"person_id": 1, "tag_id": 1}],
     "ut_gear": [
         {"id": 1, "kind": "saddle", "age": 1, "person_id": 1},
         {"id": 2, "kind": "saddle", "age": 2, "person_id": 2},
@@ -313,6 +350,7 @@ def contents(session: LockingSession) -> dict[tuple[type[Any], int], list[Any]]:
         (Person, "person_id", sa.select(thing, tables["tool"].c.person_id).join(tables["tool"])),
         (Person, "person_id", sa.select(item).where(item.c.size > 5)),
         (Person, "person_id", sa.select(LABELS)),
+        (Person, "person_id", sa.select(MARKS)),
     ):
         for row in session.connection().execute(statement):
             found.setdefault((entity, row._mapping[name]), []).append(tuple(row))
@@ -327,7 +365,7 @@ def written_by(session: LockingSession, action: Callable[[LockingSession], Any])
     after = contents(session)
     session.rollback()
     session.expunge_all()
-    new = {(Car, 3)}
+    new = {(Car, 3), (Person, 3)}
     return {
         one
         for one in {*before, *after} - new
@@ -378,6 +416,30 @@ def test_many_rows_are_asked_about_by_one_statement(people: LockingSession) -> N
     assert asked(30) == asked(1)
 
 
+def test_an_association_that_names_its_owner_is_not_asked_about(people: LockingSession) -> None:
+    kept = people.get_one_entity(Person, 1, LockOptions.ForUpdate)
+    sent: list[str] = []
+    note: Any = lambda *all_of_it: sent.append(all_of_it[2])  # noqa: E731
+    sa.event.listen(people.connection(), "before_cursor_execute", note)
+    people.add(PlainLabel(person_id=1, tag_id=2))
+    people.flush()
+    assert [one for one in sent if "FROM ut_" in one] == []
+    assert kept
+
+
+def test_a_get_bind_that_needs_a_class_is_given_one(people: LockingSession) -> None:
+    class Routed(LockingSession):
+        def get_bind(self, mapper: Any = None, **_: Any) -> Any:
+            assert mapper is not None
+            return people.bind
+
+    people.rollback()
+    with Routed() as session:
+        kept = session.get_one_entity(Person, 1, LockOptions.ForUpdate)
+        session.execute(sa.update(PlainLabel), [{"person_id": 1, "tag_id": 1, "note": "a"}])
+        assert kept
+
+
 def test_a_listener_that_moves_a_row_meanwhile_needs_the_lock(people: LockingSession) -> None:
     kept = people.get_one_entity(Person, 1, LockOptions.ForUpdate)
     row: Any = people.get_one(PlainGear, 1)
@@ -386,4 +448,15 @@ def test_a_listener_that_moves_a_row_meanwhile_needs_the_lock(people: LockingSes
     with refused(people, Person, 2, sent_first=True):
         people.flush()
     people.rollback()
+    assert kept
+
+
+def test_an_expired_object_without_a_primary_key_in_its_table_is_moved_under_both_locks(
+    people: LockingSession,
+) -> None:
+    kept = people.get_entities(Person, [1, 2], LockOptions.ForUpdate)
+    row: Any = people.get_one(PlainMark, (1, 1))
+    people.expire(row)
+    row.owner = 2
+    people.flush()
     assert kept

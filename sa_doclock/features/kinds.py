@@ -1,0 +1,40 @@
+"""The kinds of rows: the classes of one hierarchy, and the value of a row that says of which it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import ClauseElement, Column
+from sqlalchemy.orm import Mapper
+from sqlalchemy.sql.visitors import iterate
+
+from ..core.documents import mapper_cache
+
+
+def kind_attribute(mapper: Mapper[Any]) -> str | None:
+    """Return the attribute whose value says of which class of the hierarchy a row is."""
+    base = mapper.base_mapper
+    column = base.polymorphic_on
+    if not isinstance(column, Column) or not base.columns.contains_column(column):
+        return None
+    return base.get_property_by_column(column).key
+
+
+def kinds_of(mapper: Mapper[Any], value: Any) -> list[Mapper[Any]]:
+    """Return the classes of the hierarchy whose rows have this value there; all, of an expression."""
+    kinds = mapper.polymorphic_map
+    if isinstance(value, ClauseElement):
+        return list(kinds.values())
+    return [kinds[value]] if value in kinds else []
+
+
+@mapper_cache
+def kind_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
+    """Return the attributes whose values say of which class of the hierarchy a row is: of an expression several."""
+    base = mapper.base_mapper
+    if base.polymorphic_on is None:
+        return ()
+    columns = (one for one in iterate(base.polymorphic_on) if isinstance(one, Column))
+    return tuple(
+        base.get_property_by_column(one).key for one in columns if base.columns.contains_column(one)
+    )
