@@ -67,19 +67,21 @@ class LockStatements:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
         return lock if is_row_lock(lock) else base_of(lock)
 
-    def read_beside(
-        self, lock: LockOptions, table: Table, unread: Iterable[Any]
-    ) -> Sequence[Any] | None:
-        """Return the columns that a SELECT reads so that its lock is on the rows of this table.
 
-        :param unread: those of the table, or of an alias, that it does not read by itself.
-        :returns: None where it may lock none, whatever it reads.
-        """
-        unread = tuple(unread)
-        if self.locks_what_is_read:
-            return unread
-        shared = self.shared_locks_index and base_of(lock) is LockOptions.SharedRead
-        return _read_beside_index(table, unread) if shared else ()
+def read_beside(
+    statements: LockStatements, lock: LockOptions, table: Table, unread: Iterable[Any]
+) -> Sequence[Any] | None:
+    """Return the columns that a SELECT reads so that its lock is on the rows of this table.
+
+    :param statements: of the database.
+    :param unread: the columns of the table, or of an alias, that it does not read by itself.
+    :returns: None where it may lock none, whatever it reads.
+    """
+    unread = tuple(unread)
+    if statements.locks_what_is_read:
+        return unread
+    shared = statements.shared_locks_index and base_of(lock) is LockOptions.SharedRead
+    return _read_beside_index(table, unread) if shared else ()
 
 
 def _read_beside_index(table: Table, unread: tuple[Any, ...]) -> Sequence[Any] | None:

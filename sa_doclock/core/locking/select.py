@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm.attributes import instance_state
 
+from ...dialects.base import read_beside
 from ...errors import LockNotSupported
 from ...options import LockOptions, is_row_lock
 from ..documents import (
@@ -138,7 +139,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         alone = _reads_header_alone(self._statement)
         unread = self._columns_unread() if alone else header_table(self._locked.entity).columns
         statements, table = plan.strategy.statements, own_table(self.mapper)
-        self._beside = statements.read_beside(self.request.lock, table, unread)
+        self._beside = read_beside(statements, self.request.lock, table, unread)
         return alone and self._beside is not None
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
@@ -181,9 +182,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        in_join = send.strategy.statements.locks_one_table_of_join and self._beside is not None
-        if in_join and (skips_some or not send.whole_row):
-            columns = [*key, *(self._beside or ())]
+        beside = self._beside if send.strategy.statements.locks_one_table_of_join else None
+        if beside is not None and (skips_some or not send.whole_row):
+            columns = [*key, *beside]
             found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
