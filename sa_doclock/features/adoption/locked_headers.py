@@ -95,16 +95,21 @@ def check_headers(
 
 
 def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
-    adopted = adopted_by(statement)
     has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
-    found: dict[Any, Iterable[Any]]
-    found = {(one.root, False): one.root.local_table.columns for one in adopted.keys}
-    for root in adopted.roots:
-        all_columns = root.local_table.columns
-        found[root, True] = all_columns if has_options else unread_columns(root.class_)
+    found: list[tuple[Mapper[Any], bool, Iterable[Any]]] = []
+    for entity in _locked_entities(statement):
+        all_columns = header_table(entity).columns
+        unread = all_columns if has_options else unread_columns(entity)
+        found.append((root_of(inspect(entity).mapper), True, unread))
+    columns = [_column_of(one["expr"]) for one in statement.column_descriptions]
+    for key in adopted_by(statement).keys:
+        table = getattr(columns[key.places[0]], "table", None)
+        read = {_base_of(one) for one in columns if one is not None and one.table == table}
+        others = [one for one in key.root.local_table.columns if one not in read]
+        found.append((key.root, False, others))
     return frozenset(
         (root, is_object)
-        for (root, is_object), unread in found.items()
+        for root, is_object, unread in found
         if is_in_index(own_table(root), unread)
     )
 

@@ -56,6 +56,20 @@ class Circle(Shape):
     radius: Mapped[int] = mapped_column(default=0)
 
 
+class Part(Base):
+    """A header whose own columns are all in an index, and those of its subclass not."""
+
+    __tablename__ = "lk_part"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    owner: Mapped[int] = mapped_column(index=True)
+
+
+class Wheel(Part):
+    """A part with a column more."""
+
+    spokes: Mapped[int] = mapped_column(default=0, nullable=True)
+
+
 ALIAS: Any = aliased(Note)
 SHAPE: Any = aliased(Shape)
 
@@ -160,3 +174,31 @@ def test_with_for_update_of_an_index_is_not_listed(
     session.execute(BY_INDEX[name].with_for_update()).all()
     assert (entity, (1,)) in session.held_locks
     assert finds_held(entity)(other)
+
+
+LISTED: dict[str, Any] = {
+    "all columns": sa.select(Shape.__table__).where(Shape.owner == 1),
+    "a column that no index has": sa.select(Shape.id, Shape.total).where(Shape.owner == 1),
+    "of an alias": sa.select(SHAPE.id, SHAPE.total).where(SHAPE.owner == 1),
+    "of a class in one table": sa.select(Wheel).where(Wheel.owner == 1),
+}
+
+
+@pytest.mark.usefixtures("carts")
+@pytest.mark.parametrize("name", LISTED)
+def test_with_for_update_of_more_than_an_index_is_listed(
+    session: LockingSession, other: LockingSession, name: str
+) -> None:
+    entity = Part if "one table" in name else Shape
+    session.execute(LISTED[name].with_for_update(read=True)).all()
+    assert (entity, (1,)) in session.held_locks
+    assert finds_held(entity)(other)
+
+
+@pytest.mark.usefixtures("carts")
+def test_the_columns_of_another_alias_do_not_count(
+    session: LockingSession,
+) -> None:
+    joined = sa.select(Shape.id, SHAPE.total).join(SHAPE, SHAPE.id == Shape.id + 1)
+    session.execute(joined.where(Shape.owner == 1).with_for_update(read=True)).all()
+    assert (Shape, (1,)) not in session.held_locks
