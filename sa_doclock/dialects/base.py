@@ -30,7 +30,7 @@ from .connection import (
 from .error_codes import ErrorCodes, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
-from .lock_statements import LockStatements, is_in_index
+from .lock_statements import LockStatements, is_in_index, read_beside
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks
 from .names import quoted_name, schema_of, short_name
@@ -79,6 +79,7 @@ __all__ = [
     "milliseconds",
     "on_return",
     "quoted_name",
+    "read_beside",
     "rewritten_statements",
     "schema_of",
     "short_name",

@@ -48,9 +48,12 @@ from .monitoring import connections_by_id
 from .names import schema_of
 from .savepoint_mark import SavepointMarks
 
+# Without what nobody else can change: MariaDB lists the temporary tables of a connection, and those of
+# information_schema as stored by MEMORY or Aria.
 _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
-    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name "
+    "AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')"
 )
 _VIEW = (
     "SELECT is_updatable, view_definition FROM information_schema.views "
@@ -58,7 +61,13 @@ _VIEW = (
 )
 # Both products keep the definition in one form, with each table as `schema`.`table`.  It is empty for
 # an account without SHOW VIEW.
-_READ_BY_VIEW = re.compile(r"(?:from|join) \(*`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`")
+_PART_OF_VIEW = re.compile(
+    r"'(?:[^'\\]|\\.)*'"  # a text may have anything in it, and so may a name
+    r"|(?:from|join) (?P<open>\(*)`(?P<schema>(?:[^`]|``)+)`\.`(?P<name>(?:[^`]|``)+)`"
+    r"|`(?:[^`]|``)*`"
+    r"|(?P<subquery>\(select )|(?P<other>\()|(?P<close>\))",
+    re.DOTALL,
+)
 
 
 class StorageEngine(NamedTuple):
@@ -94,6 +103,23 @@ def _check_engine(name: str, engine: str | None) -> None:
     )
 
 
+def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
+    """Yield schema and name of the tables in the FROM clause of a view: none of a subquery, which
+    FOR UPDATE of the view leaves unlocked.
+    """
+    within: list[bool] = []  # by parenthesis that is open, whether a subquery is in it
+    for part in _PART_OF_VIEW.finditer(definition):
+        if part["name"] is not None:
+            within += [False] * len(part["open"])
+            if not any(within):
+                schema, name = (part[one].replace("``", "`") for one in ("schema", "name"))
+                yield schema, name
+        elif part["subquery"] or part["other"]:
+            within.append(part["subquery"] is not None)
+        elif part["close"] and within:
+            within.pop()
+
+
 def _check_view(connection: Connection, schema: str | None, name: str) -> None:
     """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
 
@@ -104,8 +130,7 @@ def _check_view(connection: Connection, schema: str | None, name: str) -> None:
     for updatable, definition in ask_driver(connection, _VIEW, schema=schema, name=name):
         if updatable != "YES":
             _check_engine(name, None)
-        for read in _READ_BY_VIEW.findall(definition or ""):
-            below_schema, below = (part.replace("``", "`") for part in read)
+        for below_schema, below in _read_by_view(definition or ""):
             found = engine_in_schema(connection, below_schema, below)
             if found is not None and found.name is None:
                 _check_view(connection, below_schema, below)

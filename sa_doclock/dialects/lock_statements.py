@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
@@ -34,7 +34,8 @@ class LockStatements:
 
     shared_locks_index: ClassVar[bool] = False
     """A shared lock is on the entries of an index alone where that has all columns that are read, and
-    leaves the rows to others.  The rows of a set are locked by their keys then, before they are read."""
+    leaves the rows to others.  Another column is read with them then; where an index has all, the rows
+    of a set are locked by their keys, before they are read."""
 
     locks_subqueries: ClassVar[bool] = False
     """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
@@ -65,6 +66,31 @@ class LockStatements:
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
         return lock if is_row_lock(lock) else base_of(lock)
+
+
+def read_beside(
+    statements: LockStatements, lock: LockOptions, table: Table, unread: Iterable[Any]
+) -> Sequence[Any] | None:
+    """Return the columns that a SELECT reads so that its lock is on the rows of this table.
+
+    :param statements: of the database.
+    :param unread: the columns of the table, or of an alias, that it does not read by itself.
+    :returns: None where it may lock none, whatever it reads.
+    """
+    unread = tuple(unread)
+    if statements.locks_what_is_read:
+        return unread
+    shared = statements.shared_locks_index and base_of(lock) is LockOptions.SharedRead
+    return _read_beside_index(table, unread) if shared else ()
+
+
+def _read_beside_index(table: Table, unread: tuple[Any, ...]) -> Sequence[Any] | None:
+    if not is_in_index(table, unread):
+        return ()
+    for place, column in enumerate(unread):
+        if not is_in_index(table, (*unread[:place], *unread[place + 1 :])):
+            return (column,)
+    return None if is_in_index(table, ()) else unread
 
 
 def is_in_index(table: Table, unread: Iterable[Any]) -> bool:

@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm.attributes import instance_state
 
-from ...dialects.base import is_in_index
+from ...dialects.base import read_beside
 from ...errors import LockNotSupported
-from ...options import LockOptions, base_of, is_row_lock
+from ...options import LockOptions, is_row_lock
 from ..documents import (
     has_subquery,
     header_table,
@@ -74,9 +74,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     :param request: its ``bind_arguments`` are those of the caller, with mapper and clause.
     """
 
-    _whole_row = False  # the rows of a join are locked by reading their keys alone
-    _unread: Sequence[ColumnElement[Any]] = ()
-    """The columns of the statement that locks which are read for it alone, and not returned."""
+    _beside: Sequence[ColumnElement[Any]] | None = ()
+    """The columns of the statement that locks which are read for it alone, and not returned; None: it
+    may lock no row whatever it reads, and the rows are locked by their keys."""
 
     def __init__(
         self,
@@ -136,19 +136,15 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         return result
 
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
-        in_index = plan.strategy.statements.shared_locks_index and self._reads_index()
-        self._whole_row = whole_row or in_index
-        return not in_index and _reads_header_alone(self._statement)
-
-    def _reads_index(self) -> bool:
-        """Return whether a shared lock may be on an index alone: the rows are locked by their keys then."""
-        shared = base_of(self.request.lock) is LockOptions.SharedRead
-        return shared and is_in_index(own_table(self.mapper), self._columns_unread())
+        alone = _reads_header_alone(self._statement)
+        unread = self._columns_unread() if alone else header_table(self._locked.entity).columns
+        statements, table = plan.strategy.statements, own_table(self.mapper)
+        self._beside = read_beside(statements, self.request.lock, table, unread)
+        return alone and self._beside is not None
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         statement = self._with_lock(lock)
-        self._unread = self._columns_unread() if whole_row else ()
-        return statement.add_columns(*self._unread) if self._unread else statement
+        return statement.add_columns(*self._beside) if self._beside else statement
 
     def _with_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the statement with this lock.
@@ -167,6 +163,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         most = strategy.statements.max_parameters // 2  # the rest is the program's
         limit = min(most, strategy.statements.parameters_for_keys(len(key)))
         identities, order = self._lock_keys(key, send, limit)
+        self._beside = ()
         if len(identities) * len(key) <= limit:
             return self.read(again.where(key_in(key, identities)))[0], identities
         return self._read_in_chunks(again, key, identities, order, limit), identities
@@ -185,9 +182,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        if send.strategy.statements.locks_one_table_of_join and (skips_some or not self._whole_row):
-            # All of the row are read, so that no plan can do without it.
-            columns = [*key, *header_table(entity).columns] if self._whole_row else key
+        beside = self._beside if send.strategy.statements.locks_one_table_of_join else None
+        if beside is not None and (skips_some or not send.whole_row):
+            columns = [*key, *beside]
             found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
@@ -241,7 +238,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         headers = objects_at(self._places, buffer_rows(result))
         identities: list[Any]
         identities = [instance_state(one).identity for one in headers if one is not None]
-        if self._unread:
+        if self._beside:
             result = result.columns(*range(len(self._statement.column_descriptions)))
         return result, identities
 
@@ -288,7 +285,7 @@ def _candidates(run: Run, keys: Select[Any], *, skips_some: bool) -> list[Identi
     """Return the keys of the rows to lock, as they are before the lock."""
     if skips_some:
         raise LockNotSupported(
-            "this database cannot skip the locked rows of a join with LIMIT; "
-            "select the entity alone, with EXISTS in place of the join"
+            "this database cannot skip the locked rows of a join with LIMIT, nor of a table whose columns "
+            "are all in an index; select the entity alone, with EXISTS in place of the join"
         )
     return [tuple(row) for row in run(keys)]

@@ -28,6 +28,8 @@ from .locked_froms import base_of_from, is_subquery, locked_froms
 from .tables import roots_of_table
 
 Statement = Select[Any] | FromStatement[Any]
+_Unread = tuple[Mapper[Any], bool, Iterable[Any]]
+"""A root; whether objects are read, or keys; and the columns of its table that are not read."""
 
 
 class KeyPlaces(NamedTuple):
@@ -95,18 +97,28 @@ def check_headers(
 
 
 def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
-    adopted = adopted_by(statement)
-    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
-    found: dict[Any, Iterable[Any]]
-    found = {(one.root, False): one.root.local_table.columns for one in adopted.keys}
-    for root in adopted.roots:
-        all_columns = root.local_table.columns
-        found[root, True] = all_columns if has_options else unread_columns(root.class_)
+    found = [*_unread_of_objects(statement), *_unread_of_keys(statement)]
     return frozenset(
         (root, is_object)
-        for (root, is_object), unread in found.items()
+        for root, is_object, unread in found
         if is_in_index(own_table(root), unread)
     )
+
+
+def _unread_of_objects(statement: Statement) -> Iterator[_Unread]:
+    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
+    for entity in _locked_entities(statement):
+        all_columns = header_table(entity).columns
+        unread = all_columns if has_options else unread_columns(entity)
+        yield root_of(inspect(entity).mapper), True, unread
+
+
+def _unread_of_keys(statement: Statement) -> Iterator[_Unread]:
+    columns = [_column_of(one["expr"]) for one in statement.column_descriptions]
+    for key in adopted_by(statement).keys:
+        table = getattr(columns[key.places[0]], "table", None)
+        read = {_base_of(one) for one in columns if one is not None and one.table == table}
+        yield key.root, False, [one for one in own_table(key.root).columns if one not in read]
 
 
 def _locked_entities(statement: Statement) -> list[Any]:

@@ -9,8 +9,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, mapped_column
 
-from sa_doclock import LockingSession, LockOptions, with_lock
-from tests.integration.locking.steps import finds_held
+from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
+from tests.integration.locking.steps import finds_held, recorded
 from tests.support.databases import Database
 
 pytestmark = [pytest.mark.databases("mysql", "mariadb"), pytest.mark.read_committed]
@@ -39,7 +39,39 @@ class Note(Base):
     text: Mapped[str] = mapped_column(sa.String(40), default="", deferred=True)
 
 
+class Shape(Base):
+    """A header whose row is in two tables, and whose own columns are all in an index but one."""
+
+    __tablename__ = "lk_shape"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    owner: Mapped[int] = mapped_column(index=True)
+    total: Mapped[int] = mapped_column(default=0)
+
+
+class Circle(Shape):
+    """A shape with a part of its row in a second table."""
+
+    __tablename__ = "lk_circle"
+    id: Mapped[int] = mapped_column(sa.ForeignKey(Shape.id), primary_key=True, autoincrement=False)
+    radius: Mapped[int] = mapped_column(default=0)
+
+
+class Part(Base):
+    """A header whose own columns are all in an index, and those of its subclass not."""
+
+    __tablename__ = "lk_part"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    owner: Mapped[int] = mapped_column(index=True)
+
+
+class Wheel(Part):
+    """A part with a column more."""
+
+    spokes: Mapped[int] = mapped_column(default=0, nullable=True)
+
+
 ALIAS: Any = aliased(Note)
+SHAPE: Any = aliased(Shape)
 
 SETS: dict[str, Callable[[LockingSession], sa.Select[Any]]] = {
     "all": lambda session: session.entity_set(Cart, SHARED),
@@ -47,6 +79,31 @@ SETS: dict[str, Callable[[LockingSession], sa.Select[Any]]] = {
     "ordered": lambda session: session.entity_set(Note, SHARED).order_by(Note.owner),
     "a key": lambda _: with_lock(sa.select(Cart.id).where(Cart.owner == 1), SHARED),
     "an alias": lambda _: with_lock(sa.select(ALIAS).where(ALIAS.owner == 1), SHARED),
+    "a join": lambda session: (
+        session.entity_set(Shape, SHARED).join(Cart, Cart.id == Shape.id).where(Shape.owner == 1)
+    ),
+    "a join of an alias": lambda _: with_lock(
+        sa.select(SHAPE).join(Cart, Cart.id == SHAPE.id).where(SHAPE.owner == 1), SHARED
+    ),
+    "a join that skips": lambda session: (
+        session.entity_set(Shape, SHARED | LockOptions.SkipLocked)
+        .join(Cart, Cart.id == Shape.id)
+        .where(Shape.owner == 1)
+    ),
+    "a join of an index": lambda session: (
+        session.entity_set(Cart, SHARED).join(Note, Note.id == Cart.id).where(Cart.owner == 1)
+    ),
+    "a column": lambda _: with_lock(sa.select(Shape.owner).where(Shape.owner == 1), SHARED),
+    "a class in two tables": lambda session: session.entity_set(Circle, SHARED),
+}
+ENTITIES: dict[str, type[Any]] = {
+    "ordered": Note,
+    "an alias": Note,
+    "a join": Shape,
+    "a join of an alias": Shape,
+    "a join that skips": Shape,
+    "a column": Shape,
+    "a class in two tables": Circle,
 }
 
 
@@ -57,6 +114,8 @@ def carts(engine: sa.Engine, database: Database) -> None:
     with engine.begin() as connection:
         for table in Base.metadata.sorted_tables:
             rows = [{"id": number, "owner": number} for number in range(1, 30)]
+            if "owner" not in table.columns:
+                rows = [{"id": row["id"]} for row in rows]
             connection.execute(sa.insert(table), rows)
 
 
@@ -65,11 +124,30 @@ def carts(engine: sa.Engine, database: Database) -> None:
 def test_the_row_is_locked(session: LockingSession, other: LockingSession, name: str) -> None:
     statement = SETS[name](session)
     assert session.execute(statement).all()
-    entity = Note if name in ("ordered", "an alias") else Cart
+    entity = ENTITIES.get(name, Cart)
     assert finds_held(entity)(other)
     assert not finds_held(entity, lock=SHARED)(other)
     session.rollback()
     assert not finds_held(entity)(other)
+
+
+@pytest.mark.usefixtures("carts")
+@pytest.mark.parametrize("name", ["ordered", "an alias", "a column"])
+def test_one_column_more_is_read_in_the_same_statement(
+    session: LockingSession, engine: sa.Engine, name: str
+) -> None:
+    statement = SETS[name](session)
+    with recorded(engine) as sent:
+        rows = session.execute(statement).all()
+    assert len(sent) == 1
+    assert {len(row) for row in rows} == {1}
+
+
+@pytest.mark.usefixtures("carts")
+def test_none_is_skipped_by_an_index_alone(session: LockingSession) -> None:
+    skipping = session.entity_set(Cart, SHARED | LockOptions.SkipLocked)
+    with pytest.raises(LockNotSupported, match="are all in an index"):
+        session.scalars(skipping.where(Cart.owner < 9).limit(2)).all()
 
 
 BY_INDEX: dict[str, sa.Select[Any]] = {
@@ -96,3 +174,31 @@ def test_with_for_update_of_an_index_is_not_listed(
     session.execute(BY_INDEX[name].with_for_update()).all()
     assert (entity, (1,)) in session.held_locks
     assert finds_held(entity)(other)
+
+
+LISTED: dict[str, Any] = {
+    "all columns": sa.select(Shape.__table__).where(Shape.owner == 1),
+    "a column that no index has": sa.select(Shape.id, Shape.total).where(Shape.owner == 1),
+    "of an alias": sa.select(SHAPE.id, SHAPE.total).where(SHAPE.owner == 1),
+    "of a class in one table": sa.select(Wheel).where(Wheel.owner == 1),
+}
+
+
+@pytest.mark.usefixtures("carts")
+@pytest.mark.parametrize("name", LISTED)
+def test_with_for_update_of_more_than_an_index_is_listed(
+    session: LockingSession, other: LockingSession, name: str
+) -> None:
+    entity = Part if "one table" in name else Shape
+    session.execute(LISTED[name].with_for_update(read=True)).all()
+    assert (entity, (1,)) in session.held_locks
+    assert finds_held(entity)(other)
+
+
+@pytest.mark.usefixtures("carts")
+def test_the_columns_of_another_alias_do_not_count(
+    session: LockingSession,
+) -> None:
+    joined = sa.select(Shape.id, SHAPE.total).join(SHAPE, SHAPE.id == Shape.id + 1)
+    session.execute(joined.where(Shape.owner == 1).with_for_update(read=True)).all()
+    assert (Shape, (1,)) not in session.held_locks

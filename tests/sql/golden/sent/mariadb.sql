@@ -4,7 +4,7 @@
 
 -- get_entity ForUpdate ----------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -14,7 +14,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 
 -- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
@@ -24,7 +24,7 @@ WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SET STATEMENT max_statement_time=0.300 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE WAIT 1  -- 1
@@ -34,7 +34,7 @@ WHERE shop_order.id = %s FOR UPDATE WAIT 1  -- 1
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_voucher'
 SET STATEMENT max_statement_time=0.300 FOR SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE WAIT 1  -- 1, 1
@@ -44,7 +44,7 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s FOR UPDATE WAIT 1  -- 
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- 'books', 'Journal of Group'
 SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE  -- 1
@@ -54,7 +54,7 @@ WHERE books.`Journal of Group`.`Key` = %s FOR UPDATE  -- 1
 
 -- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_contract'
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR UPDATE NOWAIT  -- 1
@@ -67,7 +67,7 @@ WHERE shop_contract.id = %s  -- 1
 
 -- get_entity SharedRead ---------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
@@ -77,7 +77,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 
 -- get_entity SharedRead, joined inheritance -------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_contract'
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s LOCK IN SHARE MODE  -- 1
@@ -90,7 +90,7 @@ WHERE shop_contract.id = %s  -- 1
 
 -- get_entity SharedRead|NoWait --------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE NOWAIT  -- 1
@@ -100,7 +100,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE NOWAIT  -- 1
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SET STATEMENT max_statement_time=0.300 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE WAIT 1  -- 1
@@ -127,7 +127,7 @@ WHERE shop_order.id = %s  -- 1
 
 -- get_entity ForUpdate of a missing row -----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 99
@@ -137,7 +137,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 99
 
 -- get_or_create_entity of a missing row -----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SET STATEMENT max_statement_time=2.030 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE WAIT 2  -- 99
@@ -161,7 +161,7 @@ WHERE shop_order.id = %s FOR UPDATE WAIT 2  -- 99
 
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -171,7 +171,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 
 -- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_invoice'
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %s FOR UPDATE  -- 1
@@ -184,7 +184,7 @@ WHERE shop_customer.id IN (%s)  -- 1
 
 -- locked, changes ---------------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -198,7 +198,7 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_contract'
 SET STATEMENT max_statement_time=0.300 FOR SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %s FOR UPDATE WAIT 1  -- 1
@@ -213,7 +213,7 @@ UPDATE shop_lease SET rent=%s WHERE shop_lease.id = %s  -- 8, 1
 
 -- locked, left by an exception --------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -224,7 +224,7 @@ UPDATE shop_order SET total=%s WHERE shop_order.id = %s  -- 7, 1
 
 -- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s FOR UPDATE  -- 10
@@ -234,7 +234,7 @@ LIMIT %s FOR UPDATE  -- 10
 
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s FOR UPDATE SKIP LOCKED  -- 10
@@ -244,7 +244,7 @@ LIMIT %s FOR UPDATE SKIP LOCKED  -- 10
 
 -- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %s LOCK IN SHARE MODE SKIP LOCKED  -- 10
@@ -254,7 +254,7 @@ LIMIT %s LOCK IN SHARE MODE SKIP LOCKED  -- 10
 
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_contract'
 SELECT shop_lease.id
 FROM shop_contract INNER JOIN shop_lease ON shop_contract.id = shop_lease.id
 SELECT shop_contract.id, shop_contract.kind
@@ -269,7 +269,7 @@ WHERE shop_lease.id IN (%s)  -- 1
 
 -- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SET STATEMENT max_statement_time=0.300 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FOR UPDATE WAIT 1
 (rollback)
@@ -278,7 +278,7 @@ FROM shop_order FOR UPDATE WAIT 1
 
 -- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %s  -- 0
@@ -294,7 +294,7 @@ WHERE shop_line.value > %s AND shop_order.id IN (%s)  -- 0, 1
 
 -- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- 'books', 'Journal of Group'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- 'books', 'Journal of Group'
 SET STATEMENT max_statement_time=0.300 FOR SELECT books.`Journal of Group`.`Key`, books.`Journal of Group`.`order`, books.`Journal of Group`.`Name`
 FROM books.`Journal of Group`
 WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE WAIT 1
@@ -304,7 +304,7 @@ WHERE books.`Journal of Group`.`Name` = 'it''s' FOR UPDATE WAIT 1
 
 -- with_lock ForUpdate, a join ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %s  -- 0
@@ -356,12 +356,12 @@ WHERE shop_customer.id = %s  -- 1
 
 -- ForUpdate, then another in a savepoint ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_invoice'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_invoice'
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %s FOR UPDATE  -- 1
@@ -376,7 +376,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 -- begin, savepoint, ForUpdate ---------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -387,7 +387,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 
 -- get_entities ForUpdate --------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
@@ -397,7 +397,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE  -- 1, 2
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SET STATEMENT max_statement_time=0.300 FOR SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE WAIT 1  -- 1, 2
@@ -407,7 +407,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE WAIT 1  -- 1, 
 
 -- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE SKIP LOCKED  -- 1, 2
@@ -417,7 +417,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id FOR UPDATE SKIP LOCKED  -
 
 -- get_entities SharedRead -------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order FORCE INDEX (PRIMARY)
 WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id LOCK IN SHARE MODE  -- 1, 2
@@ -435,7 +435,7 @@ WHERE shop_order.id IN (%s, %s) ORDER BY shop_order.id  -- 1, 2
 
 -- get_entities ForUpdate, composite key -----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_voucher'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_voucher'
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher FORCE INDEX (PRIMARY)
 WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year = %s AND shop_voucher.number = %s ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE  -- 1, 1, 2, 1
@@ -445,7 +445,7 @@ WHERE shop_voucher.year = %s AND shop_voucher.number = %s OR shop_voucher.year =
 
 -- get_entities ForUpdate, joined inheritance ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_contract'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_contract'
 SELECT shop_contract.id, shop_contract.kind
 FROM shop_contract FORCE INDEX (PRIMARY)
 WHERE shop_contract.id IN (%s, %s) ORDER BY shop_contract.id FOR UPDATE  -- 1, 2
@@ -458,7 +458,7 @@ WHERE shop_contract.id IN (%s) ORDER BY shop_contract.id  -- 1
 
 -- get_entities ForUpdate, one is held already -----------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -480,7 +480,7 @@ WHERE shop_customer.id = %s  -- 1
 
 -- get_document ForUpdate --------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -534,7 +534,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 
 -- get_documents ForUpdate -------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery FORCE INDEX (PRIMARY)
 WHERE shop_delivery.id IN (%s, %s) ORDER BY shop_delivery.id FOR UPDATE  -- 1, 2
@@ -571,7 +571,7 @@ WHERE shop_box.delivery_id = %s ORDER BY shop_item.id  -- 1
 
 -- guard, UPDATE of headers ------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -584,7 +584,7 @@ UPDATE shop_delivery SET total=%s  -- 7
 
 -- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -602,7 +602,7 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = %s  -- 1
 
 -- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -634,7 +634,7 @@ WHERE shop_box.id > %s GROUP BY shop_box.delivery_id  -- 5
 
 -- guard, a part of a part that is changed ---------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_delivery'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %s FOR UPDATE  -- 1
@@ -716,7 +716,7 @@ DO RELEASE_LOCK('shop.user:42')
 -- lock_key, then locked ---------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT GET_LOCK(%s, @@innodb_lock_wait_timeout)  -- 'shop.user:42'
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -747,7 +747,7 @@ LIMIT %s  -- 0, 101
 (back to the pool)
 (rollback)
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 0, 1
@@ -768,7 +768,7 @@ LIMIT %s  -- 0, 101
 (back to the pool)
 (rollback)
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.total > %s AND shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 0, 1
@@ -782,7 +782,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 -- batch session, ForUpdate ------------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SAVEPOINT sa_savepoint_1
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
@@ -792,7 +792,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 (rollback)
 
 -- with_for_update() of the program ----------------------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -801,7 +801,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 (rollback)
 
 -- with_for_update(nowait=True) of the program -----------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
@@ -810,7 +810,7 @@ WHERE shop_order.id = %s FOR UPDATE NOWAIT  -- 1
 (rollback)
 
 -- with_for_update(skip_locked=True) of the program ------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
@@ -819,7 +819,7 @@ WHERE shop_order.id = %s FOR UPDATE SKIP LOCKED  -- 1
 (rollback)
 
 -- with_for_update(read=True) of the program -------------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
@@ -828,7 +828,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 (rollback)
 
 -- with_for_update(key_share=True) of the program --------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -837,7 +837,7 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 (rollback)
 
 -- with_for_update(read=True, key_share=True) of the program ---------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
@@ -846,7 +846,7 @@ WHERE shop_order.id = %s LOCK IN SHARE MODE  -- 1
 (rollback)
 
 -- with_for_update() of a table --------------------------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
@@ -855,8 +855,8 @@ WHERE shop_order.id = %s FOR UPDATE  -- 1
 (rollback)
 
 -- with_for_update() of an alias, a join -----------------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_line'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_line'
 SELECT o.id
 FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
 (rollback)
@@ -864,7 +864,7 @@ FROM shop_order AS o INNER JOIN shop_line ON shop_line.order_id = o.id FOR UPDAT
 (rollback)
 
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id
 FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE
 (rollback)
@@ -872,7 +872,7 @@ FROM shop_order INNER JOIN shop_line ON shop_line.order_id = shop_order.id FOR U
 (rollback)
 
 -- with_for_update() of a literal ------------------------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT %s AS anon_1
 FROM shop_order FOR UPDATE  -- 1
 (rollback)
@@ -880,7 +880,7 @@ FROM shop_order FOR UPDATE  -- 1
 (rollback)
 
 -- get(with_for_update=True) of the program --------------------------------------------------------
-SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s  -- None, 'shop_order'
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %s FOR UPDATE  -- 1
