@@ -53,10 +53,12 @@ def load_check_outs(program: Any) -> None:
     assert program.show(1)[0] == len(saved)
 
 
+@pytest.mark.slow
 def test_a_version_keeps_who_has_seen_an_older_one_from_saving(recipe: Recipe) -> None:
     load_versions(recipe("edit-screen"))
 
 
+@pytest.mark.slow
 def test_a_check_out_keeps_the_others_out(recipe: Recipe) -> None:
     load_check_outs(recipe("edit-screen"))
 

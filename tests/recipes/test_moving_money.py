@@ -42,6 +42,7 @@ def load(program: Any, *expected: type[Exception]) -> None:
             assert account.balance == sum(entry.amount for entry in account.entries) >= 0
 
 
+@pytest.mark.slow
 def test_money_moves_without_a_deadlock(recipe: Recipe) -> None:
     load(recipe("moving-money"))
 

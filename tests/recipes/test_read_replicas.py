@@ -27,6 +27,7 @@ def load(program: Any) -> None:
     assert len(program.read(1)["lines"]) == 20
 
 
+@pytest.mark.slow
 def test_a_report_is_of_one_moment(recipe: Recipe) -> None:
     load(recipe("read-replicas"))
 

@@ -48,6 +48,7 @@ def load(program: Any) -> None:
     assert sum(found[root].total for root in ROOTS) == 5 * 3 * len(LEAVES)
 
 
+@pytest.mark.slow
 def test_totals_and_roots_are_right(recipe: Recipe) -> None:
     load(recipe("tree"))
 

@@ -42,6 +42,7 @@ def load(program: Any) -> None:
         assert not session.scalars(sa.select(program.Order).where(~program.Order.booked)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.not_databases(
     "sqlite", "sqlite-journal"
 )  # their file would be one; the page's own sample has two

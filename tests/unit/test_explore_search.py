@@ -209,6 +209,7 @@ def test_a_run_that_does_not_begin_as_the_one_before_is_noticed(
 SLOW = [pytest.mark.slow, pytest.mark.exhaustive]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first_seed", [0, pytest.param(100, marks=SLOW)])
 def test_as_many_orders_as_brute_force_and_the_same_outcomes(first_seed: int) -> None:
     for seed in range(first_seed, first_seed + (25 if first_seed == 0 else 1000)):

@@ -269,6 +269,7 @@ def test_what_is_loaded_again_and_again_is_kept_once(tmp_path: Path) -> None:
     assert max(kept.values()) < 50, kept
 
 
+@pytest.mark.slow
 def test_one_more_document_is_declared_among_many() -> None:
     """Each declared document is looked at again, and not compared with each other one."""
     world, more = World(), 60

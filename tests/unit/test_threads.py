@@ -159,6 +159,7 @@ def switches() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("switches")
 def test_classes_are_declared_while_others_look_for_documents() -> None:
     class Base(DeclarativeBase):

@@ -110,6 +110,7 @@ def test_many_wait_for_one(database: Database, holder: int, engine: sa.Engine) -
     assert invoke(database, "--alarm", YEAR)[0] == 0
 
 
+@pytest.mark.slow
 @ON_SERVERS
 def test_the_server_is_asked_in_few_statements(holder: int, engine: sa.Engine) -> None:
     assert holder
@@ -146,6 +147,7 @@ def test_the_limit_of_group_concat_cuts_off_no_connection(
     assert asked == limited
 
 
+@pytest.mark.slow
 @ON_SERVERS
 def test_the_error_names_the_one_holder(holder: int, engine: sa.Engine) -> None:
     with LockingSession(engine, diagnose=True) as session:

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 _ROW = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).with_for_update(nowait=True)
-_IN_A_RUN = 250
+_IN_A_RUN = 100
 _PARTS = 3
 
 

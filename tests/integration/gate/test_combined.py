@@ -440,6 +440,7 @@ class Meeting:
         return self.gate.run(self.sessions, Order, 1, add(1))
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_any_line_leaves_nobody_waiting_and_nobody_misinformed(
     session_factory: sessionmaker[Session], session: Session
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, note
 from hypothesis import strategies as st
 from sqlalchemy import update
@@ -34,6 +35,7 @@ WRITES = {"flush": _by_flush, "statement": _by_statement}
 GUARDS: tuple[GuardMode, ...] = ("raise", "raise", "off")
 
 
+@pytest.mark.slow
 @the_same_always(examples=100)
 @given(
     lock=st.sampled_from([lock for lock in VALID if LockOptions.SkipLocked not in lock]),

@@ -71,6 +71,7 @@ def _engine(url: str, **options: Any) -> AsyncEngine:
     return create_async_engine(url, pool_size=WAITERS + 1, max_overflow=0, **options)
 
 
+@pytest.mark.slow
 def test_with_a_thread_for_each_connection_the_queue_moves_on(url: str, wire: TDSServer) -> None:
     async def run() -> None:
         threads = ThreadPoolExecutor(WAITERS + 1)

@@ -153,6 +153,7 @@ def test_where_it_is_there_the_savepoint_undoes_the_error(
     session.save_changes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [3958, 3961, 3966])
 def test_a_snapshot_that_was_given_up(
     session: LockingSession, wire: TDSServer, number: int

@@ -77,6 +77,7 @@ WAITS_FOR: Mapping[str, type[Base]] = {"lock": Order, "lock and flush many": Lin
 CASES = [case(*one) for one in product(VERSIONS, DRIVERS, WAITS_FOR)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("documents", "driver", "way"), CASES, indirect=["documents"])
 def test_its_lock_goes_to_another(documents: Database, driver: str, way: str) -> None:
     """It has waited for the last answer: so its driver had none yet when it had sent all."""
