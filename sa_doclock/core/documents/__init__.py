@@ -43,7 +43,7 @@ from .mapping import (
     unread_columns,
 )
 from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, state_in_session
-from .parts import Part, takes
+from .parts import Part, compared_with_constants, takes
 from .questions import ask
 from .roles import is_row_of_root, is_second_class, part_as_mapped
 from .stored_keys import compares_in_python, select_equal_keys

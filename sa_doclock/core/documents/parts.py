@@ -108,15 +108,15 @@ def _folded(text: str) -> str:
 def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, Any]]:
     """Yield what a one-to-many compares with constants: ``and_(..., Comment.kind == "order")``."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
-        for column, value in _compared(relationship.primaryjoin):
+        for column, value in compared_with_constants(relationship.primaryjoin):
             with suppress(UnmappedColumnError):
                 yield relationship.mapper.get_property_by_column(column).key, value
 
 
-def _compared(condition: Any) -> Iterator[tuple[Any, Any]]:
+def compared_with_constants(condition: Any) -> Iterator[tuple[Any, Any]]:
     """Yield each column that must equal a constant, if the condition is to hold."""
     if isinstance(condition, BooleanClauseList) and condition.operator is and_:
-        yield from chain.from_iterable(map(_compared, condition.clauses))
+        yield from chain.from_iterable(map(compared_with_constants, condition.clauses))
     elif isinstance(condition, BinaryExpression) and condition.operator is eq:
         yield from _column_and_constant(condition.left, condition.right)
         yield from _column_and_constant(condition.right, condition.left)

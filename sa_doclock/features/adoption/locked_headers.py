@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Label, Select, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql.expression import ColumnClause
+from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import (
+    compared_with_constants,
     from_clauses_within,
     header_table,
     key_attributes,
@@ -101,8 +103,19 @@ def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]
     return frozenset(
         (root, is_object)
         for root, is_object, unread in found
-        if is_in_index(own_table(root), unread)
+        if is_in_index(own_table(root), unread) and not _is_by_key(statement, root)
     )
+
+
+def _is_by_key(statement: Statement, root: Mapper[Any]) -> bool:
+    """Return whether it reads one row by its whole key, which the server finds by the primary index."""
+    select = inner_select(statement)
+    froms = [*from_clauses_within(select.get_final_froms())]
+    if len(froms) > 1 or select.whereclause is None:
+        return False
+    given = {_base_of(column) for column, _ in compared_with_constants(select.whereclause)}
+    read = {_base_of(one) for one in iterate(select.whereclause) if isinstance(one, ColumnClause)}
+    return given == read == {*own_table(root).primary_key}
 
 
 def _unread_of_objects(statement: Statement) -> Iterator[_Unread]:

@@ -181,6 +181,9 @@ LISTED: dict[str, Any] = {
     "a column that no index has": sa.select(Shape.id, Shape.total).where(Shape.owner == 1),
     "of an alias": sa.select(SHAPE.id, SHAPE.total).where(SHAPE.owner == 1),
     "of a class in one table": sa.select(Wheel).where(Wheel.owner == 1),
+    "the key by the key": sa.select(Shape.id).where(Shape.id == 1),
+    "the key by the key of an alias": sa.select(SHAPE.id).where(SHAPE.id == 1),
+    "a column of the table by the key": sa.select(Shape.__table__.c.id).where(Shape.id == 1),
 }
 
 
@@ -202,3 +205,17 @@ def test_the_columns_of_another_alias_do_not_count(
     joined = sa.select(Shape.id, SHAPE.total).join(SHAPE, SHAPE.id == Shape.id + 1)
     session.execute(joined.where(Shape.owner == 1).with_for_update(read=True)).all()
     assert (Shape, (1,)) not in session.held_locks
+
+
+@pytest.mark.usefixtures("carts")
+def test_a_row_that_is_got_by_its_key_is_listed(
+    session: LockingSession, other: LockingSession
+) -> None:
+    cart = session.get(Cart, 1, with_for_update={"read": True})
+    assert cart
+    assert (Cart, (1,)) in session.held_locks
+    assert finds_held(Cart)(other)
+    session.rollback()
+    session.refresh(cart, with_for_update={"read": True})
+    assert (Cart, (1,)) in session.held_locks
+    assert finds_held(Cart)(other)
