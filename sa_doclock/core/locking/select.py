@@ -137,9 +137,11 @@ class RowsOfSelect(LockedRows[Result[Any]]):
 
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         alone = _reads_header_alone(self._statement)
-        unread = self._columns_unread() if alone else header_table(self._locked.entity).columns
-        statements, table = plan.strategy.statements, own_table(self.mapper)
-        self._beside = read_beside(statements, self.request.lock, table, unread)
+        statements = plan.strategy.statements
+        if whole_row or statements.shared_locks_index:
+            unread = self._columns_unread() if alone else header_table(self._locked.entity).columns
+            table = own_table(self.mapper)
+            self._beside = read_beside(statements, self.request.lock, table, unread)
         return alone and self._beside is not None
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
