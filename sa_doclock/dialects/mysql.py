@@ -26,9 +26,9 @@ from .innodb import (
     InnoDBMonitoring,
     InnoDBStatements,
     InnoDBWaits,
-    StorageEngine,
 )
 from .innodb_named_locks import InnoDBNamedLocks
+from .innodb_tables import StorageEngine
 from .monitoring import elapsed_seconds
 from .names import quoted_name
 from .numbers import text_with_numbers

@@ -24,10 +24,10 @@ NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what 
 #: Asked of the server, over what ``asking()`` yields, or over a connection of the pool that nobody uses.
 QUESTIONS = (
     "claims/sessions.py:_view_names",
-    "dialects/innodb.py:_check_view",
+    "dialects/innodb_tables.py:check_view",
     "dialects/innodb.py:InnoDBIsolation.note_default",
     "dialects/innodb.py:InnoDBLocks.note_server",
-    "dialects/innodb.py:engine_in_schema",
+    "dialects/innodb_tables.py:engine_in_schema",
     "dialects/mssql.py:SQLServerLocks.note_server",
     "dialects/mssql.py:_product",
     "dialects/mssql.py:_restores_lock_timeout",
@@ -180,7 +180,7 @@ LISTED = (
 )
 #: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``, or makes another connection.
 GIVEN_THE_PROGRAMS: Mapping[str, str] = {
-    "dialects/innodb.py:InnoDBLocks.check_adopted": "_check_view",
+    "dialects/innodb.py:InnoDBLocks.check_adopted": "check_view",
     "dialects/innodb.py:InnoDBLocks.storage_engine": "engine_in_schema",
     "dialects/mssql.py:SQLServerWaits._restores_timeout": "_restores_lock_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine": "ask_driver",

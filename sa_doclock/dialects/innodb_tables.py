@@ -1,0 +1,101 @@
+"""Tables and views of MySQL and MariaDB whose rows FOR UPDATE does not lock: other engines than InnoDB."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from sqlalchemy import Connection
+
+from ..errors import LockNotSupported
+from .connection import ask_driver
+
+# Without what nobody else can change: MariaDB lists the temporary tables of a connection, and those of
+# information_schema as stored by MEMORY or Aria.
+_STORAGE_ENGINE = (
+    "SELECT engine FROM information_schema.tables "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name "
+    "AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')"
+)
+_VIEW = (
+    "SELECT is_updatable, view_definition FROM information_schema.views "
+    "WHERE table_schema = COALESCE(:schema, DATABASE()) AND table_name = :name"
+)
+# Both products keep the definition in one form, with each table as `schema`.`table`.  It is empty for
+# an account without SHOW VIEW.
+_PART_OF_VIEW = re.compile(
+    r"'(?:[^'\\]|\\.)*'"  # a text may have anything in it, and so may a name
+    r"|(?:from|join) (?P<open>\(*)`(?P<schema>(?:[^`]|``)+)`\.`(?P<name>(?:[^`]|``)+)`"
+    r"|`(?:[^`]|``)*`"
+    r"|(?P<subquery>\(select )|(?P<other>\()|(?P<close>\))",
+    re.DOTALL,
+)
+
+
+class StorageEngine(NamedTuple):
+    """The name of a storage engine; None for a view."""
+
+    name: str | None
+
+
+def engine_in_schema(
+    connection: Connection, schema: str | None, table: str
+) -> StorageEngine | None:
+    """Return the storage engine of a table by information_schema, which has no temporary tables."""
+    found = ask_driver(connection, _STORAGE_ENGINE, schema=schema, name=table)
+    return StorageEngine(found[0][0]) if found else None
+
+
+def check_engine(name: str, engine: str | None) -> None:
+    """Raise LockNotSupported for a table, or a view, that InnoDB does not store.
+
+    MyISAM, Aria and MEMORY accept FOR UPDATE, lock nothing and say nothing.
+    """
+    if str(engine).upper() == "INNODB":
+        return
+    if engine is None:
+        raise LockNotSupported(
+            f"{name!r} is a view, and FOR UPDATE locks nothing where the server first copies the "
+            "rows of a view (ALGORITHM=TEMPTABLE, GROUP BY, UNION); lock the row of the table that the "
+            "view selects from"
+        )
+    raise LockNotSupported(
+        f"table {name!r} is stored by {engine}, which has no row locks to hold; "
+        f"ALTER TABLE {name} ENGINE=InnoDB"
+    )
+
+
+def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
+    """Yield schema and name of the tables in the FROM clause of a view: none of a subquery, which
+    FOR UPDATE of the view leaves unlocked.
+    """
+    within: list[bool] = []  # by parenthesis that is open, whether a subquery is in it
+    for part in _PART_OF_VIEW.finditer(definition):
+        if part["name"] is not None:
+            within += [False] * len(part["open"])
+            if not any(within):
+                schema, name = (part[one].replace("``", "`") for one in ("schema", "name"))
+                yield schema, name
+        elif part["subquery"] or part["other"]:
+            within.append(part["subquery"] is not None)
+        elif part["close"] and within:
+            within.pop()
+
+
+def check_view(connection: Connection, schema: str | None, name: str) -> None:
+    """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
+
+    "Views that use TEMPTABLE are not updatable"; those that are not updatable for another reason may
+    be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html.  MariaDB calls a view on
+    one that is not updatable updatable.
+    """
+    for updatable, definition in ask_driver(connection, _VIEW, schema=schema, name=name):
+        if updatable != "YES":
+            check_engine(name, None)
+        for below_schema, below in _read_by_view(definition or ""):
+            found = engine_in_schema(connection, below_schema, below)
+            if found is not None and found.name is None:
+                check_view(connection, below_schema, below)
+            elif found is not None:
+                check_engine(below, found.name)
