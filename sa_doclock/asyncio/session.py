@@ -227,7 +227,7 @@ class AsyncLockingSession(AsyncSession):
 def _may_await() -> bool:
     """Return whether this is a greenlet of SQLAlchemy's, in which something may be awaited."""
     try:
-        await_only(_nothing())
+        await_only(_nothing())  # where it may not, it closes the coroutine that it is given
     except MissingGreenlet:
         return False
     return True

@@ -98,8 +98,9 @@ class Lease(Generic[T]):
     def saving(self) -> Iterator[T]:
         """Return a block that locks the row under the epoch of the lease, and commits at its end.
 
-        ``with lease.saving() as row:``.  The row is read again, in a session of its own (``object_session(row)``), so what was read
-        before the work may have changed.  The block is that of ``session.locked()``.
+        ``with lease.saving() as row:``.  The row is read again, in a session of its own
+        (``object_session(row)``), so what was read before the work may have changed.  The block is
+        that of ``session.locked()``.
 
         :raises CheckoutLost: another worker has had the row since; nothing is saved.
         """
