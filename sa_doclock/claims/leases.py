@@ -24,7 +24,6 @@ from ..core.lock_info import Identity, public_key
 from ..core.session import context_of
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
 from ..features.checkouts import (
-    CheckoutChanges,
     check_class,
     check_lease,
     check_note,
@@ -251,8 +250,8 @@ class Leases(Generic[T]):
             if not keys:
                 return None
             with self.open() as session:
-                part = checkouts_of(context_of(session))
-                taken = CheckoutChanges(part).find_taken(root_of(self._query.mapper), keys)
+                reader = checkouts_of(context_of(session)).reader
+                taken = reader.find_taken(root_of(self._query.mapper), keys)
             self.builder.skipped(taken)
             self._free.extend(key for key in keys if key not in taken)
         return self._free.popleft()

@@ -73,7 +73,9 @@ class CheckoutMethods(CreateMethods):
         save any more, and gets :class:`CheckoutLost`.  The parameters and errors are otherwise those
         of :meth:`check_out`.
         """
-        return self._checkouts().take_over(entity, ident, owner, lease, note, lock_timeout)
+        return self._checkouts().check_out(
+            entity, ident, owner, lease, note, lock_timeout, takes_over=True
+        )
 
     def renew(self, checkout: Checkout, lease: timedelta | float | None = None) -> Checkout:
         """Renew a check-out: its lease begins again now.

@@ -10,7 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
-from ..features.process_waits import wait_observer
+from ..features.gate import wait_observer
 from .loops import LoopOfTest, LoopThread
 from .schedule import Party, Schedule, current_party
 

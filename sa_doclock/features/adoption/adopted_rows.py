@@ -38,13 +38,7 @@ from .changed_parts import changed_parts
 from .for_update import inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
 from .locked_froms import froms_to_hint
-from .locked_headers import (
-    Adopted,
-    KeyPlaces,
-    Statement,
-    adopted_by,
-    check_headers,
-)
+from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
@@ -81,24 +75,19 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     :param run: executes the statement as the program has asked for it.
     :param options: the execution options of both.
+    :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
+    :ivar _headers: the locked objects that the statement has returned.
+    :ivar _keys: the keys of locked headers that it has returned in place of objects.
+    :ivar _by_index: the roots whose rows may be unlocked, as :func:`check_headers` returns them.
     """
 
     limits_itself = True  # the wait is the program's
     lasts = False
     _executed = False
-
     _loaded: LoadedHeaders | None = None
-    """The objects of these classes that the session had before the statement, if it had any objects."""
-
     _headers: Sequence[Any] = ()
-    """The locked objects that the statement has returned."""
-
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
-    """The keys of locked headers that it has returned in place of objects."""
-
     _by_index: Container[tuple[Mapper[Any], bool]] = ()
-    """The roots whose rows may be unlocked, as the lock may be on entries of an index alone: for the
-    objects that it returns (True), and for keys in place of them (False)."""
 
     def __init__(
         self,
@@ -174,12 +163,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if self.mapper is None:
             # On the connection that is fit for it, whatever get_bind() answers next.
             return self._run(self._statement, bind_arguments={"bind": connection.connection})
-        session, loaded, roots = self.session, self.context.loaded, self._adopted.roots
-        if not session.identity_map:
+        if not self.session.identity_map:
             return self._run(self._statement)
-        had = LoadedHeaders(session, loaded, self.context.ledger, roots, self._options)
-        self._loaded = had
-        return self._run(had.prepare(self._statement))
+        self._loaded = LoadedHeaders(self.context, self._adopted.roots, self._options)
+        return self._run(self._loaded.prepare(self._statement))
 
     def before_flush(self) -> None:
         """See :class:`LockTarget`: what is flushed is what the session had."""
@@ -236,9 +223,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
             f"{changed} has a pending change from before the lock, or is to be deleted, and somebody "
             "else has changed it in the row meanwhile; lock first, then change, or flush() before"
         )
-        identity, request = state.identity or (), self.request
+        request, key = self.request, public_key(state.identity or ())
         database = database_name(self.session, request.bind_arguments)
-        add_document(error, state.class_, public_key(identity), request.lock, database)
+        add_document(error, state.class_, key, request.lock, database)
         return error
 
     def undo(self, call: LockCall, error: BaseException) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from ...features.process_waits import wait_observer
+from ...features.gate import wait_observer
 from ..concurrent import Outcome
 from ..schedule import FIRST_LOOK, NEXT_LOOK
 from .accesses import conflict
