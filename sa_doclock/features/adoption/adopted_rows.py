@@ -45,6 +45,7 @@ from .locked_headers import (
     adopted_by,
     check_headers,
 )
+from .rows_beside import RowsBeside
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
@@ -85,13 +86,18 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     limits_itself = True  # the wait is the program's
     lasts = False
+    reads_more = False  # the statement, as it was sent, reads more than rows of one table
     _executed = False
+    _waits = False  # the lock is in the statement
 
     _loaded: LoadedHeaders | None = None
     """The objects of these classes that the session had before the statement, if it had any objects."""
 
     _headers: Sequence[Any] = ()
     """The locked objects that the statement has returned."""
+
+    _objects: Sequence[Any] = ()
+    """All objects that the statement has returned, where it reads more."""
 
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
     """The keys of locked headers that it has returned in place of objects."""
@@ -129,6 +135,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
+        self._waits = True
         self._by_index = check_headers(self._statement, strategy.statements, lock)
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
@@ -162,10 +169,12 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     def _note_returned(self, result: Result[Any]) -> None:
         """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
-        _, _, places, keys = self._adopted
+        _, _, places, keys, objects = self._adopted
         if places:
-            headers = objects_at(places, buffer_rows(result))
-            self._headers = [one for one in headers if one is not None]
+            rows = buffer_rows(result)
+            self._headers = [one for one in objects_at(places, rows) if one is not None]
+            if self._waits and self.reads_more:
+                self._objects = [one for one in objects_at(objects, rows) if one is not None]
         if keys:
             width = len(result.keys())  # text() may have made it wider
             self._keys = _keys_in(result, [one for one in keys if one.width == width])
@@ -190,6 +199,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Give back what was not read again, expire what is older than the lock, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
+        beside = self._beside(refused)
         for state in map(instance_state, self._headers):
             if state.identity is not None and state not in refused:
                 collisions += self._record_header(state, request.lock)
@@ -197,10 +207,19 @@ class AdoptedRows(LockTarget[Result[Any]]):
         for root, identity in self._keys:
             if (root, False) not in self._by_index:
                 self.context.ledger.record_unread(document_key(root, identity), request.lock)
+        if beside is not None:
+            beside.read(request)
         if collisions:
             first, *_ = in_session_order(self.session, collisions, itemgetter(0))
             self.unsaved = self._unsaved(*first)
         return found
+
+    def _beside(self, refused: Container[InstanceState[Any]]) -> RowsBeside | None:
+        """Expire what the statement has read of other rows than it has locked."""
+        if not self._objects:
+            return None
+        headers = [one for one in self._headers if instance_state(one) not in refused]
+        return RowsBeside(self.context, self._statement, headers, self._objects)
 
     def _record_header(self, header: InstanceState[Any], lock: LockOptions) -> list[Collision]:
         """Record a header; or return the changes of its parts that would overwrite another's."""
