@@ -169,12 +169,13 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     def _note_returned(self, result: Result[Any]) -> None:
         """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
-        _, _, places, keys, objects = self._adopted
-        if places:
+        adopted = self._adopted
+        if adopted.places:
             rows = buffer_rows(result)
-            self._headers = [one for one in objects_at(places, rows) if one is not None]
+            self._headers = _objects_at(adopted.places, rows)
             if self._waits and self.reads_more:
-                self._objects = [one for one in objects_at(objects, rows) if one is not None]
+                self._objects = _objects_at(adopted.objects, rows)
+        keys = adopted.keys
         if keys:
             width = len(result.keys())  # text() may have made it wider
             self._keys = _keys_in(result, [one for one in keys if one.width == width])
@@ -199,14 +200,12 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Give back what was not read again, expire what is older than the lock, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
-        beside = self._beside(refused)
-        for state in map(instance_state, self._headers):
-            if state.identity is not None and state not in refused:
+        headers = [one for one in map(instance_state, self._headers) if one not in refused]
+        beside = self._beside(headers)
+        for state in headers:
+            if state.identity is not None:
                 collisions += self._record_header(state, request.lock)
-        _expire_by_keys(self.context, self._keys)
-        for root, identity in self._keys:
-            if (root, False) not in self._by_index:
-                self.context.ledger.record_unread(document_key(root, identity), request.lock)
+        self._record_keys(request.lock)
         if beside is not None:
             beside.read(request)
         if collisions:
@@ -214,12 +213,17 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self.unsaved = self._unsaved(*first)
         return found
 
-    def _beside(self, refused: Container[InstanceState[Any]]) -> RowsBeside | None:
+    def _beside(self, headers: Sequence[InstanceState[Any]]) -> RowsBeside | None:
         """Expire what the statement has read of other rows than it has locked."""
         if not self._objects:
             return None
-        headers = [one for one in self._headers if instance_state(one) not in refused]
         return RowsBeside(self.context, self._statement, headers, self._objects)
+
+    def _record_keys(self, lock: LockOptions) -> None:
+        _expire_by_keys(self.context, self._keys)
+        for root, identity in self._keys:
+            if (root, False) not in self._by_index:
+                self.context.ledger.record_unread(document_key(root, identity), lock)
 
     def _record_header(self, header: InstanceState[Any], lock: LockOptions) -> list[Collision]:
         """Record a header; or return the changes of its parts that would overwrite another's."""
@@ -315,6 +319,10 @@ def _is_kept(one: TransactionConnection, options: Mapping[str, Any]) -> bool:
 
 def _is_streamed(options: Mapping[str, Any]) -> bool:
     return bool(options.get("yield_per") or options.get("stream_results"))
+
+
+def _objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
+    return [one for one in objects_at(places, rows) if one is not None]
 
 
 def _keys_in(

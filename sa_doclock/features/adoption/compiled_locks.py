@@ -70,18 +70,26 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     given = compiled.statement
     # What the ORM makes of it has the expressions of the mapping and of its options too.
     made = getattr(compiled.compile_state, "statement", None)
-    by_clause: dict[int, list[_Query]] = {}
     queries = [one for one in _elements_within(given, made) if isinstance(one, _QUERIES)]
-    for one in queries:
-        clause = for_update_clause(one)
-        if clause is not None:  # the ORM writes one SELECT as several with the same clause
-            by_clause.setdefault(id(clause), []).append(one)
+    by_clause = _by_clause(queries)
     if not by_clause:
         return NO_LOCKS
     own = by_clause.pop(id(for_update_clause(given)), None) if isinstance(given, _QUERIES) else None
-    outermost = None if own is None else _lock_of(own)
-    reads_more = own is not None and (len(own) < len(queries) or any(map(_joins, own)))
-    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())), reads_more)
+    within = tuple(map(_lock_of, by_clause.values()))
+    if own is None:
+        return CompiledLocks(None, within)
+    reads_more = len(own) < len(queries) or any(map(_joins, own))
+    return CompiledLocks(_lock_of(own), within, reads_more)
+
+
+def _by_clause(queries: Iterable[_Query]) -> dict[int, list[_Query]]:
+    """Return those that have a lock, by its clause: the ORM writes one SELECT as several."""
+    found: dict[int, list[_Query]] = {}
+    for one in queries:
+        clause = for_update_clause(one)
+        if clause is not None:
+            found.setdefault(id(clause), []).append(one)
+    return found
 
 
 def _joins(query: _Query) -> bool:

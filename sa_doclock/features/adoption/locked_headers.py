@@ -79,8 +79,12 @@ def adopted_by(statement: Statement) -> Adopted:
         frozenset(map(root_of, mappers)),
         [place for place, one in enumerate(objects) if id(one) in locked],
         keys,
-        [place for place, one in enumerate(objects) if one is not None],
+        _places(objects),
     )
+
+
+def _places(objects: Sequence[Any]) -> list[int]:
+    return [place for place, one in enumerate(objects) if one is not None]
 
 
 @statement_cache

@@ -1,4 +1,4 @@
-"""What a locking SELECT reads beside the rows that it locks: older than the lock, where it has waited.
+"""The rows that a locking SELECT reads beside those that it locks: older than the lock, after a wait.
 
 PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement began.
 So what it has loaded of the locked documents from them is read once more, under the lock.
@@ -26,7 +26,7 @@ State = InstanceState[Any]
 
 
 class RowsBeside:
-    """What one statement has loaded of documents that were not held before it.
+    """All that one statement has loaded of documents that were not held before it.
 
     It is expired when this is made, before the ledger has the locks.
 
@@ -35,7 +35,7 @@ class RowsBeside:
     """
 
     def __init__(
-        self, context: LockContext, statement: Any, headers: Iterable[Any], objects: Iterable[Any]
+        self, context: LockContext, statement: Any, headers: Iterable[State], objects: Iterable[Any]
     ) -> None:
         self._context, self._session = context, context.session()
         self._objects = [*objects]
@@ -47,7 +47,7 @@ class RowsBeside:
         self._contained = {found for found, strategy in loads if strategy == "contained"}
         of = frozenset(map(base_of_from, for_update_tables(select)))
         by_root: dict[Mapper[Any], list[State]] = {}
-        for state in dict.fromkeys(map(instance_state, headers)):
+        for state in dict.fromkeys(headers):
             if document_key(state.mapper, state.identity or ()) not in context.ledger.held:
                 self._expire_columns(state, of)
                 by_root.setdefault(root_of(state.mapper), []).append(state)

@@ -1,4 +1,4 @@
-"""What a with_for_update() reads beside the rows that it locks is as new as the lock, after a wait too."""
+"""The other rows that a with_for_update() reads are as new as its lock, after a wait too."""
 
 from __future__ import annotations
 
