@@ -39,6 +39,7 @@ from ..names import quoted_name
 from .errors import PostgreSQLErrors
 from .hold_limit import PostgreSQLHoldLimit
 from .lock_limit import PostgreSQLWaits, limited_block
+from .lockable_rows import check_rows
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks
 
@@ -58,14 +59,14 @@ _TRANSACTION_ID = (
 # The policies for UPDATE count for FOR UPDATE and FOR SHARE too:
 # https://www.postgresql.org/docs/current/sql-createpolicy.html
 _ROW_SECURITY = (
-    "SELECT relrowsecurity FROM pg_catalog.pg_class "
+    "SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class "
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
-# In Connection.info: whether tables have row-level security, by their names.
+# In Connection.info: whether tables, or those of views, may have row-level security, by their names.
 _ROW_SECURITY_KNOWN = "sa_doclock.row_security"
 _HIDDEN = (
-    "the table has row-level security, and FOR UPDATE and FOR SHARE find only the rows that its "
-    "policies for UPDATE let this account change"
+    "the table, or that of the view, has row-level security, and FOR UPDATE and FOR SHARE find only "
+    "the rows that its policies for UPDATE let this account change"
 )
 
 
@@ -163,6 +164,7 @@ class PostgreSQLLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
+        self._lockable: set[str] = set()
         if _has_pipeline(dialect):
             # They import psycopg.
             from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
@@ -181,6 +183,14 @@ class PostgreSQLLocks(LockStrategy):
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
+
+    def check_table(self, connection: Connection, table: Table) -> None:
+        name = quoted_name(connection, table)
+        if name in self._lockable or self.compatible is not None:
+            return
+        with suppress(DBAPIError):  # the next statement meets it too
+            check_rows(connection, name)
+            self._lockable.add(name)
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)

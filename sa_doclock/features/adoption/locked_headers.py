@@ -61,12 +61,14 @@ class Adopted(NamedTuple):
     :ivar roots: the roots of the locked classes.
     :ivar places: the places in a row of their objects.
     :ivar keys: the keys that are whole among the selected columns.
+    :ivar objects: the places in a row of all objects.
     """
 
     mapper: Mapper[Any] | None
     roots: frozenset[Mapper[Any]]
     places: Sequence[int]
     keys: Sequence[KeyPlaces]
+    objects: Sequence[int]
 
 
 @statement_cache
@@ -85,7 +87,12 @@ def adopted_by(statement: Statement) -> Adopted:
         frozenset(map(root_of, mappers)),
         [place for place, one in enumerate(objects) if id(one) in locked],
         keys,
+        _places(objects),
     )
+
+
+def _places(objects: Sequence[Any]) -> list[int]:
+    return [place for place, one in enumerate(objects) if one is not None]
 
 
 @statement_cache
