@@ -46,7 +46,7 @@ from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .monitoring import connections_by_id
 from .names import schema_of
-from .savepoint_mark import SavepointMarks
+from .transaction_marks import SavepointMarks
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.

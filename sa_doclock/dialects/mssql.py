@@ -50,8 +50,9 @@ from .connection import (
 )
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
-from .names import quoted_name, short_name
-from .numbers import text_with_numbers
+from .named_locks import short_name
+from .names import quoted_name
+from .waits import text_with_numbers
 
 _READ_ONLY = (
     "the database is read-only here, as on a readable secondary, where SQL Server ignores all locking "

@@ -39,7 +39,7 @@ from .base import (
     TransactionStatus,
 )
 from .connection import ask_driver, is_rolled_back_later
-from .savepoint_mark import SavepointMarks
+from .transaction_marks import SavepointMarks
 
 _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
