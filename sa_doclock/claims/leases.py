@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from ..features.checkouts import (
 )
 from ..options import check_positive
 from ..session import LockingSession
-from .candidates import Candidates, page_for
+from .candidates import Candidates
 from .heartbeat import heartbeat
 from .locking import QUEUE, SKIP, lock_matching
 from .query import ClaimQuery
@@ -202,15 +201,7 @@ class Leases(Generic[T]):
         self.report = ClaimReport()
         self.builder = ReportBuilder(self.report, remembers=False)
         self._sessions = ClaimSessions(session_factory, self._query, self.report)
-        self._candidates = Candidates(
-            self._query,
-            self._sessions.read,
-            self.builder,
-            page=page_for(limit),
-            until_empty=False,
-            attempts=1,
-            sleep=time.sleep,
-        )
+        self._candidates = Candidates(self._query, self._sessions.read, self.builder, limit)
         self._free: deque[Identity] = deque()
         self.offered: Lease[T] | None = None
 
