@@ -21,6 +21,11 @@ _FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
 _LOOK_AHEAD: Final = 200
 
 
+def page_for(limit: int | None) -> int:
+    """Return the number of keys that one read returns, where so many rows are to come up at most."""
+    return _PAGE if limit is None else min(_PAGE, limit + _SPARE_KEYS)
+
+
 Read = Callable[[Select[Any]], Sequence[Identity]]
 
 
@@ -36,14 +41,13 @@ class Candidates:
     that came up already may be in front of the next page, and are read again.
 
     :param read: reads keys, in a transaction of its own.
-    :param limit: so many rows are to come up at most.
     :param attempts: the queue ends after so many passes in a row that claimed nothing.
     """
 
     query: ClaimQuery
     read: Read
     builder: ReportBuilder
-    limit: int | None
+    page: int
     until_empty: bool = False
     attempts: int = 1
     sleep: Callable[[float], object] = time.sleep
@@ -119,8 +123,7 @@ class Candidates:
         return True
 
     def _read_page(self) -> None:
-        page = _PAGE if self.limit is None else min(_PAGE, self.limit + _SPARE_KEYS)
-        size = page + self._reread
+        size = self.page + self._reread
         rows = self.read(self.query.page(size, self._after))
         self._last_page_read = len(rows) < size
         settled, seen = self.builder.settled, self._seen

@@ -13,7 +13,7 @@ from ..core.lock_info import Identity
 from ..errors import CheckedOut, LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..session import LockingSession
-from .candidates import Candidates
+from .candidates import Candidates, page_for
 from .locking import QUEUE, SKIP, lock_matching
 from .query import ClaimQuery
 from .report import ClaimReport, ReportBuilder
@@ -70,7 +70,7 @@ class Claims(Generic[T]):
             self._query,
             self._reader(),
             self._builder,
-            limit,
+            page=page_for(limit),
             until_empty=bool(until_empty),
             attempts=check_positive("attempts", attempts),
             sleep=sleep,

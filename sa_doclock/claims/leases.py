@@ -32,7 +32,7 @@ from ..features.checkouts import (
 )
 from ..options import check_positive
 from ..session import LockingSession
-from .candidates import Candidates
+from .candidates import Candidates, page_for
 from .heartbeat import heartbeat
 from .locking import QUEUE, SKIP, lock_matching
 from .query import ClaimQuery
@@ -201,7 +201,8 @@ class Leases(Generic[T]):
         self.report = ClaimReport()
         self.builder = ReportBuilder(self.report, remembers=False)
         self._sessions = ClaimSessions(session_factory, self._query, self.report)
-        self._candidates = Candidates(self._query, self._sessions.read, self.builder, limit)
+        page = page_for(limit)
+        self._candidates = Candidates(self._query, self._sessions.read, self.builder, page)
         self._free: deque[Identity] = deque()
         self.offered: Lease[T] | None = None
 
