@@ -28,6 +28,7 @@ from sqlalchemy import (
     Result,
     Select,
     TextClause,
+    create_engine,
     event,
 )
 from sqlalchemy.engine import ExecutionContext
@@ -578,6 +579,12 @@ def ends_on_return(pool: Pool) -> bool:
     """Return whether the pool itself ends the transaction of a connection that comes back."""
     style = getattr(pool, "_reset_on_return", None)
     return style is not ResetStyle.reset_none  # where the name is gone: as is the default
+
+
+def connects_by_url(pool: Pool) -> bool:
+    """Return whether SQLAlchemy itself makes the connections of the pool, and no ``creator=``."""
+    creator = getattr(pool, "_creator", None)  # where the name is gone: nobody can tell
+    return getattr(creator, "__module__", None) == create_engine.__module__
 
 
 def largest_size(pool: QueuePool) -> int | None:

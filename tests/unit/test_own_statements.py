@@ -113,7 +113,7 @@ OF_THE_CONNECTION = (
     "dialects/postgresql/__init__.py:_transaction_id",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/postgresql/lockable_rows.py:check_rows",
-    "dialects/savepoint_mark.py:_send",
+    "dialects/transaction_marks.py:_send",
 )
 #: The end of a transaction that the session has begun, or that the server has ended.
 ENDS = (

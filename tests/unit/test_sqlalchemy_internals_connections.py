@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 from sa_doclock.core.sqlalchemy_internals import (
     closes_connection,
     commits_savepoint,
+    connects_by_url,
     deleted_states,
     ends_on_return,
     guard_finalizers,
@@ -139,6 +141,17 @@ def test_a_level_that_can_be_set_back_keeps_the_connection(engine: Engine) -> No
 def test_a_pool_that_ends_no_transaction(options: dict[str, Any], rolls_back: bool) -> None:
     pool = sa.create_engine("sqlite://", poolclass=sa.QueuePool, **options).pool
     assert ends_on_return(pool) is rolls_back
+
+
+@pytest.mark.parametrize(
+    ("options", "by_url"),
+    [({}, True), ({"creator": lambda: sqlite3.connect(":memory:")}, False)],
+    ids=["of the URL", "of the program"],
+)
+def test_who_makes_the_connections_of_a_pool(options: dict[str, Any], by_url: bool) -> None:
+    pool = sa.create_engine("sqlite://", poolclass=sa.QueuePool, **options).pool
+    assert connects_by_url(pool) is by_url
+    assert connects_by_url(pool.recreate()) is by_url
 
 
 @pytest.mark.parametrize(

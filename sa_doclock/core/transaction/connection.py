@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from ...dialects import find_strategy, strategy_for
 from ...dialects.base import UNMARKED, Cluster, LockStrategy
-from ...dialects.savepoint_mark import is_spent
+from ...dialects.transaction_marks import is_spent
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...options import LockOptions
 from ..ledger import Ledger, LedgerMark
