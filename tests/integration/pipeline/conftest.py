@@ -14,17 +14,33 @@ from sa_doclock.dialects import strategy_for
 from tests.integration.pipeline.models import Base, fill
 from tests.integration.timeouts.wire import Wire, over, wire_to
 from tests.support.databases import Database
+from tests.support.kept import KeptTables
 
 Sessions = Callable[..., LockingSession]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell what the marker of these tests means."""
+    config.addinivalue_line("markers", "alters_tables: the next test has new ones")
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[KeptTables]:
+    """Keep the tables until the last test has ended."""
+    tables = KeptTables(Base.metadata, fill)
+    yield tables
+    tables.close()
+
+
 @pytest.fixture
-def bills(database: Database) -> Database:
+def bills(
+    request: pytest.FixtureRequest, database: Database, kept: KeptTables
+) -> Iterator[Database]:
     """Return the database with the rows of models.py in it."""
-    database.create(Base.metadata)
-    with database.engine().begin() as connection:
-        fill(connection)
-    return database
+    kept.put_rows(database)
+    yield database
+    if request.node.get_closest_marker("alters_tables"):
+        kept.close()
 
 
 @pytest.fixture

@@ -108,6 +108,6 @@ class PlainWriters(Plan):
 
 @both_ways
 def test_writers_without_their_lock_are_refused_by_the_guard(engine: Engine, whole: bool) -> None:
-    outcome = run(engine, PlainWriters(iterations=5, whole=whole, seed=1))
+    outcome = run(engine, PlainWriters(threads=10, iterations=5, whole=whole, seed=1))
     assert outcome.tally.errors.keys() == {"UnlockedWrite"}, summary(outcome)
     assert outcome.inconsistencies == 0, summary(outcome)
