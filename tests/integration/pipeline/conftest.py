@@ -42,7 +42,7 @@ def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
     engine = sa.create_engine(through, connect_args=bills.connect_args, **one)
     strategy = strategy_for(engine)
     with engine.connect() as connection:
-        strategy.check_table(connection, Bill.__table__)
+        strategy.check_table(connection, Base.metadata.tables[Bill.__tablename__])
     yield engine
     engine.dispose()
 
