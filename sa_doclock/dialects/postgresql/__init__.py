@@ -164,7 +164,7 @@ class PostgreSQLLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        self._lockable: set[str] = set()
+        self._lockable: set[Any] = set()
         if _has_pipeline(dialect):
             # They import psycopg.
             from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
@@ -185,12 +185,14 @@ class PostgreSQLLocks(LockStrategy):
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        name = quoted_name(connection, table)
-        if name in self._lockable or self.compatible is not None:
+        known: Any = table.schema, table.name
+        if "schema_translate_map" in connection.get_execution_options():
+            known = quoted_name(connection, table)
+        if known in self._lockable or self.compatible is not None:
             return
         with suppress(DBAPIError):  # the next statement meets it too
-            check_rows(connection, name)
-            self._lockable.add(name)
+            check_rows(connection, quoted_name(connection, table))
+            self._lockable.add(known)
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)

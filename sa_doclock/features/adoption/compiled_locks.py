@@ -15,7 +15,7 @@ from ...core.documents import from_clauses_within
 from ...core.sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
 from ...dialects.base import LockStatements
 from ...options import LockOptions, base_of
-from .for_update import lock_of_for_update
+from .for_update import inner_select, lock_of_for_update
 from .locked_froms import LockedFroms, locked_froms
 
 _QUERIES: Final = (Select, CompoundSelect)
@@ -74,17 +74,22 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     by_clause = _by_clause(queries)
     if not by_clause:
         return NO_LOCKS
-    own = by_clause.pop(id(for_update_clause(given)), None) if isinstance(given, _QUERIES) else None
-    within = tuple(map(_lock_of, by_clause.values()))
-    if own is None:
-        return CompiledLocks(None, within)
-    reads_more = len(own) < len(queries) or any(map(_joins, own))
-    return CompiledLocks(_lock_of(own), within, reads_more)
+    select = inner_select(given)
+    clause = id(for_update_clause(select)) if isinstance(select, _QUERIES) else None
+    reads_more = _reads_more(by_clause.get(clause, ()), queries)
+    own = by_clause.pop(clause, None) if select is given else None
+    outermost = None if own is None else _lock_of(own)
+    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())), reads_more)
 
 
-def _by_clause(queries: Iterable[_Query]) -> dict[int, list[_Query]]:
+def _reads_more(own: Sequence[_Query], queries: Sequence[_Query]) -> bool:
+    """Return whether a statement with these queries has a lock, its own, and reads several tables."""
+    return bool(own) and (len(own) < len(queries) or any(map(_joins, own)))
+
+
+def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
     """Return those that have a lock, by its clause: the ORM writes one SELECT as several."""
-    found: dict[int, list[_Query]] = {}
+    found: dict[int | None, list[_Query]] = {}
     for one in queries:
         clause = for_update_clause(one)
         if clause is not None:

@@ -43,7 +43,7 @@ class RowsBeside:
         self._chosen: list[tuple[Any, str, Any]] = []
         select = inner_select(statement)
         # By contains_eager() the program may have left members out, and means to.
-        loads = loads_of(options_of(select))
+        loads = loads_of((*options_of(statement), *options_of(select)))
         self._contained = {found for found, strategy in loads if strategy == "contained"}
         of = frozenset(map(base_of_from, for_update_tables(select)))
         by_root: dict[Mapper[Any], list[State]] = {}

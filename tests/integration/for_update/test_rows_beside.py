@@ -83,6 +83,16 @@ READS: dict[str, Read] = {
         .options(contains_eager(Bill.items))
         .with_for_update(of=Bill.__table__)
     ),
+    "from_statement": _read(
+        sa.select(Bill)
+        .from_statement(
+            sa.select(Bill, Item)
+            .join(Bill.items)
+            .where(Bill.id == 1)
+            .with_for_update(of=Bill.__table__)
+        )
+        .options(contains_eager(Bill.items))
+    ),
     "selectinload": _read(FIRST.options(selectinload(Bill.items)).with_for_update()),
     "objects of two classes": lambda session: [
         bill

@@ -11,7 +11,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
-from tests.integration.pipeline.models import Base, fill
+from tests.integration.pipeline.models import Base, Bill, fill
 from tests.integration.timeouts.wire import Wire, over, wire_to
 from tests.support.databases import Database
 from tests.support.kept import KeptTables
@@ -53,10 +53,12 @@ def wire(bills: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
-    """Make an engine of one connection, which is in the pool already, and has asked for its level."""
+    """Make an engine of one connection, which is in the pool already, and has asked what is asked once."""
     through, one = over(wire, bills.url), {"pool_size": 1, "max_overflow": 0}
     engine = sa.create_engine(through, connect_args=bills.connect_args, **one)
-    strategy_for(engine)
+    strategy = strategy_for(engine)
+    with engine.connect() as connection:
+        strategy.check_table(connection, Base.metadata.tables[Bill.__tablename__])
     yield engine
     engine.dispose()
 
