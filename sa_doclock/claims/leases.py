@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -202,15 +201,8 @@ class Leases(Generic[T]):
         self.report = ClaimReport()
         self.builder = ReportBuilder(self.report, remembers=False)
         self._sessions = ClaimSessions(session_factory, self._query, self.report)
-        self._candidates = Candidates(
-            self._query,
-            self._sessions.read,
-            self.builder,
-            page=page_for(limit),
-            until_empty=False,
-            attempts=1,
-            sleep=time.sleep,
-        )
+        page = page_for(limit)
+        self._candidates = Candidates(self._query, self._sessions.read, self.builder, page)
         self._free: deque[Identity] = deque()
         self.offered: Lease[T] | None = None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..checkout_info import Checkout
 from ..options import LockTimeout
-from .create_methods import CreateMethods
+from .block_methods import BlockMethods
 
 if TYPE_CHECKING:
     from ..features.checkouts import CheckOutCalls
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _QUARTER_HOUR: Final = timedelta(minutes=15)
 
 
-class CheckoutMethods(CreateMethods):
+class CheckoutMethods(BlockMethods):
     """A Session whose documents can be checked out."""
 
     def check_out(
