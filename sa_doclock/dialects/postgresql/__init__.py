@@ -190,9 +190,15 @@ class PostgreSQLLocks(LockStrategy):
             known = quoted_name(connection, table)
         if known in self._lockable or self.compatible is not None:
             return
-        with suppress(DBAPIError):  # the next statement meets it too
+        try:
             check_rows(connection, quoted_name(connection, table))
-            self._lockable.add(known)
+        except DBAPIError as error:
+            code = None if error.orig is None else self.errors.native_code(error.orig)
+            if code in self.errors.refusals:
+                refused, reason = self.errors.refusals[code]
+                raise refused(reason, orig=error.orig) from error
+            return  # the next statement meets it too
+        self._lockable.add(known)
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)
