@@ -52,9 +52,7 @@ class WriteRules(NamedTuple):
     keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
     checked: frozenset[str]  # all these
-    kind: frozenset[
-        str
-    ]  # the attribute by which a row becomes one of another class, with documents
+    kind: frozenset[str]  # the attribute by which a row becomes one of another class
     generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     unseen: frozenset[str]  # those of them that write rows of which no event is checked
@@ -198,8 +196,8 @@ def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
         yield from (name for name, _ in part.discriminators)
 
 
-def _attributes_of(parts: Iterable[Part]) -> set[str]:
-    return set(chain.from_iterable(part.attributes for part in parts))
+def _attributes_of(parts: Iterable[Part]) -> Iterable[str]:
+    return chain.from_iterable(part.attributes for part in parts)
 
 
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
