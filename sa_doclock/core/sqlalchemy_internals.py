@@ -431,22 +431,16 @@ def is_flushing(session: Session) -> bool:
     return session._flushing
 
 
-# The public session.new, .dirty and .deleted make a set of all of their objects at each use.
+# The public session.new, .dirty and .deleted make a set of all of their objects at each use.  These are
+# not functions of ours, which every flush would call.
+new_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter("_new")
+"""Return the states of the objects that were added, and are not flushed."""
 
+modified_states: Callable[[Session], set[InstanceState[Any]]] = attrgetter("identity_map._modified")
+"""Return the states of the persistent objects that may have changes."""
 
-def new_states(session: Session) -> AbstractSet[InstanceState[Any]]:
-    """Return the states of the objects that were added, and are not flushed."""
-    return session._new.keys()
-
-
-def deleted_states(session: Session) -> AbstractSet[InstanceState[Any]]:
-    """Return the states of the objects that the next flush deletes."""
-    return session._deleted.keys()
-
-
-def modified_states(session: Session) -> AbstractSet[InstanceState[Any]]:
-    """Return the states of the persistent objects that may have changes."""
-    return session.identity_map._modified
+deleted_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter("_deleted")
+"""Return the states of the objects that the next flush deletes."""
 
 
 def states_to_flush(session: Session) -> tuple[AbstractSet[InstanceState[Any]], ...]:
