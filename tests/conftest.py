@@ -31,6 +31,7 @@ from tests.support.memory import keep_temporary_files_in_memory
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.progress import keep_terminal
+from tests.support.reports import FewReports
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import NAMES, Missing, Server, why_unobtainable
 from tests.support.servers.postgresql_versions import STARTS
@@ -117,6 +118,8 @@ def pytest_configure(config: pytest.Config) -> None:
     keep_terminal()  # pytest captures what is printed only from the first test on
     if not is_worker(config):
         config.pluginmanager.register(NoSilence(alone=not config.getoption("numprocesses", None)))
+    elif FewReports.are_enough(config):
+        config.pluginmanager.register(FewReports())
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
     config.addinivalue_line("markers", "only_on(*names): which clusters this test is for")
