@@ -123,6 +123,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
     config.addinivalue_line("markers", "only_on(*names): which clusters this test is for")
+    config.addinivalue_line(
+        "markers", "quick: the essentials of a package; also in make test-quick"
+    )
     config.addinivalue_line("markers", "slow: takes more than a second; not in make test")
     config.addinivalue_line("markers", "poolers: runs on each pooler, also where none is named")
     config.addinivalue_line("markers", "exhaustive: all cases, or many times: minutes; not in CI")
