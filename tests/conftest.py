@@ -300,9 +300,7 @@ def fresh() -> Iterator[FreshProcesses]:
 
 
 @pytest.fixture
-def database(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """Give the test one database of the matrix; it runs once for each."""
     column: str = request.param
     if column == PIPELINED:  # wherever a session is made, and by whatever subclass
@@ -310,7 +308,8 @@ def database(
         assert defaults is not None
         monkeypatch.setitem(defaults, "pipeline", True)
     if product(column) == "sqlite":
-        found = new_sqlite_file(column, tmp_path)
+        folder: Path = request.getfixturevalue("tmp_path")  # not made for tests on a server
+        found = new_sqlite_file(column, folder)
     else:
         servers = request.config.stash[SERVERS]
         server = servers[server_of(product(column), _file_of(request.node), servers)]
