@@ -1,4 +1,4 @@
-"""What a worker leaves out of its reports: nothing that is printed, and nothing that has failed."""
+"""The reports of a worker: each result and each failure is among them, a setup that has passed is not."""
 
 from __future__ import annotations
 
