@@ -21,7 +21,7 @@ from tests.support.actors import Actor
 from tests.support.models import Customer, Invoice, Lease, Line, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoWait, NoKey = LockOptions.NoWait, LockOptions.NoKey

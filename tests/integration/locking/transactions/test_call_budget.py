@@ -42,6 +42,8 @@ import pytest
 from tests.integration.locking.call_counts import INDENT, calls_of
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.quick
+
 
 class Budget(NamedTuple):
     calls: int
