@@ -11,6 +11,9 @@ from collections import Counter, defaultdict
 
 import pytest
 
+DATABASES = ("database", "served")
+"""The parameters that name a real one, or one of tests/sql."""
+
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one of the items that differ in their database alone."""
@@ -31,7 +34,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _without_database(item: pytest.Item) -> tuple[str, ...]:
     """Return what names the item, but its database."""
     callspec = getattr(item, "callspec", None)
-    if callspec is None or "database" not in callspec.params:
+    found = callspec and next(filter(callspec.params.get, DATABASES), None)
+    if callspec is None or found is None:
         return (item.nodeid,)
-    others = callspec.id.replace(str(callspec.params["database"]), "", 1)
+    others = callspec.id.replace(str(callspec.params[found]), "", 1)
     return item.nodeid.partition("[")[0], others

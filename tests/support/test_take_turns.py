@@ -21,6 +21,9 @@ TESTS = """
     @pytest.mark.parametrize("database", ["sqlite-journal"])
     def test_of_the_journal(database): ...
 
+    @pytest.mark.parametrize("served", ["mssql", "mysql-5.7"])
+    def test_without_server(served): ...
+
     @pytest.mark.parametrize("number", range(3))
     def test_without(number): ...
 """
@@ -37,4 +40,5 @@ def test_it_is_on_one_and_they_take_turns(pytester: pytest.Pytester) -> None:
     assert counted == {"mysql": 10, "postgresql": 10, "sqlite": 10}
     assert sum(name.startswith("test_of_one[") for name in names) == 1
     assert [name for name in names if "journal" in name] == ["test_of_the_journal[sqlite-journal]"]
+    assert sum(name.startswith("test_without_server[") for name in names) == 1
     assert sum(name.startswith("test_without[") for name in names) == 3

@@ -18,6 +18,7 @@ from tests.integration.locking.steps import is_free
 from tests.support.ctrl_c import UNFINISHED, CtrlC
 from tests.support.databases import PIPELINED
 from tests.support.models import Order
+from tests.support.rows import rows
 
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 MODULES = "sqlalchemy.orm.session", "sa_doclock.core.session", "sa_doclock.core.transaction"
@@ -82,15 +83,18 @@ def begin_savepoint(session: LockingSession) -> Callable[[], object]:
     return session.begin_nested
 
 
-STEPS = [roll_back_two, commit]
-MORE_STEPS = [release_savepoint, roll_back, close, roll_back_of_connection, begin_savepoint]
+STEPS = [
+    roll_back_two,
+    release_savepoint,
+    roll_back,
+    commit,
+    close,
+    roll_back_of_connection,
+    begin_savepoint,
+]
 
 
-@pytest.mark.parametrize(
-    "step",
-    [*STEPS, *(pytest.param(step, marks=pytest.mark.exhaustive) for step in MORE_STEPS)],
-    ids=lambda step: step.__name__,
-)
+@rows("step", STEPS, ids=lambda step: step.__name__)
 def test_what_is_said_to_be_held_is_held(make_engine: Callable[..., sa.Engine], step: Any) -> None:
     engine, other = make_engine(poolclass=sa.NullPool), LockingSession(make_engine())
     ctrl_c, wrong, interrupted = CtrlC(*MODULES), list[object](), True
