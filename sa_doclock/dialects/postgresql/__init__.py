@@ -196,7 +196,7 @@ class PostgreSQLLocks(LockStrategy):
             code = None if error.orig is None else self.errors.native_code(error.orig)
             if code in self.errors.refusals:
                 refused, reason = self.errors.refusals[code]
-                raise refused(reason, orig=error.orig) from error
+                raise refused(reason) from error
             return  # the next statement meets it too
         self._lockable.add(known)
 

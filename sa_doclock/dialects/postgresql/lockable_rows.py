@@ -59,14 +59,10 @@ def check_rows(connection: Connection, name: str) -> None:
     found = ask_driver(connection, _QUESTION, name=name)
     if not found:
         return
-    refused = [*ask_driver(connection, _BELOW, name=name)]
-    ((kind,),) = found
-    if kind == "v" and not refused and not _locks_rows(connection, name):
-        refused = [(kind, name)]
-    for kind, relation in refused:
+    for kind, relation in ask_driver(connection, _BELOW, name=name):
         raise LockNotSupported(f"{relation!r} {_REASONS[kind]}")
-
-
-def _locks_rows(connection: Connection, view: str) -> bool:
-    plan = ask_driver(connection, _PLAN.format(view))
-    return any("ctid" in line for (line,) in plan)
+    ((kind,),) = found
+    if kind == "v":
+        plan = ask_driver(connection, _PLAN.format(name))
+        if not any("ctid" in line for (line,) in plan):
+            raise LockNotSupported(f"{name!r} {_REASONS[kind]}")
