@@ -319,7 +319,7 @@ def test_all_is_loaded_when_it_returns(bob: Actor[LockingSession]) -> None:
     bob.does(read)
 
 
-def test_a_statement_that_reads_one_table_is_sent_alone(bob: Actor[LockingSession]) -> None:
+def test_a_statement_that_locks_all_that_it_reads_is_sent_alone(bob: Actor[LockingSession]) -> None:
     def read(session: LockingSession) -> None:
         sent: list[str] = []
 
@@ -330,7 +330,8 @@ def test_a_statement_that_reads_one_table_is_sent_alone(bob: Actor[LockingSessio
         sa.event.listen(connection, "before_cursor_execute", note)
         session.scalars(sa.select(Item).where(Item.id == 1).with_for_update()).one()
         session.scalars(sa.select(Bill.id, Bill.total).where(Bill.id == 1).with_for_update()).one()
+        session.execute(sa.select(Item, Tax).join(Item.taxes).with_for_update()).all()
         assert [one for one in sent if one.startswith("SELECT")] == sent
-        assert len(sent) == 2
+        assert len(sent) == 3
 
     bob.does(read)
