@@ -65,16 +65,17 @@ class RowsBeside:
         self._parts: Unreadable = {}
         self._chosen: list[tuple[State, Part, Sequence[tuple[Any, object]]]] = []
         self._named: dict[State, dict[str, object]] = {}
+        self._unread: defaultdict[State, set[str]] = defaultdict(set)
         self._locked = dict.fromkeys(headers)
         of = frozenset(map(base_of_from, for_update_tables(select)))
         new = [state for state in self._locked if not self._is_held(state)]
         # The objects too: they must not be freed before they are read, with what only they have.
-        self._to_read = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
+        self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
         for state in new:
             self._expire(state, _columns_beside(state.mapper, of))
             self._expire_parts_of(root_of(state.mapper), state)
         roots = {root_of(state.mapper) for state in new}
-        for state in [*self._to_read]:
+        for state in [*self._objects]:
             if any(_is_part(root, state.mapper) for root in roots):
                 self._expire_part(state)
 
@@ -86,6 +87,7 @@ class RowsBeside:
         unchanged = names & state.dict.keys() - state.committed_state.keys()
         if unchanged:
             self._session.expire(state.obj(), unchanged)
+            self._unread[state].update(unchanged)
 
     def _expire_parts_of(self, root: Mapper[Any], state: State) -> None:
         """Expire the parts that the object has loaded, and theirs, but for those with pending changes."""
@@ -126,7 +128,7 @@ class RowsBeside:
             for name, columns in _named_by_columns(state.mapper).items()
             if name in state.dict
         }
-        self._to_read[state] = state.obj()
+        self._objects[state] = state.obj()
         if state not in self._locked:
             names = frozenset(state.mapper.column_attrs.keys())
             self._expire(state, names.difference(key_attributes(state.mapper)))
@@ -147,8 +149,8 @@ class RowsBeside:
     def _expired(self) -> Mapping[tuple[Mapper[Any], frozenset[str]], Sequence[Identity]]:
         """Return the keys of the rows to read, by class and by the deferred columns to read with it."""
         expired: defaultdict[tuple[Mapper[Any], frozenset[str]], list[Identity]] = defaultdict(list)
-        for state in self._to_read:
-            names = state.expired_attributes.intersection(state.mapper.column_attrs.keys())
+        for state, unread in self._unread.items():  # columns of a subclass may have expired before
+            names = state.expired_attributes & unread.intersection(state.mapper.column_attrs.keys())
             if names and state.identity is not None:
                 deferred = names - columns_read(state.mapper)
                 expired[state.mapper, frozenset(deferred)].append(state.identity)
