@@ -105,6 +105,19 @@ def _load_of(element: Any) -> Iterator[tuple[Any, str | None]]:
         yield relationship, "contained" if contained else strategy["lazy"]
 
 
+def narrowed_by(options: Iterable[Any]) -> Iterator[Any]:
+    """Yield the relationships, at any level, of which an option may leave members out; ``*``: all.
+
+    So do contains_eager(), ``joinedload(Order.lines.and_(...))``, and with_loader_criteria().
+    """
+    for option in options:
+        if hasattr(option, "where_criteria"):
+            yield "*"
+        for element in getattr(option, "context", ()):
+            if "eager_from_alias" in element.local_opts or element._extra_criteria:
+                yield next((one for one in element.path.path[::-1] if hasattr(one, "key")), "*")
+
+
 def undefers(options: Iterable[Any]) -> bool:
     """Return whether an option loads a deferred column, or sets a ``query_expression()``."""
     for element in chain.from_iterable(getattr(one, "context", (one,)) for one in options):

@@ -51,14 +51,14 @@ class Refusals:
     """
 
     unguarded = 0
-    _reported: frozenset[object] = frozenset()
-    """The documents that were reported, and the texts that the program was warned of."""
 
     def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
         self.session, self._ledger = state.session, state.ledger
         self._mode, self._reads = mode, reads
         self.inserted: dict[DocumentKey, None] = {}
         self.held: dict[InstanceState[Any], frozenset[str]] = {}
+        self._reported: set[object] = set()
+        """The documents that were reported, and the texts that the program was warned of."""
 
     @property
     def enabled(self) -> bool:
@@ -99,7 +99,7 @@ class Refusals:
 
     def reset_warnings(self) -> None:
         """Let the warnings of earlier flushes and statements come again."""
-        self._reported = frozenset()
+        self._reported.clear()
 
     def refuse_all(
         self,
@@ -171,9 +171,9 @@ class Refusals:
             f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
         )
         if text not in self._reported:
-            self._reported |= {text}
+            self._reported.add(text)
             background = with_background(text, "warning", outcome_of(error))
             warn_program(background, UnlockedWriteWarning)
         if (entity, identity) not in self._reported:
-            self._reported |= {(entity, identity)}
+            self._reported.add((entity, identity))
             self._state().instrumentation.report_unlocked_write(error, line_of_program())

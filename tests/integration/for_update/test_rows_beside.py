@@ -12,13 +12,16 @@ from sqlalchemy.orm import (
     Mapped,
     column_property,
     contains_eager,
+    defer,
     joinedload,
     mapped_column,
+    raiseload,
     relationship,
     selectinload,
+    with_loader_criteria,
 )
 
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockOptions, document
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked
@@ -33,6 +36,7 @@ class Base(DeclarativeBase):
     pass
 
 
+@document(parts=("items", "items.taxes"))
 class Bill(Base):
     __tablename__ = "rb_bill"
     __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "bill"}  # noqa: RUF012
@@ -54,7 +58,25 @@ class Item(Base):
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     bill_id: Mapped[int] = mapped_column(sa.ForeignKey("rb_bill.id"))
     value: Mapped[int]
+    shop_id: Mapped[int] = mapped_column(sa.ForeignKey("rb_shop.id"), default=1)
+    remark: Mapped[str] = mapped_column(sa.String(9), default="none", deferred=True)
     bill: Mapped[Bill] = relationship(back_populates="items")
+    shop: Mapped[Shop] = relationship()
+    taxes: Mapped[list[Tax]] = relationship(order_by="Tax.id", back_populates="item")
+
+
+class Tax(Base):
+    __tablename__ = "rb_tax"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    item_id: Mapped[int] = mapped_column(sa.ForeignKey("rb_item.id"))
+    value: Mapped[int]
+    item: Mapped[Item] = relationship(back_populates="taxes")
+
+
+class Shop(Base):
+    __tablename__ = "rb_shop"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(sa.String(9))
 
 
 Bill.sum_of_items = column_property(
@@ -64,6 +86,7 @@ Bill.sum_of_items = column_property(
     .scalar_subquery()
 )
 
+SUM_OF_ITEMS: Any = sa.inspect(Bill).attrs["sum_of_items"].class_attribute
 FIRST = sa.select(Bill).where(Bill.id == 1)
 Read = Callable[[LockingSession], Sequence[Bill]]
 
@@ -122,7 +145,10 @@ READS: dict[str, Read] = {
 def _rows(database: Database) -> None:
     database.create(Base.metadata)
     with LockingSession(database.engine()) as session, session.begin():
-        session.add(LateBill(id=1, total=10, fee=1, items=[Item(id=1, value=10)]))
+        session.add_all([Shop(id=1, name="one"), Shop(id=2, name="two")])
+        session.flush()
+        item = Item(id=1, value=10, taxes=[Tax(id=1, value=1)])
+        session.add(LateBill(id=1, total=10, fee=1, items=[item]))
 
 
 def _change(session: LockingSession) -> None:
@@ -151,15 +177,139 @@ def _seen(bill: Bill) -> tuple[int, int, int, int]:
     return total, int(found.sum_of_items), bill.items[0].value, found.fee
 
 
-def test_members_that_the_program_has_left_out_stay_so(bob: Actor[LockingSession]) -> None:
-    def read(session: LockingSession) -> list[int]:
-        session.add(Item(id=2, bill_id=1, value=100))
+OF_BILL = FIRST.with_for_update(of=Bill.__table__)
+JOINED = joinedload(Bill.items)
+JOINED_TAXES = JOINED.joinedload(Item.taxes)
+NARROWED: dict[str, sa.Select[Any]] = {
+    "contains_eager": OF_BILL.join(Bill.items)
+    .where(Item.value > 50)
+    .options(contains_eager(Bill.items).joinedload(Item.taxes)),
+    "contains_eager below": OF_BILL.outerjoin(Bill.items.and_(Item.value > 50))
+    .outerjoin(Item.taxes)
+    .options(contains_eager(Bill.items).contains_eager(Item.taxes)),
+    "and_()": OF_BILL.options(joinedload(Bill.items.and_(Item.value > 50)).joinedload(Item.taxes)),
+    "with_loader_criteria": OF_BILL.options(
+        JOINED_TAXES, with_loader_criteria(Item, Item.value > 50)
+    ),
+}
+
+
+@pytest.mark.parametrize("statement", NARROWED.values(), ids=NARROWED)
+def test_members_that_the_program_has_left_out_stay_so(
+    bob: Actor[LockingSession], statement: sa.Select[Any]
+) -> None:
+    def read(session: LockingSession) -> list[tuple[int, list[int]]]:
+        session.get_one_entity(Bill, 1, LockOptions.ForUpdate)
+        session.add(Item(id=2, bill_id=1, value=100, taxes=[Tax(id=2, value=1)]))
         session.commit()
-        statement = FIRST.join(Bill.items).where(Item.value > 50).with_for_update()
-        bill = session.scalars(statement.options(contains_eager(Bill.items))).unique().one()
-        return [item.id for item in bill.items]
+        bill = session.scalars(statement).unique().one()
+        return [(item.id, [tax.id for tax in item.taxes]) for item in bill.items]
+
+    assert bob.does(read) == [(2, [2])]
+
+
+def test_parts_of_parts_that_the_program_has_left_out_stay_so(bob: Actor[LockingSession]) -> None:
+    def read(session: LockingSession) -> list[int]:
+        session.get_one_entity(Bill, 1, LockOptions.ForUpdate)
+        session.add(Tax(id=2, item_id=1, value=100))
+        session.commit()
+        below = JOINED.joinedload(Item.taxes.and_(Tax.value > 50))
+        bill: Bill = session.scalars(OF_BILL.options(below)).unique().one()
+        return [tax.id for tax in bill.items[0].taxes]
 
     assert bob.does(read) == [2]
+
+
+BESIDE: dict[str, sa.Select[Any]] = {
+    "joinedload": OF_BILL.options(
+        JOINED_TAXES,
+        JOINED.joinedload(Item.shop),
+        JOINED.undefer(Item.remark),
+        raiseload("*"),
+    ),
+    "contains_eager": OF_BILL.join(Bill.items)
+    .outerjoin(Item.taxes)
+    .options(
+        contains_eager(Bill.items).contains_eager(Item.taxes),
+        contains_eager(Bill.items).joinedload(Item.shop),
+        contains_eager(Bill.items).undefer(Item.remark),
+    ),
+    "selectinload beside a join": OF_BILL.join(Bill.items).options(
+        selectinload(Bill.items).joinedload(Item.shop),
+        selectinload(Bill.items).joinedload(Item.taxes),
+        selectinload(Bill.items).undefer(Item.remark),
+    ),
+}
+
+
+@pytest.mark.parametrize("statement", BESIDE.values(), ids=BESIDE)
+def test_what_is_loaded_with_the_parts_stays_loaded(
+    bob: Actor[LockingSession], statement: sa.Select[Any]
+) -> None:
+    def read(session: LockingSession) -> None:
+        bill = session.scalars(statement).unique().one()
+        item = sa.inspect(bill).dict["items"][0]
+        loaded = sa.inspect(item).dict
+        assert {"value", "remark", "taxes", "shop"} <= loaded.keys()
+        assert sa.inspect(loaded["shop"]).dict["name"] == "one"
+        assert sa.inspect(loaded["taxes"][0]).dict["value"] == 1
+
+    bob.does(read)
+
+
+def test_what_the_foreign_key_of_a_part_names_is_not_older_than_the_lock(
+    alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    def change(session: LockingSession) -> None:
+        bill = session.get_one_document(LateBill, 1, LockOptions.ForUpdate)
+        bill.items[0].shop_id = 2
+        bill.items[0].taxes[0].value = 7
+        session.flush()
+
+    def read(session: LockingSession) -> tuple[str, int]:
+        below = JOINED_TAXES, JOINED.joinedload(Item.shop)
+        item = session.scalars(OF_BILL.options(*below)).unique().one().items[0]
+        return item.shop.name, item.taxes[0].value
+
+    alice.does(change)
+    queued = bob.starts(read)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(lambda session: session.commit())
+    assert queued.result() == ("two", 7)
+
+
+def _delete_first(session: LockingSession, bill: Bill) -> None:
+    session.delete(bill.items[0].taxes[0])
+    session.delete(bill.items[0])
+
+
+def _move_first(session: LockingSession, bill: Bill) -> None:
+    bill.items[0].bill = session.get_one_document(LateBill, 2, LockOptions.ForUpdate)
+
+
+@pytest.mark.parametrize("change", [_delete_first, _move_first])
+def test_members_that_have_gone_meanwhile_are_left_out_too(
+    alice: Actor[LockingSession],
+    bob: Actor[LockingSession],
+    change: Callable[[LockingSession, Bill], None],
+) -> None:
+    def prepare(session: LockingSession) -> None:
+        session.add(LateBill(id=2, total=1, fee=1))
+        bill = session.get_one_document(LateBill, 1, LockOptions.ForUpdate)
+        bill.items.append(Item(id=2, value=20))
+        session.commit()
+        change(session, session.get_one_document(LateBill, 1, LockOptions.ForUpdate))
+        session.flush()
+
+    def read(session: LockingSession) -> list[int]:
+        statement = OF_BILL.join(Bill.items).options(contains_eager(Bill.items))
+        return [item.id for item in session.scalars(statement).unique().one().items]
+
+    alice.does(prepare)
+    queued = bob.starts(read)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(lambda session: session.commit())
+    assert queued.result() == [2]
 
 
 def test_all_is_loaded_when_it_returns(bob: Actor[LockingSession]) -> None:
@@ -171,7 +321,7 @@ def test_all_is_loaded_when_it_returns(bob: Actor[LockingSession]) -> None:
     bob.does(read)
 
 
-def test_a_statement_that_reads_one_table_is_sent_alone(bob: Actor[LockingSession]) -> None:
+def test_a_statement_that_locks_all_that_it_reads_is_sent_alone(bob: Actor[LockingSession]) -> None:
     def read(session: LockingSession) -> None:
         sent: list[str] = []
 
@@ -182,7 +332,9 @@ def test_a_statement_that_reads_one_table_is_sent_alone(bob: Actor[LockingSessio
         sa.event.listen(connection, "before_cursor_execute", note)
         session.scalars(sa.select(Item).where(Item.id == 1).with_for_update()).one()
         session.scalars(sa.select(Bill.id, Bill.total).where(Bill.id == 1).with_for_update()).one()
+        both = sa.select(Bill, Item).join(Bill.items).options(defer(SUM_OF_ITEMS))
+        session.execute(both.with_for_update()).all()
         assert [one for one in sent if one.startswith("SELECT")] == sent
-        assert len(sent) == 2
+        assert len(sent) == 3
 
     bob.does(read)
