@@ -194,17 +194,16 @@ def test_a_table_is_asked_about_once(engine: sa.Engine, monkeypatch: pytest.Monk
     assert asked == ["lr, by SELECT"]
 
 
-def _end_by_timeout(session: LockingSession) -> None:
-    """Have the server end the transaction, which tells why in answer to the next statement."""
-    session.get_entity(Doc, 1, ForUpdate)
-    connection = session.connection()
-    connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
-    time.sleep(0.5)
-
-
-def test_why_the_server_has_ended_the_transaction_is_told(engine: sa.Engine) -> None:
-    with _session(engine, []) as session:
-        _end_by_timeout(session)
+def test_why_the_server_has_ended_the_transaction_is_told(database: Database) -> None:
+    database.create(Base.metadata)
+    with LockingSession(database.engine()) as session:
+        session.add(Doc(id=1, total=10))
+        session.commit()
+        session.get_entity(Doc, 1, ForUpdate)
+        # It tells why in answer to the next statement.
+        setting = "SET LOCAL idle_in_transaction_session_timeout = 100"
+        session.connection().exec_driver_sql(setting)
+        time.sleep(0.5)
         with pytest.raises(LockLost, match="took longer than its limit"):
             session.get_entity(Old, 1, ForUpdate)
 
