@@ -17,8 +17,9 @@ _QUESTION: Final = (
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
 # What it consists of, and what a view reads; of these, what has rows that are not locked.  A CTE or a function may
-# stand in the plan as if its tables were locked, where the planner has put its text in its place.  By the parsed
-# view, not by pg_get_viewdef(): that waits for its tables, and writes "timestamp with time zone".
+# stand in the plan as if its tables were locked, where the planner has put its text in its place; beside a UNION the
+# plan may lock another table.  By the parsed view (ev_action), not by pg_get_viewdef(): that waits for its tables,
+# and writes "timestamp with time zone".
 _BELOW: Final = (
     "WITH RECURSIVE read (oid) AS ("
     "SELECT CAST(pg_catalog.to_regclass(CAST(:name AS text)) AS oid) "
@@ -32,7 +33,7 @@ _BELOW: Final = (
     "SELECT CAST(relkind AS text), CAST(relname AS text) FROM read "
     "JOIN pg_catalog.pg_class one USING (oid) WHERE relkind IN ('f', 'm') OR relkind = 'v' AND ("
     "EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite "
-    "WHERE ev_class = one.oid AND pg_catalog.strpos(CAST(ev_action AS text), 'cteList (') > 0) "
+    r"WHERE ev_class = one.oid AND ev_type = '1' AND CAST(ev_action AS text) ~ 'cteList \(|setOperations \{') "
     "OR EXISTS (SELECT 1 FROM pg_catalog.pg_depend "
     "JOIN pg_catalog.pg_rewrite rule ON objid = rule.oid "
     "JOIN pg_catalog.pg_proc function ON refobjid = function.oid "

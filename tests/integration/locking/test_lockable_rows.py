@@ -51,6 +51,12 @@ UNLOCKED = {
     ],
     "CTE": [f"CREATE VIEW lr AS WITH found AS ({DOCS}) SELECT * FROM found"],
     "a UNION in the FROM": [f"CREATE VIEW lr AS SELECT * FROM ({BOTH}) found"],
+    "a UNION in a join": [
+        f"CREATE VIEW lr AS SELECT * FROM ({BOTH}) found JOIN lr_old USING (id, total)"
+    ],
+    "a UNION beside a condition": [
+        f"CREATE VIEW lr AS SELECT * FROM ({BOTH}) found WHERE id IN (SELECT id FROM lr_old)"
+    ],
     "VALUES": ["CREATE VIEW lr AS SELECT * FROM (VALUES (1, 10)) found (id, total)"],
     "a function": [
         f"CREATE FUNCTION lr_found() RETURNS SETOF lr_doc LANGUAGE sql STABLE AS '{DOCS}'",
