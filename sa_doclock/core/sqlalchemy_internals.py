@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain, islice
 from operator import attrgetter, is_
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from weakref import ReferenceType, ref
 
 from sqlalchemy import (
@@ -34,7 +34,7 @@ from sqlalchemy import (
 from sqlalchemy.engine import ExecutionContext
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.exc import StatementError
+from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.orm.session import SessionTransactionState
@@ -592,6 +592,19 @@ def connects_by_url(pool: Pool) -> bool:
     """Return whether SQLAlchemy itself makes the connections of the pool, and no ``creator=``."""
     creator = getattr(pool, "_creator", None)  # where the name is gone: nobody can tell
     return getattr(creator, "__module__", None) == create_engine.__module__
+
+
+def raise_as_statement(connection: Connection, error: DBAPIError) -> NoReturn:
+    """Raise the error of a statement sent past SQLAlchemy, handled as that of one which it has sent.
+
+    So ``handle_error`` translates it, and a connection that was lost is given up.
+    """
+    handle = getattr(connection, "_handle_dbapi_exception", None)
+    if (
+        handle is not None and error.orig is not None and error.params is None
+    ):  # else handled before
+        handle(error.orig, error.statement, None, None, None)
+    raise error
 
 
 def largest_size(pool: QueuePool) -> int | None:

@@ -60,7 +60,7 @@ _SHORT = {"READ COMMITTED": "RC", "REPEATABLE READ": "RR"}
 _NAMES = {"shop_order": "orders", "shop_line": "order_lines", "shop_customer": "customers"}
 _NAMES |= {"shop_contract": "contracts", "shop_lease": "leases"}
 # The storage engine, or the kind of relation, asked once.
-_ONCE = ("SELECT engine FROM", "SHOW CREATE TABLE", "SELECT CAST(relkind AS text) FROM")
+_ONCE = ("SELECT engine FROM", "SHOW CREATE TABLE", "SELECT CAST(relkind AS text),")
 _ASKS = re.compile(rf"{'|'.join(map(re.escape, _ONCE))}|SELECT @@|PRAGMA \w+$")
 _SETS_LEVEL = re.compile(r"SET (SESSION )?TRANSACTION ISOLATION|COMMIT|\(")
 

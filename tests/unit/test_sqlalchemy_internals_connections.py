@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine, inspect
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from sa_doclock.core.sqlalchemy_internals import (
@@ -21,6 +22,7 @@ from sa_doclock.core.sqlalchemy_internals import (
     largest_size,
     modified_states,
     new_states,
+    raise_as_statement,
     savepoint_on,
     savepoints_of,
 )
@@ -152,6 +154,21 @@ def test_who_makes_the_connections_of_a_pool(options: dict[str, Any], by_url: bo
     pool = sa.create_engine("sqlite://", poolclass=sa.QueuePool, **options).pool
     assert connects_by_url(pool) is by_url
     assert connects_by_url(pool.recreate()) is by_url
+
+
+def test_an_error_past_sqlalchemy_is_handled_as_one_of_its_statements(engine: Engine) -> None:
+    handled: list[Any] = []
+    sa.event.listen(engine, "handle_error", lambda context: handled.append(context.statement))
+    with engine.connect() as connection:
+        error = DBAPIError("SELECT 1", None, sqlite3.OperationalError("lost"))
+        with pytest.raises(OperationalError, match="lost"):
+            raise_as_statement(connection, error)
+        with pytest.raises(OperationalError, match="no such table") as raised:
+            connection.exec_driver_sql("SELECT * FROM absent")
+        with pytest.raises(OperationalError) as again:
+            raise_as_statement(connection, raised.value)
+    assert again.value is raised.value
+    assert handled == ["SELECT 1", "SELECT * FROM absent"]
 
 
 @pytest.mark.parametrize(

@@ -191,14 +191,13 @@ class PostgreSQLLocks(LockStrategy):
         if known in self._lockable or self.compatible is not None:
             return
         try:
-            check_rows(connection, quoted_name(connection, table))
+            if check_rows(connection, quoted_name(connection, table)):
+                self._lockable.add(known)
         except DBAPIError as error:
             code = None if error.orig is None else self.errors.native_code(error.orig)
-            if code in self.errors.refusals:
-                refused, reason = self.errors.refusals[code]
-                raise refused(reason) from error
-            return  # the next statement meets it too
-        self._lockable.add(known)
+            if code is None or self.errors.refusals.get(code, ())[:1] != (LockNotSupported,):
+                raise
+            raise LockNotSupported(self.errors.refusals[code][1]) from error
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)

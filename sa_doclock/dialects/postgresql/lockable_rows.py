@@ -5,17 +5,21 @@ from __future__ import annotations
 from typing import Final
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
+from ...core.sqlalchemy_internals import raise_as_statement
 from ...errors import LockNotSupported
 from ..connection import ask_driver
 
-# A view, a foreign table and so on; or a table whose partitions or heirs may be such.
+# Whether it is a view, a foreign table and so on; or a table whose partitions or heirs may be such.
 _QUESTION: Final = (
-    "SELECT CAST(relkind AS text) FROM pg_catalog.pg_class "
-    "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text)) AND (relkind <> 'r' OR relhassubclass)"
+    "SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class "
+    "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
 # What it consists of, and what a view reads; of these, what has rows that are not locked.  A CTE or a function may
-# stand in the plan as if its tables were locked, where the planner has put its text in its place.
+# stand in the plan as if its tables were locked, where the planner has put its text in its place; beside a UNION the
+# plan may lock another table.  By the parsed view (ev_action), not by pg_get_viewdef(): that waits for its tables,
+# and writes "timestamp with time zone".
 _BELOW: Final = (
     "WITH RECURSIVE read (oid) AS ("
     "SELECT CAST(pg_catalog.to_regclass(CAST(:name AS text)) AS oid) "
@@ -28,7 +32,8 @@ _BELOW: Final = (
     "AND ev_class = read.oid AND ev_type = '1') below (oid)) "
     "SELECT CAST(relkind AS text), CAST(relname AS text) FROM read "
     "JOIN pg_catalog.pg_class one USING (oid) WHERE relkind IN ('f', 'm') OR relkind = 'v' AND ("
-    r"pg_catalog.pg_get_viewdef(one.oid) ~* '\mwith\M' "
+    "EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite "
+    r"WHERE ev_class = one.oid AND ev_type = '1' AND CAST(ev_action AS text) ~ 'cteList \(|setOperations \{') "
     "OR EXISTS (SELECT 1 FROM pg_catalog.pg_depend "
     "JOIN pg_catalog.pg_rewrite rule ON objid = rule.oid "
     "JOIN pg_catalog.pg_proc function ON refobjid = function.oid "
@@ -50,19 +55,28 @@ _REASONS: Final = {
 }
 
 
-def check_rows(connection: Connection, name: str) -> None:
+def check_rows(connection: Connection, name: str) -> bool:
     """Raise LockNotSupported for a relation whose rows, or some, are not locked by FOR UPDATE.
 
     :param name: as it stands in a statement.
-    :raises DBAPIError: the lock itself would meet it too, such as that a view has GROUP BY.
+    :returns: False: there is no such relation.
+    :raises DBAPIError: as if the lock had met it.  It has ended the transaction, and is told once.
     """
-    found = ask_driver(connection, _QUESTION, name=name)
-    if not found:
-        return
-    for kind, relation in ask_driver(connection, _BELOW, name=name):
-        raise LockNotSupported(f"{relation!r} {_REASONS[kind]}")
-    ((kind,),) = found
+    try:
+        for kind, may_be_unlocked in ask_driver(connection, _QUESTION, name=name):
+            if may_be_unlocked:
+                _check_below(connection, name, kind)
+            return True
+    except DBAPIError as error:
+        raise_as_statement(connection, error)
+    return False
+
+
+def _check_below(connection: Connection, name: str, kind: str) -> None:
+    for below, relation in ask_driver(connection, _BELOW, name=name):
+        raise LockNotSupported(f"{relation!r} {_REASONS[below]}")
     if kind == "v":
-        plan = ask_driver(connection, _PLAN.format(name))
-        if not any("ctid" in line for (line,) in plan):
+        # By SQLAlchemy: it waits for DDL as the lock does, and has the lock's limit by its text.
+        plan = connection.exec_driver_sql(_PLAN.format(name)).scalars()
+        if not any("ctid" in line for line in plan):
             raise LockNotSupported(f"{name!r} {_REASONS[kind]}")

@@ -23,7 +23,7 @@ from ...core.documents import document_key, identity_of, mapper_of
 from ...core.lock_info import DocumentKey
 from ...errors import DeadlockDetected, LockMisuse, LockNotAvailable
 from ...options import LockOptions, LockTimeout, check_wait
-from .combined_batch import Batch, Call
+from .combined_batch import Batch, Call, Place
 from .wakeup import Wakeup, observed_wait
 
 
@@ -35,8 +35,8 @@ class CombinedQueue:
     :ivar taken: the calls of the head's transaction, of which nobody was notified yet.
     """
 
-    def __init__(self, key: Hashable, document: DocumentKey) -> None:
-        self.key, self.document = key, document
+    def __init__(self, key: Hashable, place: Place) -> None:
+        self.key, self.place = key, place
         self.waiting: deque[Call] = deque()
         self.head: Call | None = None
         self.taken: list[Call] = []
@@ -45,8 +45,8 @@ class CombinedQueue:
 class _Turn:
     """One transaction of a queue; a task that a function has started may outlive it."""
 
-    def __init__(self, document: DocumentKey) -> None:
-        self.document = document
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.is_over = False
 
 
@@ -58,13 +58,12 @@ class CombinedCommits:
     """The queues of one gate.
 
     :param most: the number of functions in one transaction.
-    :ivar waits_for: by document, the documents that its functions wait for now, by their calls.
+    :ivar waits_for: by document and call, a place that the function waits for now, behind its own.
     """
 
     # Of all gates, since a circle of waits may go through several, and through several factories.
-    # Nobody knows yet which database is meant: rows of two with the same key count as one document.
     # Threads: read and changed under the mutex.
-    waits_for: ClassVar[dict[DocumentKey, dict[Call, DocumentKey]]] = {}
+    waits_for: ClassVar[dict[DocumentKey, dict[Call, tuple[Place, Place]]]] = {}
     mutex = threading.Lock()
 
     def __init__(self, most: int) -> None:
@@ -81,7 +80,7 @@ class CombinedCommits:
     def run(self, call: Call) -> Any:
         """See :meth:`DocumentGate.run`."""
         call.wakeup = wakeup = Wakeup()
-        key = call.session_factory, call.document
+        key = call.session_factory, call.place.document
         with self._entered(key, call) as queue:
             if queue.head is not call:
                 with observed_wait():
@@ -96,7 +95,7 @@ class CombinedCommits:
         """See :meth:`DocumentGate.async_run`."""
         loop = asyncio.get_running_loop()
         call.answer = answer = loop.create_future()
-        key = loop, call.session_factory, call.document
+        key = loop, call.session_factory, call.place.document
         with self._entered(key, call) as queue:
             if queue.head is call:
                 self._start_task(queue, call)
@@ -118,13 +117,13 @@ class CombinedCommits:
     @contextmanager
     def _entered(self, key: Hashable, call: Call) -> Iterator[CombinedQueue]:
         """Enter the queue, and yield it; the first caller is its head."""
-        outer = [one.document for one in _running.get() if not one.is_over]
-        if call.document in outer:
+        outer = [one.place for one in _running.get() if not one.is_over]
+        if any(one.document == call.place.document for one in outer):
             raise LockMisuse(
                 f"{call.label} is locked by the gate.run() that this function runs in, and which "
                 "waits for the function; use the document that the function was given"
             )
-        queue = CombinedQueue(key, call.document)
+        queue = CombinedQueue(key, call.place)
         try:
             with self.mutex:
                 queue = self._queues.setdefault(key, queue)
@@ -135,17 +134,17 @@ class CombinedCommits:
             raise
         finally:
             with self.mutex:
-                for one in outer:
-                    self.waits_for.get(one, {}).pop(call, None)
-                    if not self.waits_for.get(one):
-                        self.waits_for.pop(one, None)
+                for document, _ in outer:
+                    self.waits_for.get(document, {}).pop(call, None)
+                    if not self.waits_for.get(document):
+                        self.waits_for.pop(document, None)
 
-    def _enter(self, queue: CombinedQueue, call: Call, outer: Sequence[DocumentKey]) -> None:
+    def _enter(self, queue: CombinedQueue, call: Call, outer: Sequence[Place]) -> None:
         """Have the call, which comes out of functions of the outer documents, wait in this queue.
 
         :raises DeadlockDetected: functions of its document wait for the outer ones.
         """
-        if self._reaches(call.document, outer):
+        if self._reaches(call.place, outer):
             raise call.named(
                 DeadlockDetected(
                     "its gate.run() waits for a function that waits for this caller's; run the whole "
@@ -155,12 +154,14 @@ class CombinedCommits:
         queue.waiting.append(call)
         queue.head = queue.head or call
         for one in outer:
-            self.waits_for.setdefault(one, {})[call] = call.document
+            self.waits_for.setdefault(one.document, {})[call] = one, call.place
 
-    def _reaches(self, document: DocumentKey, others: Sequence[DocumentKey]) -> bool:
-        """Return whether functions of this document wait for one of these, or for one that does."""
-        waits_for = self.waits_for.get(document, {}).values()
-        return document in others or any(self._reaches(one, others) for one in waits_for)
+    def _reaches(self, place: Place, others: Sequence[Place]) -> bool:
+        """Return whether functions of this place wait for one of these, or for one that does."""
+        waits = self.waits_for.get(place.document, {}).values()
+        return any(map(place.may_be, others)) or any(
+            self._reaches(to, others) for waiting, to in waits if place.may_be(waiting)
+        )
 
     def _withdraw(self, queue: CombinedQueue, call: Call) -> bool:
         """Take a call out whose time is over; return False if its function runs already."""
@@ -181,7 +182,7 @@ class CombinedCommits:
 
     def _run_batch(self, queue: CombinedQueue, head: Call) -> None:
         """Run what waits, as far as it fits into one transaction; then the next one is the head."""
-        turn = _Turn(queue.document)
+        turn = _Turn(queue.place)
         try:
             with self.mutex:
                 behind = [*queue.waiting]
@@ -261,7 +262,15 @@ def new_call(
     _, seconds = check_wait(LockOptions.ForUpdate, lock_timeout)
     if lock_timeout is not None and seconds is None:
         seconds = 0.0
-    return Call(session_factory, entity, ident, document, function, seconds)
+    place = Place(document, _database_of(session_factory))
+    return Call(session_factory, entity, ident, place, function, seconds)
+
+
+def _database_of(session_factory: Any) -> Hashable:
+    """Return the database of a sessionmaker with an engine; None: nobody knows before it makes a session."""
+    options: Any = getattr(session_factory, "kw", {})
+    url = None if options.get("binds") else getattr(options.get("bind"), "url", None)
+    return None if url is None else (url.host, url.port, url.database)
 
 
 def _late(call: Call) -> LockNotAvailable:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
@@ -23,6 +23,21 @@ from ..pipeline import SessionPipeline
 from .wakeup import Wakeup
 
 E = TypeVar("E", bound=DocLockError)
+
+
+class Place(NamedTuple):
+    """A document, and its database, so that rows of two with the same key are not one document.
+
+    :ivar database: None: nobody knows; it may be any.
+    """
+
+    document: DocumentKey
+    database: Hashable
+
+    def may_be(self, other: Place) -> bool:
+        """Return whether both may be the same row."""
+        known = self.database is not None and other.database is not None
+        return self.document == other.document and not (known and self.database != other.database)
 
 
 @dataclass(eq=False)
@@ -40,7 +55,7 @@ class Call:
     session_factory: Callable[[], Any]
     entity: type[Any]
     ident: Any
-    document: DocumentKey
+    place: Place
     function: Callable[[Any, Any], Any]
     seconds: float | None
     started: float = field(default_factory=time.monotonic)

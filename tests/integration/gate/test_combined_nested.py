@@ -7,6 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -150,6 +151,36 @@ def test_a_circle_through_two_session_factories_is_found(
         outcomes = [call.exception(PATIENCE) or call.result() for call in calls]
     assert [type(one) for one in outcomes].count(DeadlockDetected) == 1
     assert CombinedCommits.waits_for == {}
+
+
+def test_rows_of_several_databases_with_the_same_key_are_no_circle(
+    gate: DocumentGate, tmp_path: Path
+) -> None:
+    engines = [sa.create_engine(f"sqlite:///{tmp_path}/{n}") for n in range(4)]
+    for engine in engines:
+        Order.metadata.create_all(engine)
+        with LockingSession(engine) as session:
+            session.add_all([Order(id=n, total=0) for n in (1, 2)])
+            session.commit()
+    sessions = [sessionmaker(engine, class_=LockingSession) for engine in engines]
+    both_run, both_wait = threading.Barrier(2), threading.Barrier(2)
+
+    def wait_inside(session: Session, order: Any) -> Any:
+        both_wait.wait(PATIENCE)
+        return add(10)(session, order)
+
+    def outer(own: int, ident: int) -> Any:
+        def function(_session: Session, _order: Any) -> Any:
+            both_run.wait(PATIENCE)
+            return gate.run(sessions[own + 2], Order, 3 - ident, wait_inside)
+
+        return gate.run(sessions[own], Order, ident, function)
+
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(outer, own, own + 1) for own in (0, 1)]
+        assert [call.result(PATIENCE) for call in calls] == [10, 10]
+    for engine in engines:
+        engine.dispose()
 
 
 @pytest.mark.not_databases("sqlite")

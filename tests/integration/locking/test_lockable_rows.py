@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry
 
-from sa_doclock import LockingSession, LockNotSupported, LockOptions
+from sa_doclock import LockingSession, LockLost, LockNotAvailable, LockNotSupported, LockOptions
 from sa_doclock.dialects.postgresql import lockable_rows
 from tests.support.databases import Database
 
@@ -50,6 +51,12 @@ UNLOCKED = {
     ],
     "CTE": [f"CREATE VIEW lr AS WITH found AS ({DOCS}) SELECT * FROM found"],
     "a UNION in the FROM": [f"CREATE VIEW lr AS SELECT * FROM ({BOTH}) found"],
+    "a UNION in a join": [
+        f"CREATE VIEW lr AS SELECT * FROM ({BOTH}) found JOIN lr_old USING (id, total)"
+    ],
+    "a UNION beside a condition": [
+        f"CREATE VIEW lr AS SELECT * FROM ({BOTH}) found WHERE id IN (SELECT id FROM lr_old)"
+    ],
     "VALUES": ["CREATE VIEW lr AS SELECT * FROM (VALUES (1, 10)) found (id, total)"],
     "a function": [
         f"CREATE FUNCTION lr_found() RETURNS SETOF lr_doc LANGUAGE sql STABLE AS '{DOCS}'",
@@ -106,6 +113,9 @@ LOCKED = {
     "a view over a join": [
         "CREATE VIEW lr AS SELECT id, total FROM lr_doc JOIN lr_old USING (id, total)",
         "INSERT INTO lr_old VALUES (1, 10)",
+    ],
+    "a view with a time zone": [
+        f"CREATE VIEW lr AS {DOCS} WHERE now()::timestamp(0) with time zone > '2000-01-01'"
     ],
     "a view with LIMIT": [f"CREATE VIEW lr AS {DOCS} ORDER BY id LIMIT 5"],
     "a view with a subquery": [f"CREATE VIEW lr AS SELECT * FROM ({DOCS} LIMIT 5) found"],
@@ -188,3 +198,66 @@ def test_a_table_is_asked_about_once(engine: sa.Engine, monkeypatch: pytest.Monk
         for take in TAKES.values():
             take(session)
     assert asked == ["lr, by SELECT"]
+
+
+def test_why_the_server_has_ended_the_transaction_is_told(database: Database) -> None:
+    database.create(Base.metadata)
+    with LockingSession(database.engine()) as session:
+        session.add(Doc(id=1, total=10))
+        session.commit()
+        session.get_entity(Doc, 1, ForUpdate)
+        # It tells why in answer to the next statement.
+        setting = "SET LOCAL idle_in_transaction_session_timeout = 100"
+        session.connection().exec_driver_sql(setting)
+        time.sleep(0.5)
+        with pytest.raises(LockLost, match="took longer than its limit"):
+            session.get_entity(Old, 1, ForUpdate)
+
+
+@pytest.fixture
+def held_view(database: Database) -> Iterator[sa.Engine]:
+    """Return an engine, where other work holds the table of a view, as DDL does."""
+    database.create(Base.metadata)
+    engine = database.engine()
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP VIEW IF EXISTS lr_seen")
+        connection.exec_driver_sql(f"CREATE VIEW lr_seen AS {DOCS}")
+    with engine.begin() as other:
+        other.exec_driver_sql("LOCK TABLE lr_doc IN ACCESS EXCLUSIVE MODE")
+        yield engine
+        other.exec_driver_sql("DROP VIEW lr_seen")
+    engine.dispose()
+
+
+class Seen(Base):
+    __table__ = sa.Table(
+        "lr_seen",
+        sa.MetaData(),
+        sa.Column("id", sa.Integer, primary_key=True),
+        sa.Column("total", sa.Integer),
+    )
+
+
+@pytest.mark.parametrize(
+    "setting", ["", "SET LOCAL lock_timeout = 100"], ids=["ours", "the server's"]
+)
+def test_the_question_waits_no_longer_than_the_lock(held_view: sa.Engine, setting: str) -> None:
+    with LockingSession(held_view) as session:
+        session.connection().exec_driver_sql("SET LOCAL statement_timeout = '5s'")
+        if setting:
+            session.connection().exec_driver_sql(setting)
+        with pytest.raises(LockNotAvailable, match="Seen 1 FOR UPDATE on postgresql: not granted"):
+            session.get_entity(Seen, 1, ForUpdate, lock_timeout=None if setting else 0.1)
+
+
+def test_an_error_of_the_question_is_that_of_the_lock(engine: sa.Engine) -> None:
+    statements = [*LOCKED["a view"], "SET LOCAL ROLE pg_monitor"]
+    with _session(engine, statements) as session, pytest.raises(sa.exc.DBAPIError, match="denied"):
+        session.get_entity(Relation, 1, ForUpdate)
+
+
+def test_what_was_missing_is_asked_about_again(engine: sa.Engine) -> None:
+    with _session(engine, []) as session, pytest.raises(sa.exc.DBAPIError, match="lr"):
+        session.get_entity(Relation, 1, ForUpdate)
+    with _session(engine, UNLOCKED["UNION"]) as session, pytest.raises(LockNotSupported):
+        session.get_entity(Relation, 1, ForUpdate)
