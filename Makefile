@@ -15,20 +15,10 @@ COMPAT ?=
 URL ?=
 PROOF ?=
 SOAK_SECONDS ?= 60
-# The essentials: what needs no server, less tests of the kit that run pytest or try all orders of statements; the locks
-# and the guard on two databases; a file or two of each feature.
-QUICK := $(filter-out $(addprefix tests/unit/test_, audit_run.py explore_search.py pytest_plugin.py), \
-	$(wildcard tests/unit/test_*.py tests/sql/test_*.py)) tests/support $(addprefix tests/integration/, \
-	documents guard pool_reset \
-	$(addprefix locking/, blocks failures kinds_of_locks sets transactions lost_locks/test_lock_lost.py \
-		$(addprefix freshness/test_, fresh.py same_document_again.py unsaved_changes.py) \
-		$(addprefix held_locks/test_, held_locks.py held_locks_ends.py hold_limit.py)) \
-	asyncio/test_waiting.py batch/test_giving_way.py checkouts/test_clock.py checkouts/test_leases.py \
-	claims/test_loop.py claims/test_sharing.py creation/test_what_is_created.py doctor/test_settings.py \
-	explain/test_explain.py for_update/test_for_update.py gate/test_same_meaning.py gate/test_second_session.py \
-	instrumentation/test_events.py lock_order/test_lock_order.py monitoring/test_blockers.py \
-	named_locks/test_conflicts.py on_commit/test_after_commit.py pipeline/test_same_results.py \
-	retry/test_attempts.py timeouts/test_same_meaning.py versions/test_stale.py)
+# The essentials: what needs no server, less files that run pytest, and the files of tests/integration that
+# are marked quick.  The others are not read: to collect them takes longer than to run these.
+QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py) \
+	$(shell grep --recursive --files-with-matches --include='test_*.py' pytest.mark.quick tests/integration)
 VENV := .venv
 BIN := $(VENV)/bin
 FIREBIRD := $(VENV)/firebird

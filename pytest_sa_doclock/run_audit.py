@@ -67,7 +67,8 @@ class RunAudit:
         if output is not None:
             output[_OUTPUT] = json.dumps(self._audit.export())  # xdist sends plain types alone
             return
-        if self._config.getoption("doclock_audit_strict") and self._has_errors():
+        errors = any(one.severity == "error" for one in self._audit.findings)
+        if errors and self._config.getoption("doclock_audit_strict"):
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
         if self._file:
             is_json = self._file.endswith(".json")
@@ -93,6 +94,3 @@ class RunAudit:
     def pytest_unconfigure(self) -> None:
         """Watch no more, where the run has ended before its tests."""
         self._watching.close()
-
-    def _has_errors(self) -> bool:
-        return any(one.severity == "error" for one in self._audit.findings)

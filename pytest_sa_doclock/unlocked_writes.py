@@ -42,12 +42,10 @@ class UnlockedWrites:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self) -> None:
         """Listen, where the test modules have imported sa_doclock."""
-        self._listen_if_loaded()
+        if not self._listens and "sa_doclock.session" in sys.modules:
+            self._listen()
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_call(self) -> None:
-        """Listen, where a fixture has imported it."""
-        self._listen_if_loaded()
+    pytest_runtest_call = pytest_runtest_setup  # where a fixture has imported it
 
     def pytest_sessionfinish(self) -> None:
         """Give what a worker has counted to its controller."""
@@ -89,10 +87,6 @@ class UnlockedWrites:
             from sa_doclock.features import options_of_all  # noqa: PLC0415
 
             options_of_all.clear()
-
-    def _listen_if_loaded(self) -> None:
-        if not self._listens and "sa_doclock.session" in sys.modules:
-            self._listen()
 
     def _listen(self) -> None:
         from sqlalchemy import event  # noqa: PLC0415

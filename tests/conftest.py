@@ -31,6 +31,7 @@ from tests.support.memory import keep_temporary_files_in_memory
 from tests.support.poolers import FOUND as FOUND_POOLERS
 from tests.support.poolers import PROGRAMS, Poolers
 from tests.support.progress import keep_terminal
+from tests.support.reports import FewReports
 from tests.support.scheduling import GroupScheduling
 from tests.support.servers import NAMES, Missing, Server, why_unobtainable
 from tests.support.servers.postgresql_versions import STARTS
@@ -117,9 +118,14 @@ def pytest_configure(config: pytest.Config) -> None:
     keep_terminal()  # pytest captures what is printed only from the first test on
     if not is_worker(config):
         config.pluginmanager.register(NoSilence(alone=not config.getoption("numprocesses", None)))
+    elif FewReports.are_enough(config):
+        config.pluginmanager.register(FewReports())
     for marker in ("databases", "not_databases"):
         config.addinivalue_line("markers", f"{marker}(*names): which databases this test is for")
     config.addinivalue_line("markers", "only_on(*names): which clusters this test is for")
+    config.addinivalue_line(
+        "markers", "quick: the essentials of a package; also in make test-quick"
+    )
     config.addinivalue_line("markers", "slow: takes more than a second; not in make test")
     config.addinivalue_line("markers", "poolers: runs on each pooler, also where none is named")
     config.addinivalue_line("markers", "exhaustive: all cases, or many times: minutes; not in CI")
@@ -294,9 +300,7 @@ def fresh() -> Iterator[FreshProcesses]:
 
 
 @pytest.fixture
-def database(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     """Give the test one database of the matrix; it runs once for each."""
     column: str = request.param
     if column == PIPELINED:  # wherever a session is made, and by whatever subclass
@@ -304,7 +308,8 @@ def database(
         assert defaults is not None
         monkeypatch.setitem(defaults, "pipeline", True)
     if product(column) == "sqlite":
-        found = new_sqlite_file(column, tmp_path)
+        folder: Path = request.getfixturevalue("tmp_path")  # not made for tests on a server
+        found = new_sqlite_file(column, folder)
     else:
         servers = request.config.stash[SERVERS]
         server = servers[server_of(product(column), _file_of(request.node), servers)]

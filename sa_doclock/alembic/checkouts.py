@@ -117,33 +117,21 @@ def _leave_alone(
     """
     known = {*_known(autogen_context), *(_named(op) for op in upgrade_ops.ops if _is_ours(op))}
     upgrade_ops.ops[:] = [
-        _created(op) if isinstance(op, CreateTableOp) and _is_ours(op) else op
+        CreateCheckoutTableOp(op.table_name, op.schema)
+        if isinstance(op, CreateTableOp) and _is_ours(op)
+        else op
         for op in upgrade_ops.ops
-        if not _is_change(op) or _named(op) not in known
+        if not isinstance(op, (DropTableOp, ModifyTableOps)) or _named(op) not in known
     ]
 
 
 def _known(autogen_context: AutogenContext) -> Iterator[TableName]:
     """Yield the tables of check-outs that the program's metadata has."""
-    for metadata in _metadata(autogen_context):
+    found = autogen_context.metadata
+    for metadata in [found] if isinstance(found, MetaData) else found or ():
         for table in metadata.tables.values():
             if set(table.columns.keys()) == set(COLUMNS):
                 yield table.schema, table.name
-
-
-def _metadata(autogen_context: AutogenContext) -> Collection[MetaData]:
-    found = autogen_context.metadata
-    if found is None:
-        return ()
-    return (found,) if isinstance(found, MetaData) else tuple(found)
-
-
-def _created(op: CreateTableOp) -> CreateCheckoutTableOp:
-    return CreateCheckoutTableOp(op.table_name, op.schema)
-
-
-def _is_change(op: MigrateOperation) -> bool:
-    return isinstance(op, (DropTableOp, ModifyTableOps))
 
 
 def _named(op: Any) -> TableName:

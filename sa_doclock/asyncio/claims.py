@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Select
-from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.util import await_only
+from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..claims import Claim, ClaimReport, Claims, OnError, check_factory, claims_of
 from ..options import LockTimeout
@@ -16,7 +15,6 @@ from ..session import LockingSession
 from .session import AsyncLockingSession
 
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class AsyncClaim(Generic[T]):
@@ -28,10 +26,10 @@ class AsyncClaim(Generic[T]):
         self.session = session
 
     async def __aenter__(self) -> T:
-        return await self.session.run_sync(lambda _: self._claim.__enter__())
+        return await greenlet_spawn(self._claim.__enter__)
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        return await self.session.run_sync(lambda _: self._claim.__exit__(kind, error, traceback))
+        return await greenlet_spawn(self._claim.__exit__, kind, error, traceback)
 
 
 class AsyncSessions:
@@ -84,25 +82,18 @@ class AsyncClaims(Generic[T]):
         return claim
 
     async def _next(self) -> AsyncClaim[T] | None:
-        claim = await in_greenlet(lambda: next(self._claims, None))
+        claim = await greenlet_spawn(next, self._claims, None)
         return None if claim is None else AsyncClaim(claim, self._sessions.latest)
 
     async def aclose(self) -> None:
         """See :meth:`Claims.close`."""
-        await in_greenlet(self._claims.close)
+        await greenlet_spawn(self._claims.close)
 
     async def __aenter__(self) -> AsyncClaims[T]:
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        await in_greenlet(lambda: self._claims.__exit__(kind, error, traceback))
-
-
-async def in_greenlet(function: Callable[[], R]) -> R:
-    """Return what the function returns, which may await in a greenlet of its own."""
-    # An AsyncSession without an engine is SQLAlchemy's public way to run code that awaits
-    # without the keyword.
-    return await AsyncSession().run_sync(lambda _: function())
+        await greenlet_spawn(self._claims.__exit__, kind, error, traceback)
 
 
 def async_claim_each(

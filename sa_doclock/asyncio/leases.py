@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Select
+from sqlalchemy.util import greenlet_spawn
 
 from ..checkout_info import Checkout
 from ..claims import FIVE_MINUTES, ClaimReport, Lease, Leases, Renewable, Schedule, check_factory
-from .claims import AsyncSessions, in_greenlet
-from .session import AsyncLockingSession
+from .claims import AsyncSessions
+from .session import AsyncLockingSession, entered
 
 T = TypeVar("T")
 
@@ -50,15 +51,14 @@ class HeartbeatTask:
                 for lease in due:
                     await self._renew(lease)
         finally:
-            _tasks.pop(
-                asyncio.get_running_loop(), None
-            )  # it refers to the loop, which then is freed
+            # The task refers to the loop, which is freed then.
+            _tasks.pop(asyncio.get_running_loop(), None)
 
     async def _renew(self, lease: Renewable) -> None:
         if lease not in self._schedule:
             return
         try:
-            await in_greenlet(lease.renew)
+            await greenlet_spawn(lease.renew)
         except Exception as error:  # noqa: BLE001  # the task serves the other leases too
             self._schedule.note_failed(lease, error)
         else:
@@ -94,21 +94,11 @@ class AsyncLease(Generic[T]):
 
     async def renew(self) -> Checkout:
         """See :meth:`Lease.renew`."""
-        return await in_greenlet(self._lease.renew)
+        return await greenlet_spawn(self._lease.renew)
 
-    @asynccontextmanager
-    async def saving(self) -> AsyncIterator[T]:
+    def saving(self) -> AbstractAsyncContextManager[T]:
         """``async with lease.saving() as row:``; see :meth:`Lease.saving`."""
-        block = self._lease.saving()
-        row = await in_greenlet(block.__enter__)
-        try:
-            yield row
-        except BaseException as error:
-            raised = type(error), error, error.__traceback__
-            await in_greenlet(lambda: block.__exit__(*raised))
-            raise
-        else:
-            await in_greenlet(lambda: block.__exit__(None, None, None))
+        return entered(self._lease.saving())
 
     async def __aenter__(self) -> AsyncLease[T]:
         self._lease.enter()
@@ -117,7 +107,7 @@ class AsyncLease(Generic[T]):
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         _heartbeat().remove(self._lease)
-        await in_greenlet(lambda: self._lease.leave(error))
+        await greenlet_spawn(self._lease.leave, error)
 
 
 class AsyncLeases(Generic[T]):
@@ -145,12 +135,12 @@ class AsyncLeases(Generic[T]):
         return lease
 
     async def _next(self) -> AsyncLease[T] | None:
-        lease = await in_greenlet(lambda: next(self._leases, None))
+        lease = await greenlet_spawn(next, self._leases, None)
         return None if lease is None else AsyncLease(lease)
 
     async def aclose(self) -> None:
         """See :meth:`Leases.close`."""
-        await in_greenlet(self._leases.close)
+        await greenlet_spawn(self._leases.close)
 
 
 def async_lease_each(

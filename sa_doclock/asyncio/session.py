@@ -63,24 +63,22 @@ def _awaited_block(
         self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs
     ) -> AbstractAsyncContextManager[T]:
         own = getattr(self._locking, method.__name__)(*args, **kwargs)  # wrong arguments raise here
-        return _entered(self, own)
+        return entered(own)
 
     return _documented(block)
 
 
 @asynccontextmanager
-async def _entered(
-    session: AsyncLockingSession, block: AbstractContextManager[T]
-) -> AsyncIterator[T]:
-    entered = await session.run_sync(lambda _: block.__enter__())
+async def entered(block: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Return a block for ``async with``, whose begin and end may await in greenlets of their own."""
+    found = await greenlet_spawn(block.__enter__)
     try:
-        yield entered
+        yield found
     except BaseException as error:
-        raised = type(error), error, error.__traceback__
-        await session.run_sync(lambda _: block.__exit__(*raised))
+        await greenlet_spawn(block.__exit__, type(error), error, error.__traceback__)
         raise
     else:
-        await session.run_sync(lambda _: block.__exit__(None, None, None))
+        await greenlet_spawn(block.__exit__, None, None, None)
 
 
 def _documented(call: F, how: str = "awaited", note: str = "") -> F:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -47,9 +48,9 @@ class Candidates:
     read: Read
     builder: ReportBuilder
     page: int
-    until_empty: bool
-    attempts: int
-    sleep: Callable[[float], object]
+    until_empty: bool = False
+    attempts: int = 1
+    sleep: Callable[[float], object] = time.sleep
 
     _queue: deque[Identity] = field(default_factory=deque)
     _last_page_read: bool = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from ..core.lock_info import Identity, public_key
 from ..core.session import context_of
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
 from ..features.checkouts import (
-    CheckoutChanges,
     check_class,
     check_lease,
     check_note,
@@ -202,15 +200,8 @@ class Leases(Generic[T]):
         self.report = ClaimReport()
         self.builder = ReportBuilder(self.report, remembers=False)
         self._sessions = ClaimSessions(session_factory, self._query, self.report)
-        self._candidates = Candidates(
-            self._query,
-            self._sessions.read,
-            self.builder,
-            page=page_for(limit),
-            until_empty=False,
-            attempts=1,
-            sleep=time.sleep,
-        )
+        page = page_for(limit)
+        self._candidates = Candidates(self._query, self._sessions.read, self.builder, page)
         self._free: deque[Identity] = deque()
         self.offered: Lease[T] | None = None
 
@@ -251,8 +242,8 @@ class Leases(Generic[T]):
             if not keys:
                 return None
             with self.open() as session:
-                part = checkouts_of(context_of(session))
-                taken = CheckoutChanges(part).find_taken(root_of(self._query.mapper), keys)
+                reader = checkouts_of(context_of(session)).reader
+                taken = reader.find_taken(root_of(self._query.mapper), keys)
             self.builder.skipped(taken)
             self._free.extend(key for key in keys if key not in taken)
         return self._free.popleft()

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain, islice
 from operator import attrgetter, is_
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 from weakref import ReferenceType, ref
 
 from sqlalchemy import (
@@ -28,12 +28,13 @@ from sqlalchemy import (
     Result,
     Select,
     TextClause,
+    create_engine,
     event,
 )
 from sqlalchemy.engine import ExecutionContext
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.exc import StatementError
+from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.mapper import _all_registries
 from sqlalchemy.orm.session import SessionTransactionState
@@ -102,6 +103,19 @@ def _load_of(element: Any) -> Iterator[tuple[Any, str | None]]:
         contained = "eager_from_alias" in element.local_opts
         relationship = path[1] if hasattr(path[1], "key") else "*"
         yield relationship, "contained" if contained else strategy["lazy"]
+
+
+def narrowed_by(options: Iterable[Any]) -> Iterator[Any]:
+    """Yield the relationships, at any level, of which an option may leave members out; ``*``: all.
+
+    So do contains_eager(), ``joinedload(Order.lines.and_(...))``, and with_loader_criteria().
+    """
+    for option in options:
+        if hasattr(option, "where_criteria"):
+            yield "*"
+        for element in getattr(option, "context", ()):
+            if "eager_from_alias" in element.local_opts or element._extra_criteria:
+                yield next((one for one in element.path.path[::-1] if hasattr(one, "key")), "*")
 
 
 def undefers(options: Iterable[Any]) -> bool:
@@ -430,22 +444,16 @@ def is_flushing(session: Session) -> bool:
     return session._flushing
 
 
-# The public session.new, .dirty and .deleted make a set of all of their objects at each use.
+# The public session.new, .dirty and .deleted make a set of all of their objects at each use.  These are
+# not functions of ours, which every flush would call.
+new_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter("_new")
+"""Return the states of the objects that were added, and are not flushed."""
 
+modified_states: Callable[[Session], set[InstanceState[Any]]] = attrgetter("identity_map._modified")
+"""Return the states of the persistent objects that may have changes."""
 
-def new_states(session: Session) -> AbstractSet[InstanceState[Any]]:
-    """Return the states of the objects that were added, and are not flushed."""
-    return session._new.keys()
-
-
-def deleted_states(session: Session) -> AbstractSet[InstanceState[Any]]:
-    """Return the states of the objects that the next flush deletes."""
-    return session._deleted.keys()
-
-
-def modified_states(session: Session) -> AbstractSet[InstanceState[Any]]:
-    """Return the states of the persistent objects that may have changes."""
-    return session.identity_map._modified
+deleted_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter("_deleted")
+"""Return the states of the objects that the next flush deletes."""
 
 
 def states_to_flush(session: Session) -> tuple[AbstractSet[InstanceState[Any]], ...]:
@@ -578,6 +586,25 @@ def ends_on_return(pool: Pool) -> bool:
     """Return whether the pool itself ends the transaction of a connection that comes back."""
     style = getattr(pool, "_reset_on_return", None)
     return style is not ResetStyle.reset_none  # where the name is gone: as is the default
+
+
+def connects_by_url(pool: Pool) -> bool:
+    """Return whether SQLAlchemy itself makes the connections of the pool, and no ``creator=``."""
+    creator = getattr(pool, "_creator", None)  # where the name is gone: nobody can tell
+    return getattr(creator, "__module__", None) == create_engine.__module__
+
+
+def raise_as_statement(connection: Connection, error: DBAPIError) -> NoReturn:
+    """Raise the error of a statement sent past SQLAlchemy, handled as that of one which it has sent.
+
+    So ``handle_error`` translates it, and a connection that was lost is given up.
+    """
+    handle = getattr(connection, "_handle_dbapi_exception", None)
+    if (
+        handle is not None and error.orig is not None and error.params is None
+    ):  # else handled before
+        handle(error.orig, error.statement, None, None, None)
+    raise error
 
 
 def largest_size(pool: QueuePool) -> int | None:

@@ -5,6 +5,8 @@ from .connection import (
     ROLLED_BACK_LATER,
     is_rolled_back_later,
     other_connection,
+    side_connection,
+    side_engine,
     wrapped_error,
 )
 from .driver_frames import raised_by_driver
@@ -23,4 +25,3 @@ from .registry import (
     suffixed,
     table_hints,
 )
-from .side_connection import side_connection, side_engine

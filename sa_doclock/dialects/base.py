@@ -32,8 +32,8 @@ from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
 from .lock_statements import LockStatements, is_in_index, read_beside
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
-from .named_locks import NamedLocks
-from .names import quoted_name, schema_of, short_name
+from .named_locks import NamedLocks, short_name
+from .names import quoted_name, schema_of
 from .pipelining import Pipeline, Pipelining, Read
 from .transaction_lifecycle import TransactionLifecycle
 from .transaction_marks import UNMARKED, TransactionMarks

@@ -1,17 +1,16 @@
-"""Helpers of dialects for a connection: questions to the server, settings, rewritten statements."""
+"""Connections: questions to the server, settings, rewritten statements, and connections beside a pool."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
 
-from sqlalchemy import Connection, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LockNotSupported
-from .side_connection import side_connection
 
 AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
@@ -31,6 +30,41 @@ join it count as having opened a transaction of their own.  Set by testing.rollb
 def is_rolled_back_later(connection: Connection) -> bool:
     """Return whether a test rolls the connection's transaction back at its end."""
     return ROLLED_BACK_LATER in connection.get_execution_options()
+
+
+@contextmanager
+def side_connection(engine: Engine, options: Mapping[str, Any]) -> Iterator[Connection]:
+    """Connect as this engine does, but outside of its pool, to ask about the server.
+
+    The pool may be exhausted by sessions that wait.  A setting of this connection reaches no pool.
+
+    :param options: execution options of the connection.
+    """
+    with side_engine(engine) as own, own.connect() as connection:
+        yield connection.execution_options(**options)
+
+
+@contextmanager
+def side_engine(engine: Engine) -> Iterator[Engine]:
+    """Make an engine that connects as this one does, with a pool of its own, for this block."""
+    own = _copy_of(engine)
+    try:
+        yield own
+    finally:
+        own.dispose()
+
+
+def _copy_of(engine: Engine) -> Engine:
+    arguments: dict[str, Any] = {
+        "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
+        "module": engine.dialect.loaded_dbapi,
+    }
+    if not engine.dialect.is_async:
+        return create_engine(engine.url, **arguments)
+    # One URL may stand for two drivers.  Imported here, as it needs greenlet.
+    from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
+
+    return create_async_engine(engine.url, **arguments).sync_engine
 
 
 @contextmanager
@@ -63,12 +97,22 @@ def ask_driver(
         statement, bound = compiled.string, {**compiled.params, **parameters}
         names = compiled.positiontup if compiled.positional else None
         values = [bound if names is None else tuple(map(bound.__getitem__, names))]
+    with driver_cursor(connection, statement) as cursor:
+        cursor.execute(statement, *values)
+        rows: Sequence[Sequence[Any]] = cursor.fetchall()
+        return rows
+
+
+@contextmanager
+def driver_cursor(connection: Connection, statement: str) -> Iterator[Any]:
+    """Return a block with a cursor of the driver, for a statement past SQLAlchemy and its events.
+
+    :raises DBAPIError: as SQLAlchemy would raise it.
+    """
     driver_error: Any = connection.dialect.loaded_dbapi.Error
     try:
         with closing(connection.connection.cursor()) as cursor:
-            cursor.execute(statement, *values)
-            rows: Sequence[Sequence[Any]] = cursor.fetchall()
-            return rows
+            yield cursor
     except driver_error as error:
         raise wrapped_error(error, connection.dialect, statement) from error
 

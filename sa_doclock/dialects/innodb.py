@@ -14,11 +14,7 @@ from sqlalchemy.types import TypeEngine
 
 from ..core.lock_info import Identity
 from ..core.pool import ExecuteStatement, is_registered, on_return
-from ..errors import (
-    DeadlockDetected,
-    LockNotSupported,
-    WrongIsolation,
-)
+from ..errors import DeadlockDetected, LockNotSupported, WrongIsolation
 from ..options import LockOptions, base_of
 from ..wait_info import ACTIVE, IDLE, LockConnection
 from .base import (
@@ -46,7 +42,7 @@ from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .monitoring import connections_by_id
 from .names import schema_of
-from .savepoint_mark import SavepointMarks
+from .transaction_marks import SavepointMarks
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
 # SHOW leaves out the variables that a server does not have; SELECT @@wsrep_on is an error there.
@@ -205,9 +201,8 @@ class InnoDBStatus(TransactionStatus):
 
     def has_open_transaction(self, connection: Connection) -> bool | None:
         with closing(connection.connection.cursor()) as cursor:
-            cursor.execute(
-                "DO 0"
-            )  # an error brings no status, nor do rows; this brings an OK packet
+            # An error brings no status, nor do rows; this brings an OK packet.
+            cursor.execute("DO 0")
         return _status(connection.connection.driver_connection)
 
     def is_idle(self, dbapi_connection: Any) -> bool:

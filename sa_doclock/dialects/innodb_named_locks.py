@@ -11,9 +11,7 @@ from sqlalchemy import Connection, TextClause, text
 from ..core.pool import ExecuteStatement, execute_now, on_return, withdraw
 from ..errors import LockFailed, LockNotAvailable
 from ..options import LockOptions
-from .named_locks import NamedLocks
-from .names import short_name
-from .recent_keys import remember_key
+from .named_locks import NamedLocks, remember_key, short_name
 
 _LONGEST_NAME: Final = 64
 # The server detects no deadlock between named locks and row locks, so every wait has a limit.

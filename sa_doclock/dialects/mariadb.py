@@ -30,9 +30,8 @@ from .innodb import (
 )
 from .innodb_named_locks import InnoDBNamedLocks
 from .monitoring import elapsed_seconds
-from .numbers import text_with_numbers
-from .recent_keys import recent_keys
-from .waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
+from .named_locks import recent_keys
+from .waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT, text_with_numbers
 
 # https://mariadb.com/kb/en/changes-and-improvements-in-mariadb-106/
 HAS_SKIP_LOCKED = (10, 6)

@@ -42,16 +42,12 @@ from .base import (
     TransactionMarks,
 )
 from .compatible_servers import find_server
-from .connection import (
-    ask_driver,
-    connection_setting,
-    other_connection,
-    rewritten_statements,
-)
+from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
-from .names import quoted_name, short_name
-from .numbers import text_with_numbers
+from .named_locks import short_name
+from .names import quoted_name
+from .waits import text_with_numbers
 
 _READ_ONLY = (
     "the database is read-only here, as on a readable secondary, where SQL Server ignores all locking "
@@ -296,10 +292,7 @@ class SQLServerWaits(LockWaits):
         sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
         if sends_batch and self._restores_timeout(connection):
             return _lock_timeout_in_batch(connection, seconds)
-        # It is the connection's, and would go back to the pool with it.
-        return connection_setting(
-            connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
-        )
+        return _lock_timeout(connection, seconds)
 
     def _restores_timeout(self, connection: Connection) -> bool:
         """Return whether the server restores LOCK_TIMEOUT at the end of a batch with parameters.
@@ -418,12 +411,7 @@ class SQLServerLocks(LockStrategy):
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
         # The INSERT waits for the key that another has inserted.
-        limit: AbstractContextManager[None] = nullcontext()
-        if seconds is not None:
-            limit = connection_setting(
-                connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds)
-            )
-        with limit:
+        with nullcontext() if seconds is None else _lock_timeout(connection, seconds):
             yield False
 
 
@@ -439,6 +427,11 @@ def _restores_lock_timeout(own: Connection) -> bool:
     with _lock_timeout_in_batch(own, _SOME_SECONDS):
         own.execute(_WITH_PARAMETER)
     return bool(own.exec_driver_sql(_LOCK_TIMEOUT).scalar_one() == old)
+
+
+def _lock_timeout(connection: Connection, seconds: float) -> AbstractContextManager[None]:
+    # It is the connection's, and would go back to the pool with it.
+    return connection_setting(connection, _LOCK_TIMEOUT, "SET LOCK_TIMEOUT", milliseconds(seconds))
 
 
 def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:

@@ -30,9 +30,9 @@ from .innodb import (
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine
 from .monitoring import elapsed_seconds
+from .named_locks import recent_keys
 from .names import quoted_name
-from .numbers import text_with_numbers
-from .recent_keys import recent_keys
+from .waits import text_with_numbers
 
 # NOWAIT, SKIP LOCKED, FOR SHARE and OF: https://dev.mysql.com/doc/relnotes/mysql/8.0/en/news-8-0-1.html
 HAS_MODIFIERS = (8, 0, 1)

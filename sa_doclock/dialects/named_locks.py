@@ -1,8 +1,12 @@
-"""The named locks of a database, which a dialect may leave out."""
+"""The named locks of a database, which a dialect may leave out, and their names at the server."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from threading import Lock
 from typing import ClassVar
 
 from sqlalchemy import Connection
@@ -28,3 +32,48 @@ class NamedLocks(ABC):
         :returns: None when it is held; the error, where the server reports it by a value.
         :raises LockNotSupported: this server cannot give it.
         """
+
+
+# No letter that a server may take for another, and nothing that an SQL literal has to escape.
+_NOT_PLAIN = re.compile(r"[^a-z0-9_.:/@+=,-]")
+_DIGITS = 32  # of SHA-256, 128 bits
+_MARK = "#"  # is not plain, so no key reads like the name of another
+
+
+def short_name(key: str, longest: int) -> str:
+    """Return the key itself, if it is plain and not too long; else its beginning, and a hash.
+
+    The same key gives the same name in every process, release and program.
+    """
+    readable = _NOT_PLAIN.sub("_", key)
+    if readable == key and len(key) <= longest:
+        return key
+    digest = hashlib.sha256(key.encode()).hexdigest()[:_DIGITS]
+    return f"{readable[: longest - _DIGITS - len(_MARK)]}{_MARK}{digest}"
+
+
+# The keys that this process has asked for: a server knows them by other names.
+_KEPT = 1_000
+_LONGEST = 255  # characters; of a longer one lock_waits() tells the name at the server
+# Global: a name does not depend on the engine, and lock_waits() asks over an engine of its own.
+# Threads: changed and copied under the lock; to look for a name is one operation of the dict.
+_keys: dict[str, str] = {}
+_changing = Lock()
+
+
+def remember_key(key: str, name: str) -> None:
+    """Remember the key that a server knows by this name, so that lock_waits() can tell it.
+
+    The names of dialects are short; of keys that a program makes out of a form any may be long.
+    """
+    if name not in _keys and len(key) <= _LONGEST:
+        with _changing:
+            _keys[name] = key
+            if len(_keys) > _KEPT:
+                del _keys[next(iter(_keys))]
+
+
+def recent_keys() -> Mapping[str, str]:
+    """Return the last keys that this process has asked for, by their names at the server."""
+    with _changing:
+        return dict(_keys)

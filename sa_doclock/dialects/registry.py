@@ -160,7 +160,7 @@ def known_strategies() -> list[LockStrategy]:
 
 def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
     """Return the table hints of this database; none where nothing is known of it."""
-    found = strategy_classes().get(product_of(bind.dialect))
+    found = strategy_class(bind.dialect)
     return {} if found is None else found.statements.hints
 
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, DateTime, Engine, Table, false, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
+from ..core.sqlalchemy_internals import connects_by_url
 from ..errors import (
     LockFailed,
     LockNotAvailable,
@@ -39,7 +40,7 @@ from .base import (
     TransactionStatus,
 )
 from .connection import ask_driver, is_rolled_back_later
-from .savepoint_mark import SavepointMarks
+from .transaction_marks import SavepointMarks
 
 _SHARED_CONNECTION = (
     "sessions share this one connection, and with it the transaction that the lock lives in; "
@@ -327,7 +328,12 @@ class SQLiteLocks(LockStrategy):
 
 
 def _may_be_read_only(engine: Engine) -> bool:
-    """Return whether the file may be opened read-only: by a URI, or by who may not write it."""
+    """Return whether the file may be opened read-only: by a URI, or by who may not write it.
+
+    True too where the program opens it, by ``creator=`` or in a listener for ``do_connect``.
+    """
+    if not connects_by_url(engine.pool) or engine.dialect.dispatch.do_connect:
+        return True
     file = engine.url.database
     if not file or file == ":memory:":
         return False

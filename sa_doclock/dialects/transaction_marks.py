@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from itertools import count
 from typing import ClassVar, Final
+from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from .connection import driver_cursor
 
 UNMARKED: Final = object()
 """The answer of ``mark_transaction()`` where the open transaction cannot be marked now."""
@@ -33,3 +39,72 @@ class TransactionMarks(ABC):
         Asked before the next flush, lock or commit.  True too where nothing can be done in the
         transaction any more: the next statement tells why.
         """
+
+
+# Threads: two threads may get the same number, without a GIL and before Python 3.14; a name has
+# to differ from others of its own connection alone, which one thread uses at a time.
+_numbers: Final = count(1)
+# Several sessions may have been given one Connection.  To release one of two savepoints would
+# release the other too, so they share one.
+# Threads: a Connection is used by one thread at a time, and each use is one operation of a dict,
+# which is atomic.
+_marks: WeakKeyDictionary[Connection, ReferenceType[SavepointMark]]
+_marks = WeakKeyDictionary()
+
+
+class SavepointMark:
+    """A savepoint, and whether it was still there when it was released."""
+
+    def __init__(self) -> None:
+        self.name = f"sa_doclock_mark_{next(_numbers)}"
+        self.was_there: bool | None = None
+
+
+class SavepointMarks(TransactionMarks):
+    """Savepoints as marks: one ends with its transaction, and needs no privilege.
+
+    :param is_missing: whether this error says that there is no such savepoint.
+    """
+
+    is_savepoint = True
+
+    def __init__(self, is_missing: Callable[[DBAPIError], bool]) -> None:
+        self._is_missing = is_missing
+
+    def mark_transaction(self, connection: Connection) -> object:
+        found = _marks.get(connection)
+        shared = None if found is None else found()
+        if shared is not None and shared.was_there is None:
+            return shared
+        mark = SavepointMark()
+        try:
+            _send(connection, f"SAVEPOINT {mark.name}")
+        except DBAPIError:
+            return UNMARKED
+        _marks[connection] = ref(mark)
+        return mark
+
+    def has_mark(self, connection: Connection, mark: object) -> bool:
+        assert isinstance(mark, SavepointMark)
+        if mark.was_there is None:
+            try:
+                _send(connection, f"RELEASE SAVEPOINT {mark.name}")
+                mark.was_there = True
+            except DBAPIError as error:
+                if not self._is_missing(error):
+                    raise
+                mark.was_there = False
+        return mark.was_there
+
+
+def is_spent(mark: object) -> bool:
+    """Return whether a mark was there, and was released: by another session on the Connection.
+
+    It says nothing about what comes after.
+    """
+    return isinstance(mark, SavepointMark) and mark.was_there is True
+
+
+def _send(connection: Connection, statement: str) -> None:
+    with driver_cursor(connection, statement) as cursor:
+        cursor.execute(statement)

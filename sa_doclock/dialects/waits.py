@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from decimal import Decimal
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Connection, Select, TextClause, bindparam, text
 
 from ..options import LockOptions
 
@@ -56,3 +57,14 @@ class LockWaits:
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
         """Make this transaction the victim of a deadlock, where the server lets us choose."""
+
+
+def text_with_numbers(words: str, **numbers: int | Decimal) -> TextClause:
+    """Return this text, with a number in place of each name such as ``:seconds``.
+
+    SQLAlchemy writes them into the text when it executes the statement.  So it compiles one
+    statement for all numbers, where a text for each would fill the engine's cache.
+    """
+    return text(words).bindparams(
+        *(bindparam(name, value, literal_execute=True) for name, value in numbers.items())
+    )

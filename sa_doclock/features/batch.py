@@ -29,8 +29,7 @@ from ..core.transaction import (
 from ..dialects import strategies
 from ..errors import LockNotAvailable
 from ..options import LockOptions, is_row_lock, may_queue
-from .gate import SessionQueue
-from .process_waits import observed_wait
+from .gate import SessionQueue, observed_wait
 
 T = TypeVar("T")
 

@@ -120,8 +120,7 @@ class Creation(Generic[T]):
 
     def _name(self, mapper: Mapper[Any]) -> str:
         """Return the name of the row, the same where a database may take two keys for one."""
-        identity = identity_of(mapper, self.ident)
-        folded = folded_key(identity)
+        folded = folded_key(identity_of(mapper, self.ident))
         return f"insert {own_table(root_of(mapper)).fullname} {folded}"
 
     def _is_missing(self) -> bool:

@@ -34,22 +34,15 @@ class Diagnosis(SessionPart):
         self._session, self._connections = state.session, state.connections
 
     def failed(self, error: LockFailed, call: LockCall) -> None:
-        """See :class:`SessionPart`.  By now this session waits for nobody."""
-        if isinstance(error, LockNotAvailable):
-            self._add_blockers(error, call.request.keys, call.engine)
+        """See :class:`SessionPart`: the error stays as it is if nobody can be asked.
 
-    def _add_blockers(self, error: LockNotAvailable, keys: Keys, engine: Engine | None) -> None:
-        """Put the blockers into the error, which stays as it is if that fails.
-
-        :param keys: of the rows that were asked for; empty where they are not known.
-        :param engine: that of the server that has refused.
+        By now this session waits for nobody.
         """
-        if error.entity is None:  # a named lock
+        if not isinstance(error, LockNotAvailable) or error.entity is None:  # a named lock
             return
+        lock = error.lock or LockOptions.ForUpdate
         try:
-            blockers = self._find_blockers(
-                error.entity, keys, error.lock or LockOptions.ForUpdate, engine
-            )
+            blockers = self._find_blockers(error.entity, call.request.keys, lock, call.engine)
             text = blockers_text(blockers, error.hide_parameters)
         except Exception as failure:  # noqa: BLE001  # the error that there is matters more
             _log.debug("diagnose: the server did not tell who holds the lock: %r", failure)
@@ -61,6 +54,11 @@ class Diagnosis(SessionPart):
     def _find_blockers(
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
     ) -> tuple[LockConnection, ...]:
+        """Return who keeps this lock from being granted.
+
+        :param keys: of the rows that were asked for; empty where they are not known.
+        :param engine: that of the server that has refused.
+        """
         mapper = mapper_of(entity)
         bind = engine or self._session().get_bind(mapper)
         strategy = strategy_for(bind)
@@ -96,7 +94,7 @@ def _holders(
     *,
     shared: bool,
 ) -> Sequence[LockConnection]:
-    """Return who holds these rows, or may hold them, as the server tells it now."""
+    """Return who holds these rows, or may hold them, as the server reports it now."""
     connection.execution_options(schema_translate_map=options.get("schema_translate_map"))
     try:
         found = monitoring.holders(connection, header, keys, shared=shared)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from weakref import WeakSet, ref
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
 from ..core.transaction import (
     Limit,
@@ -40,7 +40,7 @@ class HoldLimit(SessionPart):
     def __init__(self, state: LockContext, seconds: float) -> None:
         self.seconds = seconds
         self._state = ref(state)
-        self._watched: list[Connection] = []
+        self._watched: WeakSet[TransactionConnection] = WeakSet()
         self._limited_servers: WeakSet[TransactionConnection] = WeakSet()
         """The connections whose server has the limit of this transaction."""
 
@@ -76,7 +76,7 @@ class HoldLimit(SessionPart):
         return error
 
     def around_limit(self, limit: Limit) -> Limit:
-        """See :class:`SessionPart`: the server is told with the limit of the wait, where it can."""
+        """See :class:`SessionPart`: the server gets it with the limit of the wait, where it can."""
 
         def limit_both(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -92,26 +92,25 @@ class HoldLimit(SessionPart):
     def _limiting_both(
         self, connection: TransactionConnection, request: LockRequest, seconds: float
     ) -> Iterator[None]:
-        few_rows = is_of_few_rows(request)
         strategy = connection.strategy
         assert strategy.hold_limit is not None
         with strategy.hold_limit.limit_with_wait(
             *(strategy.waits, connection.connection, request.lock, request.seconds, seconds),
-            few_rows=few_rows,
+            few_rows=is_of_few_rows(request),
         ):
             yield
         self.note_server_limited(connection)
 
     def limit_to_send(self, one: TransactionConnection, request: LockRequest) -> float | None:
-        """Return the seconds that the server is to be told with this lock.
+        """Return the seconds that the server is to be given with this lock.
 
         From now on the clock is looked at before each statement of this connection.
 
-        :returns: None where the server has the limit, or is told nothing.
+        :returns: None where the server has the limit, or is given none.
         """
         if not is_row_lock(request.lock):
             return None
-        self._watch(one.connection)
+        self._watch(one)
         state = self._state()
         assert state is not None
         server = one.strategy.hold_limit
@@ -131,23 +130,19 @@ class HoldLimit(SessionPart):
         self._limited_servers.add(one)
 
     def settings_undone(self) -> None:
-        """See :class:`SessionPart`: the server has to be told again."""
+        """See :class:`SessionPart`: the server has to be given it again."""
         self._limited_servers.clear()
 
-    def _watch(self, connection: Connection) -> None:
-        if connection not in self._watched:
-            self._watched.append(connection)
-            event.listen(connection, "before_cursor_execute", self._before_statement)
-            event.listen(connection, "commit", self._before_commit)
-            event.listen(connection, "rollback", self._before_rollback)
+    def _watch(self, one: TransactionConnection) -> None:
+        if one not in self._watched:
+            self._watched.add(one)
+            one.listen("before_cursor_execute", self._before_statement)
+            one.listen("commit", self._before_commit)
+            one.listen("rollback", self._before_rollback)
 
     def ended(self, *, committed: bool) -> None:
-        """Look at the clock no more."""
+        """See :class:`SessionPart`."""
         self._limited_servers.clear()
-        for connection in self._watched:
-            event.remove(connection, "before_cursor_execute", self._before_statement)
-            event.remove(connection, "commit", self._before_commit)
-            event.remove(connection, "rollback", self._before_rollback)
         self._watched.clear()
 
     def _before_statement(

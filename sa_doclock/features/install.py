@@ -127,7 +127,7 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
 
 
 def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
-    """Yield what tells of locks that were refused, or that are held for long."""
+    """Yield what reports locks that were refused, or that are held for long."""
     if options.diagnose:
         from .diagnosis import Diagnosis
 

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import UnboundExecutionError
-from sqlalchemy.orm import Session
 
 from ..core.key_text import key_text
 from ..core.locking import LockTarget, acquire
@@ -83,13 +82,6 @@ def check_key(key: str) -> str:
     return key
 
 
-def lock_of_key(*, shared: bool) -> LockOptions:
-    """Return the lock by which a key is taken."""
-    if not isinstance(shared, bool):
-        raise TypeError(f"shared must be True or False, not {shared!r}")
-    return LockOptions.SharedRead if shared else LockOptions.ForUpdate
-
-
 class NamedLock(LockTarget[None]):
     """The name that lock_key() locks."""
 
@@ -126,17 +118,6 @@ class NamedLock(LockTarget[None]):
         self.context.ledger.record_key((self._engine, request.ident), request.lock)
 
 
-def bind_of_key(session: Session, bind_arguments: Mapping[str, Any]) -> Engine | Connection:
-    """Return the database of a key."""
-    try:
-        return session.get_bind(**bind_arguments)
-    except UnboundExecutionError as error:
-        raise LockMisuse(
-            "the session has no database for what is not of a mapped class: say which one is "
-            'meant, by lock_key(.., bind_arguments={"mapper": Order})'
-        ) from error
-
-
 class NamedLockMethods(CoreSession):
     """A Session with the method that locks a name."""
 
@@ -168,14 +149,23 @@ class NamedLockMethods(CoreSession):
         :raises ValueError: an empty key, or one with a NUL.
         """
         context = self._context
-        lock, seconds = context.options.resolve(lock_of_key(shared=shared), lock_timeout)
+        if not isinstance(shared, bool):
+            raise TypeError(f"shared must be True or False, not {shared!r}")
+        lock = LockOptions.SharedRead if shared else LockOptions.ForUpdate
+        lock, seconds = context.options.resolve(lock, lock_timeout)
         check_key(key)
         arguments = dict(bind_arguments or {})
         context.failure.refuse()
         request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
         for route in context.parts.route:
             request = route(request)
-        bind = bind_of_key(self, request.bind_arguments)
+        try:
+            bind = self.get_bind(**request.bind_arguments)
+        except UnboundExecutionError as error:
+            raise LockMisuse(
+                "the session has no database for what is not of a mapped class: say which one is "
+                'meant, by lock_key(.., bind_arguments={"mapper": Order})'
+            ) from error
         request = request._replace(bind_arguments={"bind": bind})
         if not self.is_active:
             self.connection(bind_arguments={"bind": bind})  # raises, as after a failed flush

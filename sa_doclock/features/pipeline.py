@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from types import TracebackType
+from typing import NamedTuple
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -106,9 +106,15 @@ class SessionPipeline(SessionPart):
         if ahead is not None:
             yield from ahead.reads(request.mapper, request.keys[0])
 
-    def around_document(self, reads: Reads) -> Block:
+    @contextmanager
+    def around_document(self, reads: Reads) -> Iterator[None]:
         """See :class:`SessionPart`: send these reads with the lock."""
-        return ReadingAhead(self, reads)
+        with ExitStack() as lock:
+            self.ahead = ReadingAhead(reads, lock)
+            try:
+                yield
+            finally:
+                self.ahead = None
 
     def before_commit(self) -> None:
         """Keep what is flushed from now on, to be sent with COMMIT."""
@@ -192,46 +198,20 @@ class SessionPipeline(SessionPart):
     def discard(self) -> None:
         """Drop what was read ahead and what waits, before a connection is given back."""
         if self.ahead is not None:
-            self.ahead.leave()
+            self.ahead.lock.close()
         for pipeline in self._own:
             pipeline.forget_writes()
 
 
-class ReadingAhead(AbstractContextManager[None]):
-    """A block of reads that are sent with its lock, whose own block goes on until this one ends."""
+class ReadingAhead(NamedTuple):
+    """The reads that a block sends with its lock, and the block of this lock, which it ends."""
 
-    def __init__(self, pipeline: SessionPipeline, reads: Reads) -> None:
-        self._pipeline = pipeline
-        self.reads = reads
-        self._lock: AbstractContextManager[None] | None = None
-
-    def __enter__(self) -> None:
-        self._pipeline.ahead = self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._pipeline.ahead = None
-        self.leave(kind, error, traceback)
+    reads: Reads
+    lock: ExitStack
 
     @contextmanager
     def begun_within(self, lock: AbstractContextManager[None]) -> Iterator[None]:
         """Begin the block of a lock, and leave its end to this one."""
-        self.leave()  # that of another try
-        lock.__enter__()
-        self._lock = lock
+        self.lock.close()  # that of another try
+        self.lock.enter_context(lock)
         yield
-
-    def leave(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        """End the block of the lock, where there is one."""
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.__exit__(kind, error, traceback)

@@ -48,10 +48,18 @@ class DocumentVersions(SessionPart):
             _check_version(request.mapper, request.given["version"])
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`SessionPart`: the version is that which the caller has seen."""
+        """See :class:`SessionPart`.  :raises StaleDocument: the caller has seen another version."""
         if "version" in request.given:
             assert request.mapper is not None
-            _refuse_stale(request.mapper, found, request.given["version"])
+            actual = getattr(found, _attribute(request.mapper))
+            wanted = request.given["version"]
+            if actual != wanted:
+                raise StaleDocument(
+                    f"its version is {key_text(actual)}, not {key_text(wanted)}: it was changed "
+                    "since the caller has read it; show what it is now, and ask again",
+                    expected=wanted,
+                    found=actual,
+                )
 
     def follow(self, session: Session) -> None:
         """Listen to the flushes of a session that was made just now."""
@@ -114,18 +122,6 @@ def _check_version(mapper: Mapper[Any], version: Any) -> None:
         )
 
 
-def _refuse_stale(mapper: Mapper[Any], found: Any, version: Any) -> None:
-    """:raises StaleDocument: the object has another version."""
-    actual = getattr(found, _attribute(mapper))
-    if actual != version:
-        raise StaleDocument(
-            f"its version is {key_text(actual)}, not {key_text(version)}: it was changed since the caller has "
-            "read it; show what it is now, and ask again",
-            expected=version,
-            found=actual,
-        )
-
-
 @mapper_cache
 def _attribute(mapper: Mapper[Any]) -> str:
     assert mapper.version_id_col is not None  # _check_version() and @document have refused
@@ -156,16 +152,13 @@ def _raise_versions(session: Session) -> None:
 
 
 def _changed_headers(session: Session) -> Iterator[Any]:
-    for root, identity in dict.fromkeys(_changed_documents(session)):
+    left_alone = set(_inserted_or_written_by_second_classes(session))
+    found = dict.fromkeys(one for one in _documents_of(session) if one not in left_alone)
+    for root, identity in found:
         with session.no_autoflush:
             header = session.get(root.class_, identity)
         if header is not None:
             yield header
-
-
-def _changed_documents(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
-    left_alone = set(_inserted_or_written_by_second_classes(session))
-    yield from (one for one in _documents_of(session) if one not in left_alone)
 
 
 def _inserted_or_written_by_second_classes(

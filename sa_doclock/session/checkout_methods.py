@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..checkout_info import Checkout
 from ..options import LockTimeout
-from .create_methods import CreateMethods
+from .block_methods import BlockMethods
 
 if TYPE_CHECKING:
     from ..features.checkouts import CheckOutCalls
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _QUARTER_HOUR: Final = timedelta(minutes=15)
 
 
-class CheckoutMethods(CreateMethods):
+class CheckoutMethods(BlockMethods):
     """A Session whose documents can be checked out."""
 
     def check_out(
@@ -73,7 +73,9 @@ class CheckoutMethods(CreateMethods):
         save any more, and gets :class:`CheckoutLost`.  The parameters and errors are otherwise those
         of :meth:`check_out`.
         """
-        return self._checkouts().take_over(entity, ident, owner, lease, note, lock_timeout)
+        return self._checkouts().check_out(
+            entity, ident, owner, lease, note, lock_timeout, takes_over=True
+        )
 
     def renew(self, checkout: Checkout, lease: timedelta | float | None = None) -> Checkout:
         """Renew a check-out: its lease begins again now.

@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from threading import Lock
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, Pool
+
+from .listening import listening
 
 F = TypeVar("F")
 
@@ -42,22 +45,15 @@ class AsyncConnections(Generic[F]):
         self._changing = Lock()
         self._opened: list[ConnectionPoolEntry] = []
         self._with_other_loop: list[F] = []
-        self._listeners: list[tuple[Any, str, Callable[..., Any]]] = [
+
+    def listening(self) -> AbstractContextManager[None]:
+        """Listen to all engines of the process in a block."""
+        return listening(
             (Engine, "do_connect", self._before_connect),
             (Pool, "connect", self._note_loop),
             (Pool, "checkout", self._after_connect),
             (Pool, "invalidate", self._note_other_loop),  # by a pool_pre_ping, before "checkout"
-        ]
-
-    def start(self) -> None:
-        """Listen to all engines of the process, until :meth:`stop`."""
-        for listener in self._listeners:
-            event.listen(*listener)
-
-    def stop(self) -> None:
-        """Listen no more."""
-        for listener in self._listeners:
-            event.remove(*listener)
+        )
 
     def release(self, function: F) -> None:
         """Let the other functions connect: this one has done so, has failed, or has ended."""

@@ -10,7 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Any
 
-from ..features.process_waits import wait_observer
+from ..features.gate import wait_observer
 from .loops import LoopOfTest, LoopThread
 from .schedule import Party, Schedule, current_party
 
@@ -109,13 +109,12 @@ def _run_both(
         threading.Thread(target=Context().run, args=(run, *pair), daemon=True)
         for pair in zip(schedule.parties, functions, strict=True)
     ]
-    schedule.start()
     try:
-        for thread in threads:
-            thread.start()
-        schedule.direct(timeout)
+        with schedule.listening():
+            for thread in threads:
+                thread.start()
+            schedule.direct(timeout)
     finally:
-        schedule.stop()
         loop.stop(schedule.connections.close_those_of)
     one, other = schedule.parties
     return outcomes[one], outcomes[other]

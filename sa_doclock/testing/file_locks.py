@@ -18,6 +18,10 @@ from sqlalchemy.engine import ExceptionContext
 
 from .server_waits import locks_database
 
+COMMIT: Final = "COMMIT"
+LONG_COMMIT: Final = 0.25
+"""Seconds after which a COMMIT on SQLite waits for a reader, whom nothing names."""
+
 _RUNS: Final = "sa_doclock.testing.runs"
 _HAS_LOCK: Final = "sa_doclock.testing.has_lock"
 _NEEDS_NO_LOCK: Final = re.compile(
@@ -49,6 +53,19 @@ def runs_for_file_lock(connection: Connection) -> bool:
         needs = statement is not None and needs_file_lock(statement)
         return needs and not holds_file(connection, unknown=False)
     return False
+
+
+def waits_for_file(statement: str | None, quiet: float, *, other_holds: bool) -> bool:
+    """Return whether a connection waits for the file, by the statement that it runs.
+
+    :param quiet: the seconds for which it has run.
+    :param other_holds: the other one has the file's write lock.
+    """
+    if statement is None:
+        return False
+    if statement == COMMIT:
+        return quiet >= LONG_COMMIT
+    return needs_file_lock(statement) and other_holds
 
 
 def _in_transaction(connection: Connection) -> bool:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
+from sqlalchemy import Connection
+
 
 class LoopThread:
     """An event loop in a thread of its own, from its first use on."""
@@ -67,6 +69,15 @@ class LoopOfTest:
         """Cancel what has not ended."""
         for future in self._running:
             future.cancel()
+
+
+def wait_for_turn(turn: Future[None], connection: Connection) -> None:
+    """Return when the future is done; with an asynchronous driver, the event loop goes on meanwhile."""
+    if connection.dialect.is_async:
+        adapted: Any = connection.connection.dbapi_connection
+        adapted.run_async(lambda _: asyncio.wrap_future(turn))
+    else:
+        turn.result()
 
 
 async def _awaited(awaitable: Any) -> Any:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from ..core.documents import document_key, identity_of, mapper_of
@@ -20,6 +19,7 @@ from ..errors import LockFailed, outcome_of
 from ..events import ReleasedLock
 from ..options import LockOptions, is_row_lock, lock_label
 from ..session import LockingSession
+from .listening import listening
 
 _EVENTS: Final = ("lock_acquired", "lock_failed", "locks_released")
 _GRANTED: Final = "granted"
@@ -66,13 +66,8 @@ def recorded_locks() -> Iterator[Sequence[LockRecord]]:
     SQLAlchemy's ``with_for_update()``.
     """
     recorder = _Recorder()
-    for name in _EVENTS:
-        event.listen(LockingSession, name, getattr(recorder, name))
-    try:
+    with listening(*((LockingSession, name, getattr(recorder, name)) for name in _EVENTS)):
         yield recorder.records
-    finally:
-        for name in _EVENTS:
-            event.remove(LockingSession, name, getattr(recorder, name))
 
 
 @contextmanager
@@ -108,11 +103,7 @@ class _Recorder:
         )
 
     def lock_acquired(
-        self,
-        session: Session,
-        document: DocumentKey | LockedName,
-        lock: LockOptions,
-        waited: float,
+        self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, waited: float
     ) -> None:
         record = LockRecord(document[0], public_key(document[1]), lock, _GRANTED, waited)
         self.records.append(record)

@@ -12,17 +12,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 from weakref import ref
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import OperationalError
 
 from .async_connections import AsyncConnections
-from .file_locks import holds_file, needs_file_lock
+from .file_locks import COMMIT, holds_file, waits_for_file
+from .listening import listening
+from .loops import wait_for_turn
 from .server_waits import ServersAsked, connection_id, locks_database
 
 FIRST_LOOK: Final = 0.005
@@ -32,16 +34,12 @@ NEXT_LOOK: Final = 0.12
 """Seconds between two questions: MariaDB answers from a copy that it renews only when nobody has
 read it for 0.1 s (CACHE_MIN_IDLE in its trx0i_s.cc)."""
 
-LONG_COMMIT: Final = 0.25
-"""Seconds after which a COMMIT on SQLite waits for a reader, whom nothing names."""
-
 LONG_STATEMENT: Final = 1.0
 """Seconds after which a statement waits for a lock, whatever the server tells: it may not know, or
 not show it to this account."""
 
 _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
-_COMMIT: Final = "COMMIT"
 
 
 class Party:
@@ -109,32 +107,27 @@ class Schedule:
         self._owners: dict[int, Party] = {}  # by the server's id of the connection
         self._over = False
         self.connections = AsyncConnections(self._party)
-        self._listeners: list[tuple[str, Callable[..., Any]]] = [
-            ("before_cursor_execute", self._before_statement),
-            ("after_cursor_execute", self._after_statement),
-            ("handle_error", self._on_error),
-            ("commit", lambda connection: self._on_end(connection, _COMMIT)),
-            ("rollback", lambda connection: self._on_end(connection, None)),
-        ]
 
-    def start(self) -> None:
-        """Listen to all engines of the process, until :meth:`stop`."""
-        self.connections.start()
-        for name, function in self._listeners:
-            event.listen(Engine, name, function)
-
-    def stop(self) -> None:
-        """Listen no more, and let a function that waits for its turn go on."""
-        with self._changed:
-            self._over = True
-            for party in self.parties:
-                self._release(party)
-        self.connections.stop()
-        for party in self.parties:
-            self.connections.release(party)
-        for name, function in self._listeners:
-            event.remove(Engine, name, function)
-        self._servers.close()
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to all engines of the process in a block; after it, nobody waits for a turn."""
+        own = listening(
+            (Engine, "before_cursor_execute", self._before_statement),
+            (Engine, "after_cursor_execute", lambda connection, *_: self._note(connection)),
+            (Engine, "handle_error", self._on_error),
+            (Engine, "commit", lambda connection: self._note(connection, COMMIT)),
+            (Engine, "rollback", self._note),
+        )
+        with closing(self._servers), own, self.connections.listening():
+            try:
+                yield
+            finally:
+                with self._changed:
+                    self._over = True
+                    for party in self.parties:
+                        self._release(party)
+                for party in self.parties:
+                    self.connections.release(party)
 
     def note_done(self, party: Party) -> None:
         """Note that a function has ended."""
@@ -207,10 +200,9 @@ class Schedule:
             return False
         engine = other.connection.engine
         if locks_database(engine):
-            return _waits_for_file(other, one, quiet)
-        if any(
-            self._owners.get(waiter) is other for waiter in self._servers.blockers(engine) or ()
-        ):
+            return waits_for_file(other.statement, quiet, other_holds=one.holds_file)
+        waiters = self._servers.blockers(engine) or ()
+        if any(self._owners.get(waiter) is other for waiter in waiters):
             return True
         return other.statement is not None and quiet >= LONG_STATEMENT
 
@@ -243,13 +235,6 @@ class Schedule:
             party.note(connection, statement)
             self._changed.notify_all()
 
-    def _after_statement(
-        self, connection: Connection, _cursor: object, _statement: str, *_: object
-    ) -> None:
-        party = self._party()
-        if party is not None:
-            party.note(connection)
-
     def _on_error(self, context: ExceptionContext) -> None:
         party = self._party()
         if party is None:
@@ -260,7 +245,7 @@ class Schedule:
             party.refused = isinstance(context.sqlalchemy_exception, OperationalError)
             self._changed.notify_all()
 
-    def _on_end(self, connection: Connection, statement: str | None) -> None:
+    def _note(self, connection: Connection, statement: str | None = None) -> None:
         party = self._party()
         if party is not None:
             party.note(connection, statement)
@@ -292,21 +277,7 @@ class Schedule:
             party.turn = turn
             party.note(connection)
             self._changed.notify_all()
-        if connection.dialect.is_async:
-            from asyncio import wrap_future  # noqa: PLC0415  # it needs a running loop
-
-            adapted: Any = connection.connection.dbapi_connection
-            adapted.run_async(lambda _: wrap_future(turn))
-        else:
-            turn.result()
-
-
-def _waits_for_file(other: Party, one: Party, quiet: float) -> bool:
-    if other.statement is None:
-        return False
-    if other.statement == _COMMIT:
-        return quiet >= LONG_COMMIT
-    return needs_file_lock(other.statement) and one.holds_file
+        wait_for_turn(turn, connection)
 
 
 def _is_write(context: Any, statement: str) -> bool:

@@ -35,70 +35,58 @@ def connection_id(connection: Connection) -> int | None:
     return None
 
 
-class ServerWaits:
-    """Asks one server who waits for whom, over a connection of its own.
-
-    Under asyncio the methods run in a greenlet of SQLAlchemy's.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._stack = ExitStack()
-        self._connection = self._stack.enter_context(side_connection(engine, {}))
-        monitoring = monitoring_of(self._connection)
-        assert monitoring is not None  # the caller has looked
-        self._monitoring = monitoring
-
-    def blockers(self) -> Mapping[int, set[int]] | None:
-        """Return the ids of those that wait, each with the ids of those that it waits for.
-
-        None: the account lacks the privilege, or the server does not answer.
-        """
-        found: dict[int, set[int]] = {}
-        try:
-            for wait in self._monitoring.waits(self._connection):
-                found.setdefault(wait.waiter, set()).add(wait.blocker)
-            self._connection.rollback()  # some servers show one moment for a whole transaction
-        except DBAPIError:
-            with suppress(DBAPIError):
-                self._connection.rollback()
-            return None
-        return found
-
-    def close(self) -> None:
-        """Close the connection."""
-        with suppress(DBAPIError):
-            self._stack.close()
-
-
 class ServersAsked:
-    """The servers of several engines, each of which is asked over one connection.
+    """The servers of several engines, each of which is asked over one connection of its own.
 
     :param run: runs a function of SQLAlchemy's on an asynchronous engine.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any]) -> None:
         self._run = run
-        self._servers: dict[Engine, ServerWaits | None] = {}
+        self._connections: dict[Engine, Connection] = {}
+        self._opened: list[tuple[Engine, ExitStack]] = []
 
     def blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
-        """Return who waits for whom; None where the server cannot be asked."""
-        if engine not in self._servers:
-            known = monitoring_of(engine) is not None
-            self._servers[engine] = self.ask(engine, lambda: ServerWaits(engine)) if known else None
-        server = self._servers[engine]
-        found: Mapping[int, set[int]] | None
-        found = None if server is None else self.ask(engine, server.blockers)
+        """Return the ids of those that wait, each with the ids of those that it waits for.
+
+        None: nobody tells who waits, the account lacks the privilege, or the server does not answer.
+        """
+        found: Mapping[int, set[int]] | None = None
+        if monitoring_of(engine) is not None:
+            found = self.ask(engine, lambda: _blockers(self._connection(engine)))
         return found
 
     def ask(self, engine: Engine, question: Callable[[], Any]) -> Any:
-        """Call a function that uses this engine."""
+        """Call a function that uses this engine; under asyncio, in a greenlet of SQLAlchemy's."""
         return self._run(question) if engine.dialect.is_async else question()
 
     def close(self) -> None:
         """Close the connections."""
-        for engine, server in self._servers.items():
-            if server is not None:
-                self.ask(engine, server.close)
+        for engine, stack in self._opened:
+            with suppress(DBAPIError):
+                self.ask(engine, stack.close)
+
+    def _connection(self, engine: Engine) -> Connection:
+        if engine not in self._connections:
+            stack = ExitStack()
+            self._connections[engine] = stack.enter_context(side_connection(engine, {}))
+            self._opened.append((engine, stack))
+        return self._connections[engine]
+
+
+def _blockers(connection: Connection) -> Mapping[int, set[int]] | None:
+    monitoring = monitoring_of(connection)
+    assert monitoring is not None  # the caller has looked
+    found: dict[int, set[int]] = {}
+    try:
+        for wait in monitoring.waits(connection):
+            found.setdefault(wait.waiter, set()).add(wait.blocker)
+        connection.rollback()  # some servers show one moment for a whole transaction
+    except DBAPIError:
+        with suppress(DBAPIError):
+            connection.rollback()
+        return None
+    return found
 
 
 def blocked_by(starts: set[int], blockers: Mapping[int, set[int]]) -> set[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
@@ -20,17 +20,13 @@ from ..session import LockingSession
 from .file_locks import holds_file, runs_for_file_lock
 from .loops import LoopThread
 from .schedule import FIRST_LOOK, NEXT_LOOK
-from .server_waits import ServerWaits, blocked_by, connection_id, locks_database, monitoring_of
+from .server_waits import ServersAsked, blocked_by, connection_id, locks_database, monitoring_of
 
 _AT_ONCE: Final = LockOptions.ForUpdate | LockOptions.NoWait
 
 
 def wait_until_blocked(
-    waiter: Any,
-    holder: Any = None,
-    *,
-    step: Future[Any] | None = None,
-    timeout: float = 10.0,
+    waiter: Any, holder: Any = None, *, step: Future[Any] | None = None, timeout: float = 10.0
 ) -> None:
     """Return as soon as the server says that one session waits for a lock of another.
 
@@ -105,11 +101,9 @@ class _Side:
     @property
     def queue(self) -> SessionQueue | None:
         """The place of a session at its gate."""
-        return (
-            None
-            if isinstance(self._who, Connection)
-            else context_of(self._who).parts.find(SessionQueue)
-        )
+        if isinstance(self._who, Connection):
+            return None
+        return context_of(self._who).parts.find(SessionQueue)
 
 
 class _Look:
@@ -118,8 +112,7 @@ class _Look:
     def __init__(self, waiter: _Side, holder: _Side | None) -> None:
         self._waiter, self._holder = waiter, holder
         self._loop = LoopThread()
-        self._server: ServerWaits | None = None
-        self._engine: Engine | None = None
+        self._servers = ServersAsked(self._loop.run_function)
 
     def finds_wait(self) -> bool:
         """Return whether the waiter waits now."""
@@ -128,11 +121,12 @@ class _Look:
         connections = self._waiter.connections()
         if not connections:
             return False
-        engine = self._engine = connections[0].engine
+        engine = connections[0].engine
         if locks_database(engine):
             return self._waits_for_file(engine)
-        self._server = self._server or self._connect(engine)
-        blockers = self._run(self._server.blockers)
+        if monitoring_of(engine) is None:
+            raise LockNotSupported(f"nobody tells who waits on {product_of(engine.dialect)}")
+        blockers = self._servers.blockers(engine)
         if blockers is None:
             raise LockNotSupported("the account may not read who waits: see lock_waits()")
         found = blocked_by(self._waiter.ids(), blockers)
@@ -143,26 +137,13 @@ class _Look:
             return False
         if self._holder is not None:
             return self._holder.holds_file()
-        held: bool = self._run(lambda: _is_locked(engine))
+        held: bool = self._servers.ask(engine, lambda: _is_locked(engine))
         return held and self._waiter.runs_for_file_lock()
 
     def close(self) -> None:
         """Close the connection."""
-        if self._server is not None:
-            self._run(self._server.close)
+        self._servers.close()
         self._loop.stop()
-
-    def _connect(self, engine: Engine) -> ServerWaits:
-        if monitoring_of(engine) is None:
-            raise LockNotSupported(f"nobody tells who waits on {product_of(engine.dialect)}")
-        found: ServerWaits = self._run(lambda: ServerWaits(engine))
-        return found
-
-    def _run(self, question: Callable[[], Any]) -> Any:
-        assert self._engine is not None
-        if self._engine.dialect.is_async:
-            return self._loop.run_function(question)
-        return question()
 
 
 def _is_locked(engine: Engine) -> bool:

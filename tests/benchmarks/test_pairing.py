@@ -10,6 +10,7 @@ from benchmarks.lab.pairing import Effort, Spent, compare, interval, ratio
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_way_is_run_as_often_in_every_round() -> None:
     calls = {"one": 0, "other": 0}
 

@@ -33,6 +33,7 @@ def check(found: Findings, database: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ON_SQLITE)
 def test_a_script_runs_on_sqlite(run: Run, tmp_path: Path, name: str) -> None:
     found = run(name, "sqlite", f"sqlite:///{tmp_path / 'benchmark.db'}")
@@ -48,6 +49,7 @@ def test_a_script_runs_on_postgresql(run: Run, database: Database, name: str) ->
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql")
 def test_the_round_trips_are_those_that_the_driver_makes(run: Run, database: Database) -> None:
     found = run("layers", "postgresql", database.url)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.docs.pages import ROOT
 
 Words = list[str]
+WIDE = {"COLUMNS": "200", "NO_COLOR": "1"}
 
 
 class UnknownCommand(AssertionError):
@@ -70,7 +71,7 @@ def _pytest(arguments: Words) -> None:
 def _sa_doclock(arguments: Words) -> None:
     command = arguments[:1]
     arguments = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    shown = _run("-m", "sa_doclock", *command, "--help")
+    shown = _help_of(*command)
     for option in arguments[1:]:
         if option.startswith("--"):
             there = re.search(rf"(?<!\S){re.escape(option)}(?![\w-])", shown)
@@ -123,11 +124,22 @@ def _read(name: str) -> str:
 
 
 @cache  # the pages name some commands again and again
+def _help_of(*command: str) -> str:
+    from typer.testing import CliRunner  # noqa: PLC0415  # the caller skips the test where there is none
+
+    from sa_doclock.tools.cli.app import app  # noqa: PLC0415
+
+    result = CliRunner(env=WIDE).invoke(app, [*command, "--help"])
+    _require(result.exit_code == 0, f"sa-doclock {shlex.join(command)} --help: {result.output}")
+    return result.output
+
+
+@cache
 def _run(*arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1"},
+        env={**os.environ, **WIDE},
         capture_output=True,
         text=True,
         timeout=60,

@@ -59,8 +59,9 @@ SECONDS = 0.3
 _SHORT = {"READ COMMITTED": "RC", "REPEATABLE READ": "RR"}
 _NAMES = {"shop_order": "orders", "shop_line": "order_lines", "shop_customer": "customers"}
 _NAMES |= {"shop_contract": "contracts", "shop_lease": "leases"}
-_ONCE = ("SELECT engine FROM", "SHOW CREATE TABLE")  # the storage engine, asked once
-_ASKS = re.compile(rf"{'|'.join(_ONCE)}|SELECT @@|PRAGMA \w+$")
+# The storage engine, or the kind of relation, asked once.
+_ONCE = ("SELECT engine FROM", "SHOW CREATE TABLE", "SELECT CAST(relkind AS text),")
+_ASKS = re.compile(rf"{'|'.join(map(re.escape, _ONCE))}|SELECT @@|PRAGMA \w+$")
 _SETS_LEVEL = re.compile(r"SET (SESSION )?TRANSACTION ISOLATION|COMMIT|\(")
 
 Act = Callable[[LockingSession], object]

@@ -47,6 +47,7 @@ def test_the_recipe_for_asyncio(urls: list[sa.URL], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql")
 @pytest.mark.not_databases("postgresql-pipeline")
 def test_its_test_finds_a_lock_that_is_missing(urls: list[sa.URL], tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_its_load_with_kills(shop: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql")
 @pytest.mark.parametrize(
     ("what", "instead"),

@@ -120,6 +120,7 @@ def pages_of(site: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_nothing_comes_from_another_server(site: Path) -> None:
     for page in pages_of(site):
         text = (site / page).read_text(encoding="utf-8")
@@ -128,6 +129,7 @@ def test_nothing_comes_from_another_server(site: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_reference_has_each_name_with_its_version(site: Path) -> None:
     html = "".join(path.read_text(encoding="utf-8") for path in site.glob("api/*.html"))
     assert "doc-symbol-module" not in html  # a module in place of the function of its name
@@ -177,6 +179,7 @@ def is_part_of(words: list[str], shown: list[str]) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", METHODS)
 def test_a_docstring_is_shown_in_its_order(site: Path, name: str) -> None:
     shown = _Words((site / "api/session.html").read_text(encoding="utf-8")).of[f"sa_doclock.{name}"]
@@ -188,6 +191,7 @@ def test_a_docstring_is_shown_in_its_order(site: Path, name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(1200)  # sixty pages; a busy machine takes minutes
 def test_a_browser_shows_every_page(site: Path, url: str, tmp_path: Path) -> None:
     said: list[str] = []
@@ -240,6 +244,7 @@ def _leads_somewhere(link: str, url: str, site: Path) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_no_code_of_the_first_page_is_cut_off(url: str, tmp_path: Path, size: Any) -> None:
     with chromium(tmp_path, viewport=size) as context:
@@ -250,6 +255,7 @@ def test_no_code_of_the_first_page_is_cut_off(url: str, tmp_path: Path, size: An
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 @pytest.mark.parametrize("name", ["index.html", "lock-options.html"])
 def test_its_tables_fit_the_screen(url: str, tmp_path: Path, name: str, size: Any) -> None:
@@ -261,6 +267,7 @@ def test_its_tables_fit_the_screen(url: str, tmp_path: Path, name: str, size: An
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_search_finds_a_page(url: str, tmp_path: Path) -> None:
     with chromium(tmp_path, viewport=DESKTOP) as context:
         page = context.pages[0]
@@ -270,6 +277,7 @@ def test_the_search_finds_a_page(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("words", "recipe"), RECIPES.items())
 def test_the_index_of_the_search_has_the_words_of_a_recipe(
     site: Path, words: str, recipe: str
@@ -284,6 +292,7 @@ def test_the_index_of_the_search_has_the_words_of_a_recipe(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_search_finds_each_recipe(url: str, tmp_path: Path) -> None:
     with chromium(tmp_path, viewport=DESKTOP) as context:
         page = context.pages[0]
@@ -293,6 +302,7 @@ def test_the_search_finds_each_recipe(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("wanted", "shown"), [("light", "default"), ("dark", "slate")])
 def test_it_has_the_colours_of_the_system(
     url: str, tmp_path: Path, wanted: str, shown: str

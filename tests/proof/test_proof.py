@@ -70,6 +70,7 @@ def test_where_nobody_answers_no_password_is_shown(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_whole_run(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

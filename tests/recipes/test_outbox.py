@@ -90,6 +90,7 @@ def test_each_message_arrives(recipe: Recipe, database: Database, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql")
 def test_sent_after_the_commit_it_can_be_lost(
     recipe: Recipe, database: Database, tmp_path: Path

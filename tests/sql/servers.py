@@ -86,6 +86,7 @@ def postgresql(script: Script) -> Engine:
     """PostgreSQL behind psycopg."""
     script.handshake = {
         "pg_catalog.version()": "PostgreSQL 18.4 on x86_64-pc-linux-gnu",
+        "relhassubclass": [("r", False)],
         "relrowsecurity": False,
         "current_schema()": "public",
         "show transaction isolation level": "read committed",

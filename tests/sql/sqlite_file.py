@@ -52,14 +52,14 @@ def serving_file(script: Script) -> Iterator[Engine]:
 
 
 def _engine(path: Path, script: Script) -> Engine:
-    def connect() -> sqlite3.Connection:
-        connection: _Connection = sqlite3.connect(path, factory=_Connection)
+    def connect(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = _Connection(*args, **options)
         sqlite3.Cursor(connection).execute("PRAGMA synchronous = OFF")
         sqlite3.Cursor(connection).execute("ATTACH ? AS books", (str(path.with_name("books")),))
         connection.script = script
         return connection
 
-    return create_engine("sqlite:///shop.db", creator=connect)
+    return create_engine(f"sqlite:///{path}", connect_args={"factory": connect})
 
 
 @cache  # the files of each script are the same: to fill them takes longer than most tests

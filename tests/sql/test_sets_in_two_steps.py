@@ -30,7 +30,8 @@ def _selects(scripted: Scripted, statement: Select[Any]) -> list[str]:
     engine, script = scripted
     with LockingSession(engine) as session:
         session.scalars(statement).all()
-    return [sql for sql in script.selects if "information_schema" not in sql]
+    asked = "information_schema", "pg_catalog"
+    return [sql for sql in script.selects if not any(one in sql for one in asked)]
 
 
 def _limited(statement: Select[Any], way: str) -> Select[Any]:

@@ -76,7 +76,7 @@ def _pairs(item: pytest.Item, *, own_logic: bool) -> Pairs:
     if callspec is None:
         return frozenset({test})
     values = [
-        (name, _comparable(value, callspec.indices[name]))
+        (name, _comparable(value))
         for name, value in sorted(callspec.params.items())
         if name != "database"
     ]
@@ -108,9 +108,13 @@ def _file_names_one(path: Path) -> bool:
     return _ON_INNODB.search(path.read_text(encoding="utf-8")) is not None
 
 
-def _comparable(value: Any, index: int) -> Hashable:
+def _comparable(value: Any) -> Hashable:
+    """Return the value; in place of one that cannot be hashed, the id of the object, which its items share.
+
+    ``callspec.indices`` has another number for each item, so that no two have the same value.
+    """
     try:
         hash(value)
     except Exception:  # noqa: BLE001  # the keys of some tests are as bad as a key can be
-        return index
+        return type(value), id(value)
     return type(value), value

@@ -40,6 +40,26 @@ def test_every_combination_runs_in_make_test_all_and_in_the_public_workflow() ->
     assert "--pairwise" not in text_of(".github/workflows/ci.yml")
 
 
+#: Packages whose essentials are elsewhere, or that a lock does not need.
+NOT_QUICK = {
+    *("alembic", "cli", "lock_errors", "mappings", "mistakes"),
+    *("poolers", "questions", "telemetry", "testing"),
+}
+
+
+def test_the_marker_quick_is_for_whole_files_and_each_package_has_some() -> None:
+    packages = {path.parent.name for path in (TESTS / "integration").glob("*/__init__.py")}
+    for path in (TESTS / "integration").rglob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        if "pytest.mark.quick" in text:
+            assert re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.quick\b", text, re.MULTILINE), (
+                path
+            )
+            packages.discard(path.relative_to(TESTS).parts[1])
+    assert packages == NOT_QUICK
+    assert "--include='test_*.py' pytest.mark.quick tests/integration" in text_of("Makefile")
+
+
 def test_a_folder_leaves_out_its_own_tests_alone() -> None:
     """pytest calls the hook of a folder with the tests of all."""
     params = {"database": "pgbouncer-session", "driver": "psycopg"}

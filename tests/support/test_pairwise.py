@@ -57,7 +57,7 @@ def databases_of_tests(path: Path, *marks: pytest.Mark, tests: int) -> dict[str,
         SimpleNamespace(
             nodeid=f"{path.name}::test_{test}[{database}]",
             path=path,
-            callspec=SimpleNamespace(params={"database": database}, indices={"database": 0}),
+            callspec=SimpleNamespace(params={"database": database}),
             iter_markers=lambda kind: [mark for mark in marks if mark.name == kind],
         )
         for test in range(tests)
@@ -95,3 +95,23 @@ def test_a_test_that_names_one_of_the_two_is_on_both(
     file.write_text(text)
     found = databases_of_tests(file, *marks, tests=5)
     assert set(map(frozenset, found.values())) == {frozenset({"postgresql", *INNODB})}
+
+
+def test_values_that_cannot_be_hashed_have_pairs_too(request: pytest.FixtureRequest) -> None:
+    """They are the same where they are the same object, whatever number pytest gives them in an item."""
+    values: list[list[object]] = [[], [], [], [], []]
+    items: list[Any] = [
+        SimpleNamespace(
+            nodeid=f"test_any.py::test_any[{number}]",
+            path=request.path,
+            callspec=SimpleNamespace(
+                params=dict(zip("abc", row, strict=True)), indices=dict.fromkeys("abc", number)
+            ),
+        )
+        for number, row in enumerate(itertools.product(values, repeat=3))
+    ]
+    selected: Any = select(items, lambda _: False)
+    assert len(values) ** 2 <= len(selected) <= 2 * len(values) ** 2
+    for one, other in itertools.combinations("abc", 2):
+        pairs = [(item.callspec.params[one], item.callspec.params[other]) for item in selected]
+        assert len({(id(first), id(second)) for first, second in pairs}) == len(values) ** 2

@@ -143,6 +143,7 @@ def test_no_thread_beside_the_tests_of_its_own_process(alone: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_line_of_a_worker_gets_past_the_capture_of_pytest(pytester: pytest.Pytester) -> None:
     root = Path(progress.__file__).parents[2]
     pytester.makeconftest(

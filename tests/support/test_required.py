@@ -39,6 +39,7 @@ def ended(output: str, how: str) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql")
 @pytest.mark.usefixtures("database")
 def test_each_that_is_named_and_missing_is_an_error() -> None:
@@ -52,6 +53,7 @@ def test_each_that_is_named_and_missing_is_an_error() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.databases("postgresql")
 @pytest.mark.usefixtures("database")
 def test_those_that_are_not_named_are_skipped_loudly() -> None:
@@ -65,6 +67,7 @@ def test_those_that_are_not_named_are_skipped_loudly() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_database_that_cannot_be_had_here_is_left_out_loudly_or_an_error(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +114,7 @@ def run_without_proprietary(required: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_what_is_proprietary_and_not_wanted_is_missing() -> None:
     output = run_without_proprietary("")
     assert ended(output, "errors?") == ended(output, "failed") == 0
@@ -122,6 +126,7 @@ def test_what_is_proprietary_and_not_wanted_is_missing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", ["tsql-parser", "odbc18"])
 def test_what_is_proprietary_and_both_named_and_not_wanted_is_an_error(name: str) -> None:
     output = run_without_proprietary(name)

@@ -17,6 +17,7 @@ PACKAGE = Path(sa_doclock.__file__).parent
 Graph = Mapping[str, frozenset[str]]
 
 
+@cache
 def import_graph() -> Graph:
     """Return the files that each file imports from, by paths such as ``core/transaction/state.py``."""
     return {
@@ -31,11 +32,10 @@ def _name(path: Path) -> str:
 
 
 def _imported(path: Path) -> Iterator[Path]:
-    for node in ast.walk(_parsed(path)):
-        if isinstance(node, ast.ImportFrom):
-            origin = _origin(path, node)
-            if origin is not None:
-                yield from (found for one in node.names if (found := _home(origin, one.name)))
+    for node in _imports_of(path):
+        origin = _origin(path, node)
+        if origin is not None:
+            yield from (found for one in node.names if (found := _home(origin, one.name)))
 
 
 def _origin(path: Path, node: ast.ImportFrom) -> Path | None:
@@ -59,15 +59,14 @@ def _home(origin: Path, name: str) -> Path | None:
     module = _file(origin.parent / name)
     if module.exists():
         return module
-    for node in ast.walk(_parsed(origin)):
-        if isinstance(node, ast.ImportFrom) and any(
-            name == (one.asname or one.name) for one in node.names
-        ):
+    for node in _imports_of(origin):
+        if any(name == (one.asname or one.name) for one in node.names):
             inner = _origin(origin, node)
             return None if inner is None else _home(inner, name)
     return None  # defined in the __init__ itself
 
 
 @cache
-def _parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _imports_of(path: Path) -> list[ast.ImportFrom]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from sa_doclock.testing.audit import lock_order
 from sa_doclock.testing.audit.lock_order import LockOrder
 from sa_doclock.testing.audit.places import Place
 from sa_doclock.testing.audit.rows import Row
@@ -55,3 +58,14 @@ def test_each_place_of_a_cycle_is_named() -> None:
     assert (
         message == "A at shop.py:1 and then B at shop.py:2; B at shop.py:1 and then A at shop.py:2"
     )
+
+
+def test_an_order_that_is_the_oldest_and_is_seen_again_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lock_order, "_MOST_PAIRS", 2)
+    rule = LockOrder()
+    for rows_locked in ("A1 A2", "A3 A1", "A1 A3"):
+        run(rule, *rows_locked.split())
+    assert rule.left_out == 2
+    assert [one.certain for one in rule.findings()] == [False]

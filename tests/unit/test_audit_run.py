@@ -17,8 +17,8 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from sa_doclock.testing import Audit, audit, explore_finding
 from sa_doclock.testing.audit.finding import CODES, AuditFinding
+from sa_doclock.testing.audit.rule import Tally
 from sa_doclock.testing.audit.sarif import sarif_of
-from sa_doclock.testing.audit.tally import Tally
 from sa_doclock.tools.cli.audit import progress_lines
 
 SHOP = """
@@ -85,6 +85,7 @@ def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["*cure: lock where it is read: *", "1 errors, 0 warnings in *"])
 
 
+@pytest.mark.slow
 def test_without_the_option_there_is_none(run: pytest.Pytester) -> None:
     run.makepyfile(TESTS)
     assert "audit (sa_doclock)" not in run.runpytest_subprocess().stdout.str()

@@ -36,6 +36,7 @@ def letters(text: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_an_editor_shows_whole_docstrings() -> None:
     assert "get_entity" in METHODS
     missing = {}

@@ -26,7 +26,7 @@ from tests.support.own_code import own_path
 from tests.unit.document_mappings import World, refers
 
 ForUpdate = LockOptions.ForUpdate
-DOCUMENTS, EARLY, LATE = 50, 5, 40
+DOCUMENTS, EARLY, LATER, LATE = 50, 5, 12, 40
 One = Callable[[LockingSession, int], Any]
 
 
@@ -167,13 +167,13 @@ def test_a_late_lock_calls_what_an_early_one_called(
     counted: dict[int, Counter[str]] = {}
     with LockingSession(engine, autoflush=False) as session:
         kept = [before(session)]
-        for number in range(1, LATE + 1):
-            if number in (EARLY, LATE):  # to count takes several times as long
+        for number in range(1, LATER + 1):
+            if number in (EARLY, LATER):  # to count takes several times as long
                 counted[number] = calls_of(lambda: kept.append(one(session, number)))  # noqa: B023
             else:
                 kept.append(one(session, number))
         session.rollback()
-    more = counted[LATE] - counted[EARLY]
+    more = counted[LATER] - counted[EARLY]
     if one is in_transaction:  # SQLAlchemy's own rollback() goes through all that is loaded
         more = Counter({name: more[name] for name in more if own_path(name) is not None})
     assert more.total() <= 0, more

@@ -80,9 +80,8 @@ def has_cache(tree: ast.Module) -> bool:
     return any(name_of(one) in CACHES for node in functions for one in node.decorator_list)
 
 
-def state_of(text: str) -> Iterator[tuple[str, int]]:
+def state_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Yield what a module keeps, with the line that binds it."""
-    tree = ast.parse(text)
     names = {*changed(tree)}
     for name, line, empty in bound(tree.body):
         if name != "__all__" and (empty or name in names):
@@ -94,11 +93,11 @@ def unexplained(text: str) -> list[str]:
 
     The caches of a module share one, wherever it stands.
     """
-    lines = text.splitlines()
+    lines, tree = text.splitlines(), ast.parse(text)
     missing = []
-    if has_cache(ast.parse(text)) and not re.search(f"{SENTENCE}.*cache", text):
+    if has_cache(tree) and not re.search(f"{SENTENCE}.*cache", text):
         missing.append("cached functions")
-    for name, line in state_of(text):
+    for name, line in state_of(tree):
         above = line - 1
         while above > 0 and lines[above - 1].strip():
             above -= 1

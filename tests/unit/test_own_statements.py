@@ -10,6 +10,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
+
 import sa_doclock
 
 PACKAGE = Path(sa_doclock.__file__).parent
@@ -17,6 +19,9 @@ SENDING = {
     *("execute", "executemany", "exec_driver_sql", "scalar", "scalars", "ask_driver"),
     *("connection_setting", "get_isolation_level", "get_view_names", "get_materialized_view_names"),
 }
+Function = tuple[str, list[ast.AST]]
+"""The name of a function, and what is in it and in no other within it."""
+Functions = list[Function]
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 ENDING = {"commit", "rollback"}  # of a driver's connection
 NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what it calls for
@@ -84,10 +89,9 @@ LOCKS = (
     "dialects/innodb.py:InnoDBIsolation.set_once",
     "dialects/innodb_named_locks.py:_take_name",
     "dialects/mssql.py:BeginsAtOnce.begin_now",
-    "dialects/mssql.py:SQLServerLocks.inserting",
     "dialects/mssql.py:SQLServerWaits.lower_deadlock_priority",
     "dialects/mssql.py:SQLServerNamedLocks.take",
-    "dialects/mssql.py:SQLServerWaits.limited",
+    "dialects/mssql.py:_lock_timeout",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.begin",
     "dialects/postgresql/hold_limit.py:PostgreSQLHoldLimit.limit",
     "dialects/postgresql/named_locks.py:lock_key",
@@ -112,7 +116,9 @@ OF_THE_CONNECTION = (
     "dialects/mssql.py:SQLServerMonitoring.connection_id",
     "dialects/postgresql/__init__.py:_transaction_id",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
-    "dialects/savepoint_mark.py:_send",
+    "dialects/postgresql/lockable_rows.py:_check_below",
+    "dialects/postgresql/lockable_rows.py:check_rows",
+    "dialects/transaction_marks.py:_send",
 )
 #: The end of a transaction that the session has begun, or that the server has ended.
 ENDS = (
@@ -188,32 +194,38 @@ GIVEN_THE_PROGRAMS: Mapping[str, str] = {
 }
 
 
-def functions() -> Iterator[tuple[str, ast.AST]]:
-    """Yield every function of the package with its name; a module is one, for what is in no function."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        module = path.relative_to(PACKAGE).as_posix()
-        if not module.startswith(NOT_OURS):
-            yield from _functions(module, [], ast.parse(path.read_text(encoding="utf-8")))
+@pytest.fixture(scope="module")
+def functions() -> Functions:
+    """Return every function of the package with its name; a module is one, for what is in no function."""
+    paths = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+    return [
+        function
+        for module, path in paths.items()
+        if not module.startswith(NOT_OURS)
+        for function in _functions(module, [], ast.parse(path.read_text(encoding="utf-8")))
+    ]
 
 
-def _functions(module: str, scope: list[str], node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    yield ":".join(filter(None, (module, ".".join(scope)))), node
-    for inner in _walk(node):
+def _functions(module: str, scope: list[str], node: ast.AST) -> Iterator[Function]:
+    within = _walk(node)
+    yield ":".join(filter(None, (module, ".".join(scope)))), within
+    for inner in within:
         if isinstance(inner, SCOPES):
             yield from _functions(module, [*scope, inner.name], inner)
 
 
-def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is in this function, and in no other within it."""
-    for inner in ast.iter_child_nodes(node):
-        yield inner
+def _walk(node: ast.AST) -> list[ast.AST]:
+    """Return what is in this function, and in no other within it."""
+    found = [*ast.iter_child_nodes(node)]
+    for inner in found:  # which grows
         if not isinstance(inner, SCOPES):
-            yield from _walk(inner)
+            found.extend(ast.iter_child_nodes(inner))
+    return found
 
 
 def _sends(node: ast.AST) -> bool:
-    if isinstance(node, ast.Attribute) and ast.unparse(node) == "super().execute":
-        return True  # handed on, to be called later
+    if isinstance(node, ast.Attribute) and node.attr == "execute":
+        return ast.unparse(node) == "super().execute"  # handed on, to be called later
     if not isinstance(node, ast.Call):
         return False
     name = ast.unparse(node.func)
@@ -222,8 +234,8 @@ def _sends(node: ast.AST) -> bool:
     return last in SENDING or (bool(owner) and of_driver)
 
 
-def test_each_place_is_listed_with_its_reason() -> None:
-    found = sorted(name for name, node in functions() if any(map(_sends, _walk(node))))
+def test_each_place_is_listed_with_its_reason(functions: Functions) -> None:
+    found = sorted(name for name, within in functions if any(map(_sends, within)))
     assert found == sorted(LISTED)
 
 
@@ -232,10 +244,10 @@ def _asks_elsewhere(block: ast.withitem) -> bool:
     return ".asking(" in call or ".asking_schema(" in call or call.startswith("other_connection(")
 
 
-def test_who_is_given_a_connection_of_the_program_asks_elsewhere() -> None:
-    for name, node in functions():
+def test_who_is_given_a_connection_of_the_program_asks_elsewhere(functions: Functions) -> None:
+    for name, within in functions:
         if name not in GIVEN_THE_PROGRAMS:
             continue
-        blocks = [one for one in _walk(node) if isinstance(one, ast.With)]
+        blocks = [one for one in within if isinstance(one, ast.With)]
         asking = [one for one in blocks if _asks_elsewhere(one.items[-1])]
         assert any(GIVEN_THE_PROGRAMS[name] in ast.unparse(block) for block in asking), name

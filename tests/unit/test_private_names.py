@@ -6,8 +6,7 @@ Those of a driver stand in the module of its dialect.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,7 @@ def read(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and is_private(node.attr):
             yield node.lineno, ast.unparse(node.value), node.attr
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr"):
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "setattr"):
             name = node.args[1]
             if isinstance(name, ast.Constant) and is_private(name.value):
                 yield node.lineno, ast.unparse(node.args[0]), str(name.value)
@@ -66,13 +65,12 @@ def defined(tree: ast.Module) -> Iterator[str]:
             yield node.attr
 
 
-def findings(source: str, module: str, ours: set[str]) -> list[str]:
-    """Return the private names of others that this source reads.
+def findings(tree: ast.Module, module: str, ours: set[str]) -> list[str]:
+    """Return the private names of others that this module reads.
 
     ``self`` and ``cls`` may use what any class of the package defines, as they may have inherited
     it; all other objects only what the module itself defines.
     """
-    tree = ast.parse(source)
     own = set(defined(tree)) - PROTOCOL.get(module, set()) | OF_DRIVERS.get(module, set())
     found = []
     for line, of, name in read(tree):
@@ -83,15 +81,23 @@ def findings(source: str, module: str, ours: set[str]) -> list[str]:
     return found
 
 
-@cache
-def ours() -> set[str]:
+@pytest.fixture(scope="module")
+def trees() -> Mapping[str, ast.Module]:
+    """Return all modules of the package, parsed once."""
+    return {module: ast.parse(path.read_text()) for module, path in MODULES.items()}
+
+
+@pytest.fixture(scope="module")
+def ours(trees: Mapping[str, ast.Module]) -> set[str]:
     """Return the private names that the package defines."""
-    return {name for path in MODULES.values() for name in defined(ast.parse(path.read_text()))}
+    return {name for tree in trees.values() for name in defined(tree)}
 
 
 @rows("module", MODULES)
-def test_a_module_reads_no_private_name_of_others(module: str) -> None:
-    found = findings(MODULES[module].read_text(), module, ours())
+def test_a_module_reads_no_private_name_of_others(
+    trees: Mapping[str, ast.Module], ours: set[str], module: str
+) -> None:
+    found = findings(trees[module], module, ours)
     if module.startswith(("core/session/", "session/")):  # its modules work on one session together
         found = [line for line in found if " session._" not in line]
     if module not in EXEMPT:
@@ -111,9 +117,10 @@ def test_a_module_reads_no_private_name_of_others(module: str) -> None:
     ],
     ids=["attribute", "getattr", "inherited", "session"],
 )
-def test_such_a_name_is_found(source: str, line: str) -> None:
-    assert findings(source, "x.py", ours()) == [line]
+def test_such_a_name_is_found(ours: set[str], source: str, line: str) -> None:
+    assert findings(ast.parse(source), "x.py", ours) == [line]
 
 
 def test_what_a_module_defines_itself_is_its_own() -> None:
-    assert findings("class A:\n    def _f(self): self._f()\nA()._f()", "x.py", {"_f"}) == []
+    tree = ast.parse("class A:\n    def _f(self): self._f()\nA()._f()")
+    assert findings(tree, "x.py", {"_f"}) == []

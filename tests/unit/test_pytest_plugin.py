@@ -191,6 +191,7 @@ TESTS = """
 """
 
 
+@pytest.mark.slow
 def test_without_the_option_an_unlocked_write_is_an_error(run: pytest.Pytester) -> None:
     run.makepyfile(TESTS)
     result = run.runpytest_subprocess()

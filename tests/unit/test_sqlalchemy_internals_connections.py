@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import sqlite3
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine, inspect
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from sa_doclock.core.sqlalchemy_internals import (
     closes_connection,
     commits_savepoint,
+    connects_by_url,
     deleted_states,
     ends_on_return,
     guard_finalizers,
@@ -19,6 +22,7 @@ from sa_doclock.core.sqlalchemy_internals import (
     largest_size,
     modified_states,
     new_states,
+    raise_as_statement,
     savepoint_on,
     savepoints_of,
 )
@@ -139,6 +143,32 @@ def test_a_level_that_can_be_set_back_keeps_the_connection(engine: Engine) -> No
 def test_a_pool_that_ends_no_transaction(options: dict[str, Any], rolls_back: bool) -> None:
     pool = sa.create_engine("sqlite://", poolclass=sa.QueuePool, **options).pool
     assert ends_on_return(pool) is rolls_back
+
+
+@pytest.mark.parametrize(
+    ("options", "by_url"),
+    [({}, True), ({"creator": lambda: sqlite3.connect(":memory:")}, False)],
+    ids=["of the URL", "of the program"],
+)
+def test_who_makes_the_connections_of_a_pool(options: dict[str, Any], by_url: bool) -> None:
+    pool = sa.create_engine("sqlite://", poolclass=sa.QueuePool, **options).pool
+    assert connects_by_url(pool) is by_url
+    assert connects_by_url(pool.recreate()) is by_url
+
+
+def test_an_error_past_sqlalchemy_is_handled_as_one_of_its_statements(engine: Engine) -> None:
+    handled: list[Any] = []
+    sa.event.listen(engine, "handle_error", lambda context: handled.append(context.statement))
+    with engine.connect() as connection:
+        error = DBAPIError("SELECT 1", None, sqlite3.OperationalError("lost"))
+        with pytest.raises(OperationalError, match="lost"):
+            raise_as_statement(connection, error)
+        with pytest.raises(OperationalError, match="no such table") as raised:
+            connection.exec_driver_sql("SELECT * FROM absent")
+        with pytest.raises(OperationalError) as again:
+            raise_as_statement(connection, raised.value)
+    assert again.value is raised.value
+    assert handled == ["SELECT 1", "SELECT * FROM absent"]
 
 
 @pytest.mark.parametrize(

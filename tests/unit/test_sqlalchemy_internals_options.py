@@ -1,7 +1,7 @@
 """Loader options, which are private objects of SQLAlchemy: which of them would lock details along.
 
-Read from them: ``context``, and of its elements ``strategy``, ``path.path`` and ``local_opts``; the
-``strategy`` of a wildcard; ``_with_options`` of the statement.
+Read from them: ``context``, and of its elements ``strategy``, ``path.path``, ``local_opts`` and
+``_extra_criteria``; the ``strategy`` of a wildcard; the ``where_criteria`` of with_loader_criteria(); ``_with_options`` of the statement.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from sqlalchemy.orm import (
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.core.sqlalchemy_internals import (
     execute_listeners,
+    narrowed_by,
     options_of,
     undefers,
     with_options,
@@ -174,3 +175,21 @@ def test_the_options_of_a_statement_are_replaced() -> None:
     statement = select(Order).options(selectinload(Order.lines))
     assert options_of(with_options(statement, [])) == ()
     assert len(options_of(statement)) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "found"),
+    [
+        (joinedload(Order.lines), set()),
+        (contains_eager(Order.lines), {"lines"}),
+        (contains_eager(Order.lines.of_type(aliased(Line))), {"lines"}),
+        (joinedload(Order.lines.and_(Line.value > 5)), {"lines"}),
+        (joinedload(Order.lines).joinedload(Line.order.and_(Order.id > 5)), {"order"}),
+        (with_loader_criteria(Line, Line.value > 5), {"*"}),
+        (raiseload("*"), set()),
+    ],
+)
+def test_narrowed_by_finds_the_relationships_whose_members_may_be_left_out(
+    option: Any, found: set[str]
+) -> None:
+    assert {getattr(one, "key", one) for one in narrowed_by([option])} == found

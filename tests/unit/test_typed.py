@@ -44,6 +44,7 @@ def _check(checker: str, folder: Path, program: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_the_public_api_is_typed(checker: str, tmp_path: Path) -> None:
     program = Path(__file__).with_name("typed_program.py").read_text()

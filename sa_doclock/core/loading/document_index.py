@@ -105,7 +105,7 @@ class DocumentIndex:
             self._fresh.append(state)
 
     def _headers_of(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
-        """Return the headers of a part, as far as what is loaded tells them."""
+        """Return the headers of a part, as far as what is loaded names them."""
         if role.direct is None or state.key is None or state.modified:
             return HeaderResolver(self._session(), self._root, ask=False).headers(state)
         header = _named_owner(role.parts[0], state.dict)

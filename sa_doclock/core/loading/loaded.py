@@ -60,7 +60,7 @@ class LoadedDocuments:
         """Expire what a detached object brings, where it is of a document that may be locked.
 
         Nobody knows when it was read.  Its pending changes stay, and its collections, through which
-        ``add()`` goes on to other objects; its version too, which tells as of when it was changed,
+        ``add()`` goes on to other objects; its version too, which says as of when it was changed,
         or is deleted: the flush raises StaleDataError where the row has another since.
         """
         roots = [inspect(entity).mapper for entity in self._ledger.classes]
@@ -94,13 +94,13 @@ class LoadedDocuments:
     def of(self, root: Mapper[Any]) -> DocumentIndex:
         """Return the objects of documents of this root."""
         session = self._session()
-        come = self._arrived(session)
+        arrived = self._arrived(session)
         if self._noted:
-            come += self._noted
+            arrived += self._noted
             self._noted = []
-        if come:
+        if arrived:
             for known in self._by_root.values():
-                known.add(come)
+                known.add(arrived)
         index = self._by_root.get(root)
         if index is None:
             note_objects(session, root, self.note)

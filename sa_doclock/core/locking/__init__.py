@@ -3,7 +3,7 @@
 from .acquire import LockTarget, acquire
 from .by_key import ManyByKey, OneByKey, identities_of, single_key
 from .hidden_rows import why_hidden
-from .read_by_key import read_entities, read_one
+from .read_by_key import read_entities, read_many, read_one
 from .rows import LockedRows, objects_of
 from .select import RowsOfSelect
 from .unsaved_changes import refuse_unsaved

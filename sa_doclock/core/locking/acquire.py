@@ -267,8 +267,8 @@ def _note_database(
     """Follow a Connection that the program has lent, and tell the parts of the database."""
     if isinstance(bind, Connection):
         watch(context, connection)
-    if request.mapper is not None or request.named:
-        for bound in context.parts.bound:
+    for bound in context.parts.bound:
+        if request.mapper is not None or request.named:
             bound(request.mapper, bind)
 
 
@@ -307,8 +307,11 @@ def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
     request, opens = target.request, not target.session.in_transaction()
     call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
-    is_document = request.entity is not None or request.named  # not rows of tables
-    if "before_lock" in listened and is_document and context.instrumentation.dispatch.before_lock:
+    if (
+        "before_lock" in listened
+        and (request.entity is not None or request.named)  # not rows of tables
+        and context.instrumentation.dispatch.before_lock
+    ):
         call.requested = context.instrumentation.report_requested(
             RequestedLock(request.entity, request.ident, request.lock, request.seconds)
         )

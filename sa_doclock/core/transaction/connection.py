@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from ...dialects import find_strategy, strategy_for
 from ...dialects.base import UNMARKED, Cluster, LockStrategy
-from ...dialects.savepoint_mark import is_spent
+from ...dialects.transaction_marks import is_spent
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...options import LockOptions
 from ..ledger import Ledger, LedgerMark
@@ -173,7 +173,8 @@ class TransactionConnection:
             if isinstance(error, DocLockError) or met is None:
                 raise
             # Where SQLAlchemy knows it, the next statement meets it, as an error of its own.
-            changed = not self._is_disconnect(met)
+            driver: Any = self.connection.connection.dbapi_connection
+            changed = not self.connection.dialect.is_disconnect(met, driver, None)
             if changed:
                 if not is_broken(self.connection, self.strategy, met):
                     raise
@@ -182,10 +183,6 @@ class TransactionConnection:
         if marks.is_savepoint:
             self.mark = None
         return changed
-
-    def _is_disconnect(self, error: Any) -> bool:
-        driver: Any = self.connection.connection.dbapi_connection
-        return self.connection.dialect.is_disconnect(error, driver, None)
 
     def note_ended(self) -> None:
         """Note that its transaction has ended at the server."""
@@ -210,21 +207,19 @@ class TransactionConnections:
     """The connections of one session's transaction, by engine.
 
     :param ledger: the locks that are held on them.
+    :ivar by_engine: those that have begun their part of the transaction.
+    :ivar reads_snapshot: a SnapshotRead has opened the transaction, or a part of it.
+    :ivar root: the outermost transaction of the session, which knows whose connections are.
+    :ivar level_by_text: the isolation level that a text() of the program has set for it.
     """
 
     reads_snapshot = False
-    """True if a SnapshotRead has opened the transaction, or a part of it."""
-
     root: SessionTransaction | None = None
-    """The outermost transaction of the session, which knows whose connections are."""
-
     level_by_text: str | None = None
-    """The isolation level that a text() of the program has set for this transaction."""
 
     def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
         self._session, self._ledger = session, ledger
         self.by_engine: dict[Engine, TransactionConnection] = {}
-        """Those that have begun their part of the transaction."""
 
     def add(self, connection: Connection, known: LockStrategy | None) -> None:
         """Note a connection that has begun its part of the transaction, or a savepoint in it.
@@ -365,24 +360,18 @@ class TransactionConnections:
             if connection.closed or connection.invalidated:
                 continue
             if not self.is_lent(connection):  # an interruption came before
-                _give_back(connection)
+                _restore(connection, connection.close)
                 continue
             if not connection.in_transaction():  # else the lender's transaction goes on
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
-                _set_level(connection, level)
+                _restore(connection, partial(connection.execution_options, isolation_level=level))
         self.root = None
 
 
-def _give_back(connection: Connection) -> None:
+def _restore(connection: Connection, restore: Callable[[], object]) -> None:
+    """Call the function; if it fails, the connection is given up, and no error comes out."""
     try:
-        connection.close()
-    except Exception as error:  # noqa: BLE001  # that of the end comes out
-        connection.invalidate(error)
-
-
-def _set_level(connection: Connection, level: str) -> None:
-    try:
-        connection.execution_options(isolation_level=level)
+        restore()
     except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not
-        connection.invalidate(error)  # the lender gets a new one
+        connection.invalidate(error)

@@ -132,7 +132,7 @@ def _translate_answer(
 ) -> DocLockError | None:
     """Return our own error of what the server has answered, and note what it has ended.
 
-    :param state: the one in whose words it is told.
+    :param state: the one whose call, or whose locks, the error names.
     """
     error = _typed_error(state, met) or _error_of_savepoint(state, met)
     if error is None:
@@ -247,7 +247,7 @@ def _refusal(met: DriverError, call: LockCall, now: float) -> tuple[type[DocLock
     by_key, errors = call.request.by_key, met.strategy.errors
     refused = errors.refusal(met.code, met.context.original_exception, by_key=by_key)
     if refused is not None:
-        # The limit of a whole statement is ours, or the user's: the time that has gone by tells.
+        # The limit of a whole statement is ours, or the user's: the time that has gone by decides.
         is_ours = refused[0] is LockNotAvailable and call.is_over(now)
         return (LockNotAvailable, "") if is_ours else refused
     if by_key and met.code in errors.statement_limits:

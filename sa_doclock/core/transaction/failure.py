@@ -31,24 +31,19 @@ class LockHolder(Protocol):
 
 
 class TransactionFailure:
-    """The failure of one session's transaction, and what is refused because of it."""
+    """The failure of one session's transaction, and what is refused because of it.
+
+    :ivar occurred: the session has had a failure, now or before; most have none.
+    :ivar cause: the failed lock, after which nothing was rolled back yet.
+    :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
+    :ivar rolled_back_by_server: the server has rolled back by itself.
+    :ivar asking: a server is asked now whether an error has ended the transaction.
+    """
 
     # What a session whose locks are all granted never sets is left to the class.
-    occurred = False
-    """True from the first failure of the session on; most have none."""
-
+    occurred = rolled_back_by_server = asking = False
     cause: BaseException | None = None
-    """The failed lock, after which nothing was rolled back yet."""
-
     undone_by: BaseException | None = None
-    """The error of a flush that SQLAlchemy has rolled back, while it waits for rollback()."""
-
-    rolled_back_by_server = False
-    """True if the server has rolled back by itself."""
-
-    asking = False
-    """True while a server is asked whether an error has ended the transaction."""
-
     _savepoint: SessionTransaction | None = None
     _refused: RefusedConnections | None = None
 

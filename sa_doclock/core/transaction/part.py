@@ -48,7 +48,8 @@ class SessionPart:
     """A feature of one session: a gate, a pipeline, a limit, a warning.
 
     A part overrides the hooks that it needs; the others are never called.  It must not keep its
-    session or the session's state alive for longer than it is installed.  An error that comes out of a hook is that of the call.
+    session or the session's state alive for longer than it is installed.  An error that comes out
+    of a hook is that of the call.
     """
 
     hooks: ClassVar[frozenset[str]] = frozenset()

@@ -14,8 +14,7 @@ from .connection import TransactionConnections
 
 def is_prepared(session: Session, connections: TransactionConnections) -> bool:
     """Return whether the first phase of the commit has ended, and none of the second has begun."""
-    root = session.get_transaction()
-    between = session.twophase and root is not None and not root.is_active
+    between = session.twophase and connections.commits_now()
     return between and all(one.in_transaction() for one in connections.all())
 
 

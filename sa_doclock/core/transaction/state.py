@@ -7,34 +7,32 @@ from contextlib import suppress
 from weakref import ref
 
 from sqlalchemy import Connection
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
 from ...errors import LockLost
 from ...events import ReleasedLock
 from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger, LedgerMark, NamedKey
 from ..lock_info import DocumentKey
-from ..sqlalchemy_internals import savepoint_on
+from ..sqlalchemy_internals import savepoint_on, savepoints_of
 from .connection import Mark, TransactionConnections
 from .failure import TransactionFailure
 from .locks_lost import refuse_without
 from .part import SessionParts
 from .prepared import is_prepared
-from .savepoints import Savepoints, settle
 
 
 class TransactionCourse:
-    """The course of the session's transaction so far, and of those before it."""
+    """The course of the session's transaction so far, and of those before it.
+
+    :ivar commits: the number of transactions that this session has committed so far.
+    :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
+    :ivar committed: the transaction is committed, and has not ended yet.
+    """
 
     # What most sessions never set is left to the class.
     commits = 0
-    """The number of transactions that this session has committed so far."""
-
-    began_by_savepoint = False
-    """True if the transaction has begun with ``begin_nested()``, and not with ``begin()``."""
-
-    committed = False
-    """True from the commit of the transaction to its end."""
+    began_by_savepoint = committed = False
 
 
 class TransactionState:
@@ -42,6 +40,9 @@ class TransactionState:
 
     :param ledger: the locks that it holds.
     :param parts: those of the session, each of which keeps what it knows of the transaction itself.
+    :ivar failure: the failure of the transaction, because of which all is refused.
+    :ivar savepoints: those that are open, the outermost first, with what there was at each.
+    :ivar lost: the locks that were lost since the transaction began, each with how.
     """
 
     def __init__(
@@ -56,13 +57,9 @@ class TransactionState:
         self._instrumentation = instrumentation
         self.ledger, self.course = ledger, TransactionCourse()
         self.connections = TransactionConnections(session, ledger)
-        """The connections of the transaction."""
         self.failure = TransactionFailure(session, self.connections, ref(self))
-        """The failure of the transaction, because of which all is refused."""
-        self.savepoints: Savepoints = {}
-        """The savepoints that are open."""
+        self.savepoints: dict[SessionTransaction, Mark] = {}
         self.lost: dict[DocumentKey | NamedKey, str] = {}
-        """The locks that were lost since the transaction began, each with how."""
 
     # Locks that are lost: another than the session has ended the transaction that held them.
 
@@ -175,8 +172,20 @@ class TransactionState:
             self._roll_back_to(mark)
 
     def settle_savepoints(self) -> None:
-        """Forget what was done in savepoints that are rolled back."""
-        settle(self.savepoints, self._session(), self._roll_back_to)
+        """Forget what was done in savepoints that are rolled back.
+
+        SQLAlchemy's event comes later than the server's rollback, and after an interruption, or an
+        error of another listener, not at all.  So the event is only one of the moments when this is
+        called: a session never says that it holds more than the server does.
+        """
+        known = savepoints_of(self._session())
+        undone = (mark for one, mark in self.savepoints.items() if known.get(one, True))
+        mark = next(undone, None)
+        if mark is not None:
+            self._roll_back_to(mark)
+        # Last, so that an interruption before it changes nothing.
+        for ended in [one for one in self.savepoints if one not in known]:
+            del self.savepoints[ended]
 
     def _roll_back_to(self, mark: Mark) -> None:
         """Forget what came since; a second time nothing is forgotten."""

@@ -39,6 +39,7 @@ from ..names import quoted_name
 from .errors import PostgreSQLErrors
 from .hold_limit import PostgreSQLHoldLimit
 from .lock_limit import PostgreSQLWaits, limited_block
+from .lockable_rows import check_rows
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks
 
@@ -58,14 +59,14 @@ _TRANSACTION_ID = (
 # The policies for UPDATE count for FOR UPDATE and FOR SHARE too:
 # https://www.postgresql.org/docs/current/sql-createpolicy.html
 _ROW_SECURITY = (
-    "SELECT relrowsecurity FROM pg_catalog.pg_class "
+    "SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class "
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
-# In Connection.info: whether tables have row-level security, by their names.
+# In Connection.info: whether tables, or those of views, may have row-level security, by their names.
 _ROW_SECURITY_KNOWN = "sa_doclock.row_security"
 _HIDDEN = (
-    "the table has row-level security, and FOR UPDATE and FOR SHARE find only the rows that its "
-    "policies for UPDATE let this account change"
+    "the table, or that of the view, has row-level security, and FOR UPDATE and FOR SHARE find only "
+    "the rows that its policies for UPDATE let this account change"
 )
 
 
@@ -163,6 +164,7 @@ class PostgreSQLLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
+        self._lockable: set[Any] = set()
         if _has_pipeline(dialect):
             # They import psycopg.
             from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
@@ -181,6 +183,21 @@ class PostgreSQLLocks(LockStrategy):
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
+
+    def check_table(self, connection: Connection, table: Table) -> None:
+        known: Any = table.schema, table.name
+        if "schema_translate_map" in connection.get_execution_options():
+            known = quoted_name(connection, table)
+        if known in self._lockable or self.compatible is not None:
+            return
+        try:
+            if check_rows(connection, quoted_name(connection, table)):
+                self._lockable.add(known)
+        except DBAPIError as error:
+            code = None if error.orig is None else self.errors.native_code(error.orig)
+            if code is None or self.errors.refusals.get(code, ())[:1] != (LockNotSupported,):
+                raise
+            raise LockNotSupported(self.errors.refusals[code][1]) from error
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)

@@ -14,20 +14,24 @@ from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
-from threading import Lock
 from typing import Any, Final, NamedTuple, NoReturn
 from uuid import UUID
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, RootTransaction, event
-from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...core.pool import CallFunction, on_return, withdraw
 from ..base import Pipeline, Pipelining, Read
 from .hold_limit import after_lock
-from .pipeline import Call, CursorInterceptor, InterceptedCursor, send_in_pipeline
+from .pipeline import (
+    Call,
+    CursorInterceptor,
+    InterceptedCursor,
+    listen_once,
+    send_in_pipeline,
+)
 from .pipelined_lock import PipelinedLock
 
 # width_bucket() has an error of its own, which nothing else raises, for a number of buckets that
@@ -98,7 +102,7 @@ class PsycopgPipeline(CursorInterceptor):
     def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
         self._may_commit = may_commit
         if not self._active and not self.driver.autocommit:
-            _listen_to_statements(type(self.connection.dialect))
+            listen_once(type(self.connection.dialect), _BEFORE_EXECUTE)
             _keeping[self.connection] = ref(self)
             self.install()
             self._active = True
@@ -282,40 +286,31 @@ class _Batch:
     def __init__(
         self, writes: Sequence[Write], make_cursor: Callable[[], Any], *, commit: bool
     ) -> None:
-        self.cursors: list[Any] = []
-        self._calls: list[Call] = []
-        self._writes: list[Write | None] = []
-        self._sent = 0
-        self._commit = commit
-        for write in writes:
-            text, prepare = write.sent, write.many or None
-            for row in write.rows:
-                # One cursor per statement: whether it has a result shows how far the server has come.
-                cursor = make_cursor()
-                self.cursors.append(cursor)
-                self._calls.append(partial(cursor.execute, text, row, prepare=prepare))
-                self._writes.append(write)
+        rows: list[tuple[Write | None, str, Any, bool | None]] = [
+            (write, write.sent, row, write.many or None) for write in writes for row in write.rows
+        ]
         if commit:
-            cursor = make_cursor()
-            self.cursors.append(cursor)
-            self._calls.append(partial(cursor.execute, "COMMIT", prepare=False))
-            self._writes.append(None)
+            rows.append((None, "COMMIT", None, False))
+        self._rows, self._commit = rows, commit
+        # One cursor per statement: whether it has a result shows how far the server has come.
+        self.cursors = [make_cursor() for _ in rows]
+        self._sent = 0
 
     def calls(self) -> Iterator[Call]:
         """Yield the calls, and count those that were made."""
-        for call in self._calls:
-            yield call
+        for cursor, (_, text, row, prepare) in zip(self.cursors, self._rows, strict=True):
+            yield partial(cursor.execute, text, row, prepare=prepare)
             self._sent += 1
 
     def failed(self, error: Any) -> Write | None:
         """Return the write that has this error; None for COMMIT."""
         at = self._sent
-        if self._commit and error.sqlstate is None and at == len(self._calls):
+        if self._commit and error.sqlstate is None and at == len(self._rows):
             return None  # the connection is lost, and COMMIT was sent
-        if error.sqlstate is not None or at == len(self._calls):  # else it was not even sent
+        if error.sqlstate is not None or at == len(self._rows):  # else it was not even sent
             answered = [cursor.pgresult is not None for cursor in self.cursors]
             at = answered.index(False)
-        return self._writes[at]
+        return self._rows[at][0]
 
 
 # Threads: a Connection is used by one thread at a time, and each use is one operation of a dict,
@@ -327,26 +322,6 @@ _keeping: WeakKeyDictionary[Connection, ref[PsycopgPipeline]] = WeakKeyDictionar
 def keeps_writes(connection: Connection) -> bool:
     """Return whether every statement of this connection goes through a pipeline of ours now."""
     return connection in _keeping
-
-
-# Threads: read and changed under the lock.  The event is that of a class, whose listeners are
-# few.
-_listened: Final[set[type[Dialect]]] = set()
-_listening = Lock()
-
-
-def _listen_to_statements(dialect: type[Dialect]) -> None:
-    """Have the pipelines told of each statement that SQLAlchemy executes.
-
-    Not by listeners of each connection, which cost more than all that they would do.  Those of the
-    class come first, before a listener that executes the statement in its own way.
-    """
-    with _listening:
-        if dialect not in _listened:
-            event.listen(dialect, "do_execute", _before_execute)
-            event.listen(dialect, "do_executemany", _before_execute)
-            event.listen(dialect, "do_execute_no_params", _before_execute_no_params)
-            _listened.add(dialect)
 
 
 # A listener that is a method of the pipeline would be in a cycle with the connection.
@@ -364,6 +339,13 @@ def _before_execute(_cursor: Any, statement: str, parameters: Any, context: Any)
 
 def _before_execute_no_params(cursor: Any, statement: str, context: Any) -> None:
     _before_execute(cursor, statement, None, context)
+
+
+_BEFORE_EXECUTE: Final[Mapping[str, Callable[..., Any]]] = {
+    "do_execute": _before_execute,
+    "do_executemany": _before_execute,
+    "do_execute_no_params": _before_execute_no_params,
+}
 
 
 def _restore_cursors(

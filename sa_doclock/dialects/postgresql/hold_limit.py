@@ -20,14 +20,6 @@ _LIMITED: Final = (
 )
 
 
-def before_lock(seconds: float) -> str:
-    """Return the statement that is sent before a lock.
-
-    It leaves out transaction_timeout, which would count the wait for the lock.
-    """
-    return _select(seconds, _IDLE)
-
-
 def after_lock(connection: Connection, seconds: float) -> str:
     """Return the statement that is sent in one go with the lock, behind it.
 
@@ -48,4 +40,5 @@ class PostgreSQLHoldLimit(ServerHoldLimit):
     """The limits of a transaction that holds locks."""
 
     def limit(self, connection: Connection, seconds: float) -> None:
-        connection.exec_driver_sql(before_lock(seconds))
+        # Sent before the lock: transaction_timeout would count the wait for it.
+        connection.exec_driver_sql(_select(seconds, _IDLE))

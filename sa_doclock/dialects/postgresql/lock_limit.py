@@ -11,10 +11,10 @@ limits do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from sqlalchemy import Connection, TextClause, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -128,11 +128,12 @@ def limited_block(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def limited_locks(connection: Connection, limit: LockLimit) -> Iterator[None]:
+def limited_locks(connection: Connection, seconds: float, *, few_rows: bool) -> Iterator[None]:
     """Limit each lock of this block by a statement before it and another one after it.
 
     For a driver that cannot send several statements in one round trip.
     """
+    limit = lock_limit(seconds, few_rows=few_rows)
     statements, values = limit.statements, {"lock": limit.lock, "whole": limit.whole}
     limited = False
 
@@ -175,6 +176,9 @@ def limited_locks(connection: Connection, limit: LockLimit) -> Iterator[None]:
 class PostgreSQLWaits(LockWaits):
     """The waits of PostgreSQL, limited by settings around the lock."""
 
+    limiting: ClassVar[Callable[..., AbstractContextManager[None]]] = staticmethod(limited_locks)
+    """Returns the block of a lock: of a connection, seconds and ``few_rows``."""
+
     def limited(
         self,
         connection: Connection,
@@ -185,7 +189,7 @@ class PostgreSQLWaits(LockWaits):
     ) -> AbstractContextManager[None]:
         if seconds is None:
             return nullcontext()
-        return limited_locks(connection, lock_limit(seconds, few_rows=few_rows))
+        return self.limiting(connection, seconds, few_rows=few_rows)
 
     def longest(self, connection: Connection) -> float | None:
         # in milliseconds, 0 for ever

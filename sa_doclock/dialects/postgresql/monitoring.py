@@ -13,8 +13,8 @@ from ...core.lock_info import Identity
 from ...wait_info import KEY_MARK, LockConnection, Wait
 from ..base import LockMonitoring
 from ..monitoring import connections_by_id, elapsed_seconds
+from ..named_locks import recent_keys
 from ..names import quoted_name
-from ..recent_keys import recent_keys
 
 # pg_locks.waitstart: https://www.postgresql.org/docs/release/14.0/
 _HAS_WAIT_START = (14,)

@@ -17,8 +17,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 from ...errors import LockFailed, LockNotAvailable, LockNotSupported
 from ...options import LockOptions
 from ...wait_info import KEY_MARK
-from ..named_locks import NamedLocks
-from ..recent_keys import remember_key
+from ..named_locks import NamedLocks, remember_key
 from ..waits import LockWaits
 
 # The server has the number alone: a comment of the statement tells lock_waits() in another process the

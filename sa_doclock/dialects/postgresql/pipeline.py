@@ -19,20 +19,39 @@ Three things here are not documented by psycopg:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache, partial
 from operator import methodcaller
+from threading import Lock
 from typing import Any, Final
 from weakref import ref
 
 from psycopg import AsyncConnection, IsolationLevel
 from psycopg.generators import send
 from psycopg.pq import TransactionStatus
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
+from sqlalchemy.engine import Dialect
 from sqlalchemy.util import await_only, greenlet_spawn
 
 Call = Callable[[], Any]
+
+# Threads: read and changed under the lock.  The events are those of a class, whose listeners are few.
+_listened: Final[set[tuple[type[Dialect], str, Callable[..., Any]]]] = set()
+_listening = Lock()
+
+
+def listen_once(dialect: type[Dialect], listeners: Mapping[str, Callable[..., Any]]) -> None:
+    """Listen to events of all connections, by their names, where this is not done yet.
+
+    Not by listeners of each connection, which cost more than all that they would do.  Those of the
+    class come first, before a listener that executes the statement in its own way.
+    """
+    with _listening:
+        for name, listener in listeners.items():
+            if (dialect, name, listener) not in _listened:
+                event.listen(dialect, name, listener)
+                _listened.add((dialect, name, listener))
 
 
 _make: Final[Callable[[Call], Any]] = methodcaller("__call__")

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from functools import partial
-from threading import Lock
 from typing import Any, Final, Literal
 from weakref import WeakSet
 
-from sqlalchemy import Connection, event
-from sqlalchemy.engine import Dialect
+from sqlalchemy import Connection
 from sqlalchemy.util import greenlet_spawn
 
 from ...options import LockOptions
 from ..base import LockWaits
 from .deferred_writes import keeps_writes
 from .hold_limit import PostgreSQLHoldLimit, after_lock
-from .pipeline import send_in_pipeline
+from .pipeline import listen_once, send_in_pipeline
 from .pipelined_lock import PipelinedLock
 
 
@@ -41,26 +39,13 @@ class PipelinedHoldLimit(PostgreSQLHoldLimit):
         return PipelinedLock(connection, seconds, few_rows=few_rows, after=after)
 
     def keep_idle_clock(self, connection: Connection) -> None:
-        _keep_idle_clock(connection)
+        _limited.add(connection)
+        listen_once(type(connection.dialect), {"do_executemany": _execute_many})
 
 
-# Threads: read and changed under the lock.  The event is that of a class, whose listeners are
-# few.
-_listened: Final[set[type[Dialect]]] = set()
-_listening = Lock()
 # Threads: a set's add() and the search in it are atomic.
 # Each is the session's own, and goes with its transaction.
 _limited: Final[WeakSet[Connection]] = WeakSet()
-
-
-def _keep_idle_clock(connection: Connection) -> None:
-    """Have the server count the idle time after each statement of many rows, from now on."""
-    _limited.add(connection)
-    dialect = type(connection.dialect)
-    with _listening:
-        if dialect not in _listened:
-            event.listen(dialect, "do_executemany", _execute_many)
-            _listened.add(dialect)
 
 
 def _execute_many(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary, ref
@@ -161,17 +161,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 class PipelinedWaits(PostgreSQLWaits):
     """The waits of PostgreSQL, limited in one round trip with the lock."""
 
-    def limited(
-        self,
-        connection: Connection,
-        lock: LockOptions,
-        seconds: float | None,
-        *,
-        few_rows: bool = False,
-    ) -> AbstractContextManager[None]:
-        if seconds is None:
-            return nullcontext()
-        return PipelinedLock(connection, seconds, few_rows=few_rows)
+    limiting = PipelinedLock
 
     def sent_around(
         self, connection: Connection, lock: LockOptions, seconds: float | None

@@ -38,13 +38,8 @@ from .changed_parts import changed_parts
 from .for_update import inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
 from .locked_froms import froms_to_hint
-from .locked_headers import (
-    Adopted,
-    KeyPlaces,
-    Statement,
-    adopted_by,
-    check_headers,
-)
+from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
+from .rows_beside import RowsBeside
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
@@ -81,24 +76,24 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     :param run: executes the statement as the program has asked for it.
     :param options: the execution options of both.
+    :ivar _waits: whether the lock is in the statement.
+    :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
+    :ivar _headers: the locked objects that the statement has returned.
+    :ivar _objects: all objects that it has returned, where it reads more than rows of one table.
+    :ivar _keys: the keys of locked headers that it has returned in place of objects.
+    :ivar _by_index: the roots whose rows may be unlocked, as :func:`check_headers` returns them.
     """
 
     limits_itself = True  # the wait is the program's
     lasts = False
+    reads_more = False  # the statement, as it was sent, reads more than rows of one table
     _executed = False
-
+    _waits = False
     _loaded: LoadedHeaders | None = None
-    """The objects of these classes that the session had before the statement, if it had any objects."""
-
     _headers: Sequence[Any] = ()
-    """The locked objects that the statement has returned."""
-
+    _objects: Sequence[Any] = ()
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
-    """The keys of locked headers that it has returned in place of objects."""
-
     _by_index: Container[tuple[Mapper[Any], bool]] = ()
-    """The roots whose rows may be unlocked, as the lock may be on entries of an index alone: for the
-    objects that it returns (True), and for keys in place of them (False)."""
 
     def __init__(
         self,
@@ -129,6 +124,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)
+        self._waits = True
         self._by_index = check_headers(self._statement, strategy.statements, lock)
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
@@ -162,10 +158,13 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     def _note_returned(self, result: Result[Any]) -> None:
         """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
-        _, _, places, keys = self._adopted
-        if places:
-            headers = objects_at(places, buffer_rows(result))
-            self._headers = [one for one in headers if one is not None]
+        adopted = self._adopted
+        if adopted.places:
+            rows = buffer_rows(result)
+            self._headers = _objects_at(adopted.places, rows)
+            if self._waits and self.reads_more:
+                self._objects = _objects_at(adopted.objects, rows)
+        keys = adopted.keys
         if keys:
             width = len(result.keys())  # text() may have made it wider
             self._keys = _keys_in(result, [one for one in keys if one.width == width])
@@ -174,12 +173,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if self.mapper is None:
             # On the connection that is fit for it, whatever get_bind() answers next.
             return self._run(self._statement, bind_arguments={"bind": connection.connection})
-        session, loaded, roots = self.session, self.context.loaded, self._adopted.roots
-        if not session.identity_map:
+        if not self.session.identity_map:
             return self._run(self._statement)
-        had = LoadedHeaders(session, loaded, self.context.ledger, roots, self._options)
-        self._loaded = had
-        return self._run(had.prepare(self._statement))
+        self._loaded = LoadedHeaders(self.context, self._adopted.roots, self._options)
+        return self._run(self._loaded.prepare(self._statement))
 
     def before_flush(self) -> None:
         """See :class:`LockTarget`: what is flushed is what the session had."""
@@ -190,17 +187,30 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Give back what was not read again, expire what is older than the lock, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
-        for state in map(instance_state, self._headers):
-            if state.identity is not None and state not in refused:
+        headers = [one for one in map(instance_state, self._headers) if one not in refused]
+        beside = self._beside(headers)
+        for state in headers:
+            if state.identity is not None:
                 collisions += self._record_header(state, request.lock)
-        _expire_by_keys(self.context, self._keys)
-        for root, identity in self._keys:
-            if (root, False) not in self._by_index:
-                self.context.ledger.record_unread(document_key(root, identity), request.lock)
+        self._record_keys(request.lock)
+        if beside is not None:
+            beside.read(request)
         if collisions:
             first, *_ = in_session_order(self.session, collisions, itemgetter(0))
             self.unsaved = self._unsaved(*first)
         return found
+
+    def _beside(self, headers: Sequence[InstanceState[Any]]) -> RowsBeside | None:
+        """Expire what the statement has read of other rows than it has locked."""
+        if not self._objects:
+            return None
+        return RowsBeside(self.context, self._statement, headers, self._objects)
+
+    def _record_keys(self, lock: LockOptions) -> None:
+        _expire_by_keys(self.context, self._keys)
+        for root, identity in self._keys:
+            if (root, False) not in self._by_index:
+                self.context.ledger.record_unread(document_key(root, identity), lock)
 
     def _record_header(self, header: InstanceState[Any], lock: LockOptions) -> list[Collision]:
         """Record a header; or return the changes of its parts that would overwrite another's."""
@@ -236,9 +246,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
             f"{changed} has a pending change from before the lock, or is to be deleted, and somebody "
             "else has changed it in the row meanwhile; lock first, then change, or flush() before"
         )
-        identity, request = state.identity or (), self.request
+        request, key = self.request, public_key(state.identity or ())
         database = database_name(self.session, request.bind_arguments)
-        add_document(error, state.class_, public_key(identity), request.lock, database)
+        add_document(error, state.class_, key, request.lock, database)
         return error
 
     def undo(self, call: LockCall, error: BaseException) -> None:
@@ -296,6 +306,10 @@ def _is_kept(one: TransactionConnection, options: Mapping[str, Any]) -> bool:
 
 def _is_streamed(options: Mapping[str, Any]) -> bool:
     return bool(options.get("yield_per") or options.get("stream_results"))
+
+
+def _objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
+    return [one for one in objects_at(places, rows) if one is not None]
 
 
 def _keys_in(

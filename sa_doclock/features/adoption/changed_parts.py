@@ -48,7 +48,7 @@ def _changed_meanwhile(
         elif is_mutable(state.dict.get(name)):  # nobody knows what was read, as of a header
             in_place.append(name)
     found = _read_now(context, state, [*read], bind_arguments) if read else None
-    if found is None:  # the row is gone: the flush tells
+    if found is None:  # the row is gone: the flush raises
         return in_place
     return in_place + [
         name for name in read if not columns[name].type.compare_values(read[name], found[name])

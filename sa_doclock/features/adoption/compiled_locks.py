@@ -11,10 +11,11 @@ from sqlalchemy import ColumnClause, CompoundSelect, Insert, Select
 from sqlalchemy.engine import Compiled
 from sqlalchemy.sql.visitors import ExternallyTraversible
 
+from ...core.documents import from_clauses_within
 from ...core.sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
 from ...dialects.base import LockStatements
 from ...options import LockOptions, base_of
-from .for_update import lock_of_for_update
+from .for_update import inner_select, lock_of_for_update
 from .locked_froms import LockedFroms, locked_froms
 
 _QUERIES: Final = (Select, CompoundSelect)
@@ -42,10 +43,14 @@ class CompiledLock(NamedTuple):
 
 
 class CompiledLocks(NamedTuple):
-    """The locks of a statement: that of itself, if it is a SELECT that has one, and those within."""
+    """The locks of a statement: that of itself, if it is a SELECT that has one, and those within.
+
+    :ivar reads_more: a SELECT that has a lock of its own reads more than the rows of one table.
+    """
 
     outermost: CompiledLock | None
     within: tuple[CompiledLock, ...]
+    reads_more: bool = False
 
     @property
     def all(self) -> tuple[CompiledLock, ...]:
@@ -65,17 +70,37 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     given = compiled.statement
     # What the ORM makes of it has the expressions of the mapping and of its options too.
     made = getattr(compiled.compile_state, "statement", None)
-    by_clause: dict[int, list[_Query]] = {}
-    for one in _elements_within(given, made):
-        if isinstance(one, _QUERIES):
-            clause = for_update_clause(one)
-            if clause is not None:  # the ORM writes one SELECT as several with the same clause
-                by_clause.setdefault(id(clause), []).append(one)
+    queries = [one for one in _elements_within(given, made) if isinstance(one, _QUERIES)]
+    by_clause = _by_clause(queries)
     if not by_clause:
         return NO_LOCKS
-    own = by_clause.pop(id(for_update_clause(given)), None) if isinstance(given, _QUERIES) else None
+    select = inner_select(given)
+    clause = id(for_update_clause(select)) if isinstance(select, _QUERIES) else None
+    reads_more = _reads_more(by_clause.get(clause, ()), queries)
+    own = by_clause.pop(clause, None) if select is given else None
     outermost = None if own is None else _lock_of(own)
-    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())))
+    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())), reads_more)
+
+
+def _reads_more(own: Sequence[_Query], queries: Sequence[_Query]) -> bool:
+    """Return whether a statement with these queries has a lock, its own, and reads several tables."""
+    return bool(own) and (len(own) < len(queries) or any(map(_joins, own)))
+
+
+def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
+    """Return those that have a lock, by its clause: the ORM writes one SELECT as several."""
+    found: dict[int | None, list[_Query]] = {}
+    for one in queries:
+        clause = for_update_clause(one)
+        if clause is not None:
+            found.setdefault(id(clause), []).append(one)
+    return found
+
+
+def _joins(query: _Query) -> bool:
+    """Return whether the SELECT reads more than one table."""
+    froms = query.get_final_froms() if isinstance(query, Select) else ()
+    return len([*from_clauses_within(froms)]) > 1
 
 
 def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:

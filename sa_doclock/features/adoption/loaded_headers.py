@@ -19,14 +19,14 @@ from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committ
 from sqlalchemy.sql import Executable
 
 from ...core.documents import document_key, mapper_cache, root_of
-from ...core.ledger import Ledger
-from ...core.loading import LoadedDocuments, role_of
+from ...core.loading import role_of
 from ...core.sqlalchemy_internals import (
     deleted_states,
     modified_states,
     overwrites_objects,
     refreshed_by,
 )
+from ...core.transaction import LockContext
 from ...options import LockOptions
 
 S = TypeVar("S", bound=Executable)
@@ -58,18 +58,11 @@ class LoadedHeaders:
     """
 
     def __init__(
-        self,
-        session: Session,
-        loaded: LoadedDocuments,
-        ledger: Ledger,
-        roots: Iterable[Mapper[Any]],
-        options: Mapping[str, Any],
+        self, context: LockContext, roots: frozenset[Mapper[Any]], options: Mapping[str, Any]
     ) -> None:
-        self._session = session
-        self._documents = loaded
-        self._ledger = ledger
-        self.roots = frozenset(roots)
-        self._options = options
+        self._session: Session = context.session()
+        self._documents, self._ledger = context.loaded, context.ledger
+        self.roots, self._options = roots, options
         self._expired: list[_Loaded] = []
         self._flushed = False
         self.read_again: list[InstanceState[Any]] = []
@@ -232,7 +225,7 @@ def _is_other(mapper: Mapper[Any], name: str, pending: _Pending, found: Any) -> 
 
 
 def is_mutable(value: Any) -> bool:
-    """Return whether a value tells SQLAlchemy that it was changed in place."""
+    """Return whether a value notifies SQLAlchemy when it is changed in place."""
     loaded = sys.modules.get("sqlalchemy.ext.mutable")  # its import listens to all mappers
     return loaded is not None and isinstance(value, loaded.MutableBase)
 

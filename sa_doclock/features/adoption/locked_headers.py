@@ -4,30 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Label, Select, inspect
+from sqlalchemy import Label, Select, Table, inspect
 from sqlalchemy.orm import FromStatement, Mapper
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import (
     compared_with_constants,
+    declared_roots,
     from_clauses_within,
     header_table,
     key_attributes,
+    mapper_cache,
+    mapper_of,
     own_table,
     root_of,
     tables_of,
     unread_columns,
 )
-from ...core.sqlalchemy_internals import for_update_of, for_update_tables, options_of
+from ...core.sqlalchemy_internals import (
+    all_mappers,
+    for_update_of,
+    for_update_tables,
+    options_of,
+)
 from ...core.statements import statement_cache
 from ...dialects.base import LockStatements, is_in_index
 from ...options import LockOptions, base_of
 from .for_update import inner_select
 from .locked_froms import base_of_from, is_subquery, locked_froms
-from .tables import roots_of_table
 
 Statement = Select[Any] | FromStatement[Any]
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
@@ -53,12 +61,14 @@ class Adopted(NamedTuple):
     :ivar roots: the roots of the locked classes.
     :ivar places: the places in a row of their objects.
     :ivar keys: the keys that are whole among the selected columns.
+    :ivar objects: the places in a row of all objects.
     """
 
     mapper: Mapper[Any] | None
     roots: frozenset[Mapper[Any]]
     places: Sequence[int]
     keys: Sequence[KeyPlaces]
+    objects: Sequence[int]
 
 
 @statement_cache
@@ -77,7 +87,12 @@ def adopted_by(statement: Statement) -> Adopted:
         frozenset(map(root_of, mappers)),
         [place for place, one in enumerate(objects) if id(one) in locked],
         keys,
+        _places(objects),
     )
+
+
+def _places(objects: Sequence[Any]) -> list[int]:
+    return [place for place, one in enumerate(objects) if one is not None]
 
 
 @statement_cache
@@ -193,8 +208,21 @@ def _keys_of_tables(select: Select[Any], described: Sequence[Any]) -> Iterator[K
             by_table.setdefault(column.table, {})[_base_of(column)] = place
     locked = {*locked_froms(select).tables} if by_table else ()
     for table in by_table.keys() & locked:
-        for root in roots_of_table(base_of_from(table)):
+        for root in _roots_of_table(base_of_from(table)):
             yield from _whole(root, root.primary_key, by_table[table], len(described))
+
+
+@mapper_cache
+def _roots_of_table(table: Table) -> tuple[Mapper[Any], ...]:
+    """Return the roots of the classes that have their header rows in this table.
+
+    Where several classes that do not inherit from each other are mapped on it, these are the
+    declared ones, if there is one; else all of them.
+    """
+    found = [one for one in all_mappers() if one.local_table is table and root_of(one) is one]
+    declared = set(declared_roots())
+    chosen = [one.class_ for one in found if one in declared] or [one.class_ for one in found]
+    return tuple(map(mapper_of, sorted(chosen, key=attrgetter("__module__", "__qualname__"))))
 
 
 def _whole(

@@ -17,7 +17,7 @@ from ...core.transaction import (
     check_statements,
     state_of,
 )
-from .adopted_rows import execute_for_update
+from .adopted_rows import AdoptedRows, execute_for_update
 from .check_compiled import check_locks
 from .compiled_locks import NO_LOCKS, CompiledLocks, locks_in
 from .for_update import inner_select, lock_of_for_update
@@ -48,6 +48,9 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
 def _check(locks: CompiledLocks, state: LockContext, connection: Connection) -> None:
     if state.parts.find(Adoption) is not None:
         check_locks(state, connection, locks)
+        call = state.calls.current
+        if locks.reads_more and call is not None and isinstance(call.target, AdoptedRows):
+            call.target.reads_more = True
 
 
 check_statements(_check_of)

@@ -1,9 +1,9 @@
-"""The changes of check-outs: a document is checked out, renewed, checked in, taken over."""
+"""The check-outs of one session: how they are made, renewed, taken over, ended, and read."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -17,21 +17,22 @@ from ...core.documents import (
     compares_in_python,
     declared_roots,
     declares,
+    document_key,
     identity_of,
     mapper_of,
     root_of,
     select_equal_keys,
 )
 from ...core.key_text import key_text
-from ...core.lock_info import DocumentKey, Identity, document_label
+from ...core.lock_info import Identity, document_label
 from ...core.transaction import LockContext, add_document, database_name
 from ...dialects import strategy_for
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
 from ...options import LockOptions, LockTimeout, check_time
-from .conditions import lost
+from .conditions import ANYBODY, lost, owned_by
 from .keys import DocumentName, document_name, read_key, table_name
-from .part import CheckOuts, check_class
+from .part import check_class, checkouts_of
 from .rows import MILLISECOND, CheckoutRow, CheckoutRows
 from .table import LONGEST_OWNER
 
@@ -78,30 +79,54 @@ def check_lease(lease: LockTimeout) -> timedelta:
     return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
 
 
-@contextmanager
-def undone_if_refused(state: LockContext) -> Iterator[None]:
-    """Undo what the block has begun, should it fail: its transaction, or its locks."""
-    opens, mark = not state.session().in_transaction(), state.ledger.mark()
-    try:
-        yield
-    except BaseException as error:
-        if opens:
-            state.roll_back_quietly()
-        elif isinstance(error, DocLockError) and state.failure.cause is None:
-            state.transaction.give_up(mark, reported=True)
-        raise
+class CheckOutCalls:
+    """The check-outs of one session, as its methods ask for them; see there for what they promise.
 
+    :param lock: the session's ``get_one_entity()``.
+    :raises LockMisuse: the session was made without ``checkouts=``.
+    """
 
-class CheckoutChanges:
-    """The changes and reads of check-outs by one session, beside its locks."""
+    def __init__(self, state: LockContext, lock: Callable[..., Any]) -> None:
+        self._state, self._lock = state, lock
+        self._part = checkouts_of(state)
+        self._reader, self._table = self._part.reader, self._part.reader.table
 
-    def __init__(self, part: CheckOuts) -> None:
-        self._part, self._reader = part, part.reader
-        self._table = part.reader.table
-
-    def write(
+    def check_out(
         self,
-        document: DocumentKey,
+        entity: type[Any],
+        ident: Any,
+        owner: str,
+        lease: timedelta | float,
+        note: str | None,
+        lock_timeout: LockTimeout,
+        *,
+        takes_over: bool = False,
+    ) -> Checkout:
+        """Check a document out.
+
+        :param takes_over: also where another owner has it.
+        """
+        condition = ANYBODY if takes_over else owned_by(owner)
+        check_owner(owner)
+        time = check_lease(lease)
+        check_note(note)
+        checkout = None
+        with _undone_if_refused(self._state):
+            while checkout is None:  # again only after a renewal at the same moment
+                self._part.read_again()
+                found = self._lock(
+                    entity,
+                    ident,
+                    LockOptions.ForUpdate,
+                    lock_timeout=lock_timeout,
+                    checkout=condition,
+                )
+                checkout = self._write(inspect(found), owner, time, note, renews=not takes_over)
+        return checkout
+
+    def _write(
+        self,
+        header: Any,
         owner: str,
         lease: timedelta,
         note: str | None,
@@ -114,8 +139,8 @@ class CheckoutChanges:
         :returns: None where the check-out was renewed or checked in meanwhile, which needs no lock of
             the header: look again.
         """
-        entity, identity = document
-        root: Mapper[Any] = inspect(entity)
+        document = document_key(header.mapper, header.identity)
+        root, identity = root_of(header.mapper), document[1]
         rows, name = self._rows_and_name(root, identity)
         before = self._part.row(document)
         self._part.read_again()
@@ -133,35 +158,38 @@ class CheckoutChanges:
             return None
         return self._report(replace(before, **values).as_checkout(root, identity), change)
 
-    def renew(self, checkout: Checkout, lease: timedelta | None) -> Checkout:
+    def renew(self, checkout: Checkout, lease: timedelta | float | None) -> Checkout:
         """Write another end of a check-out.  :raises CheckoutLost: it is over."""
-        root, identity = document_of(checkout)
-        rows, name = self._rows_and_name(root, identity, writes=True)
-        lease = lease or checkout.lease
-        with self._named(checkout):
-            # It locks the row: what is read next stays so.  On SQLite, it is the write lock.
-            written = {"lease": lease // MILLISECOND}
-            if not rows.change_open(name, checkout.epoch, written):
-                raise lost(checkout.epoch, rows.read_one(name))
-            before = rows.read_one(name)
-            values: dict[str, Any] = {"until": before.now + lease, **written}
-            if not rows.change(before, values):
-                raise lost(checkout.epoch, rows.read_one(name))
-        self._part.read_again()
-        return self._report(replace(before, **values).as_checkout(root, identity), "renewed")
+        time = None if lease is None else check_lease(lease)
+        with _undone_if_refused(self._state):
+            rows, name = self._rows_to_change(checkout)
+            time = time or checkout.lease
+            with self._named(checkout):
+                # It locks the row: what is read next stays so.  On SQLite, it is the write lock.
+                written = {"lease": time // MILLISECOND}
+                if not rows.change_open(name, checkout.epoch, written):
+                    raise lost(checkout.epoch, rows.read_one(name))
+                before = rows.read_one(name)
+                values: dict[str, Any] = {"until": before.now + time, **written}
+                if not rows.change(before, values):
+                    raise lost(checkout.epoch, rows.read_one(name))
+            self._part.read_again()
+            renewed = replace(before, **values).as_checkout(*document_of(checkout))
+            return self._report(renewed, "renewed")
 
     def check_in(self, checkout: Checkout) -> None:
         """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
-        root, identity = document_of(checkout)
-        rows, name = self._rows_and_name(root, identity, writes=True)
-        with self._named(checkout):
-            if not rows.change_open(name, checkout.epoch, {"until": None}):
-                raise lost(checkout.epoch, rows.read_one(name))
-        self._part.read_again()
-        self._report(checkout, "checked in")
+        with _undone_if_refused(self._state):
+            rows, name = self._rows_to_change(checkout)
+            with self._named(checkout):
+                if not rows.change_open(name, checkout.epoch, {"until": None}):
+                    raise lost(checkout.epoch, rows.read_one(name))
+            self._part.read_again()
+            self._report(checkout, "checked in")
 
     def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
         """Return the check-out of a document; None where nobody has it, or had it last."""
+        self._state.failure.refuse()
         mapper = mapper_of(entity)
         check_class(mapper)
         root, identity = root_of(mapper), identity_of(mapper, ident)
@@ -173,17 +201,11 @@ class CheckoutChanges:
         is_open = row.open_epoch is not None if expired else row.is_valid
         return row.as_checkout(root, identity) if is_open else None
 
-    def find_taken(self, root: Mapper[Any], identities: Sequence[Identity]) -> frozenset[Identity]:
-        """Return those of these keys of rows whose documents somebody has."""
-        connection = self._reader.connection(root)
-        names = {document_name(connection, root, one).id: one for one in identities}
-        rows = CheckoutRows(self._table, connection).read(names)
-        return frozenset(names[found] for found, row in rows.items() if row.is_valid)
-
     def find_all(
         self, entity: type[Any] | None, owner: str | None, *, expired: bool
     ) -> list[Checkout]:
         """Return the check-outs of this class, or of all classes, from the oldest on."""
+        self._state.failure.refuse()
         found: list[Checkout] = []
         for connection, roots in self._databases(entity):
             by_table = {table_name(connection, root): root for root in roots}
@@ -220,6 +242,12 @@ class CheckoutChanges:
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
 
+    def _rows_to_change(self, checkout: Checkout) -> tuple[CheckoutRows, DocumentName]:
+        """Return the same of a check-out, where this session may write."""
+        self._state.failure.refuse()
+        self._state.transaction.refuse_write()
+        return self._rows_and_name(*document_of(checkout), writes=True)
+
     def _report(self, checkout: Checkout, change: str) -> Checkout:
         """Tell the listeners and the log of a change, and return the check-out."""
         label = document_label(checkout.entity, checkout.ident)
@@ -232,7 +260,7 @@ class CheckoutChanges:
             extra={**fields, "outcome": change},
         )
         if "checkout_changed" in listened:
-            dispatch = self._reader.state.instrumentation.dispatch
+            dispatch = self._state.instrumentation.dispatch
             dispatch.checkout_changed(self._reader.session(), checkout, change)
         return checkout
 
@@ -245,6 +273,20 @@ class CheckoutChanges:
             database = database_name(self._reader.session(), {"mapper": inspect(checkout.entity)})
             add_document(error, checkout.entity, checkout.ident, LockOptions.ForUpdate, database)
             raise
+
+
+@contextmanager
+def _undone_if_refused(state: LockContext) -> Iterator[None]:
+    """Undo what the block has begun, should it fail: its transaction, or its locks."""
+    opens, mark = not state.session().in_transaction(), state.ledger.mark()
+    try:
+        yield
+    except BaseException as error:
+        if opens:
+            state.roll_back_quietly()
+        elif isinstance(error, DocLockError) and state.failure.cause is None:
+            state.transaction.give_up(mark, reported=True)
+        raise
 
 
 def _next_owner(before: CheckoutRow, owner: str, note: str | None) -> dict[str, Any]:

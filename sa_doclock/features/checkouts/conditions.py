@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,21 +13,26 @@ from ...errors import CheckedOut, CheckoutLost, DocLockError
 from .rows import CheckoutRow
 
 
-class Condition(ABC):
-    """A condition of a lock, for the check-out of the document as it is under the lock."""
+@dataclass(frozen=True)
+class Condition:
+    """A condition of a lock, for the check-out of the document as it is under the lock.
 
-    gives = False
-    """The document is checked out next, for which the time is needed."""
+    :ivar refuses: returns whether the lock is refused because of this row.
+    :ivar gives: the document is checked out next, for which the time is needed.
+    :ivar epoch: of the check-out that must not have ended.
+    """
 
-    @abstractmethod
-    def refuses(self, row: CheckoutRow) -> bool:
-        """Return whether the lock is refused because of this row."""
+    refuses: Callable[[CheckoutRow], bool]
+    gives: bool = False
+    epoch: int | None = None
 
     def error(self, row: CheckoutRow, checkout: Checkout | None) -> DocLockError:
         """Return the error of a lock that is refused.
 
         :param checkout: what the row is; None of a document that is checked in.
         """
+        if self.epoch is not None:
+            return lost(self.epoch, row)
         assert checkout is not None
         return CheckedOut(
             f"{key_text(row.owner)} has it checked out since {_minute(checkout.since)}, until "
@@ -36,54 +42,21 @@ class Condition(ABC):
         )
 
 
-class Free(Condition):
-    """Nobody has it: the condition of a lock without ``checkout=``."""
+FREE: Final = Condition(lambda row: row.is_valid)
+"""Nobody has it: the condition of a lock without ``checkout=``."""
 
-    def refuses(self, row: CheckoutRow) -> bool:
-        """See :class:`Condition`."""
-        return row.is_valid
-
-
-class OwnedBy(Condition):
-    """Nobody has it, or this owner."""
-
-    gives = True
-
-    def __init__(self, owner: str) -> None:
-        self._owner = owner
-
-    def refuses(self, row: CheckoutRow) -> bool:
-        """See :class:`Condition`."""
-        return row.is_valid and row.owner != self._owner
+ANYBODY: Final = Condition(lambda _: False, gives=True)
+"""Whoever has it: for a take-over."""
 
 
-class Anybody(Condition):
-    """Whoever has it: for a take-over."""
-
-    gives = True
-
-    def refuses(self, row: CheckoutRow) -> bool:
-        """See :class:`Condition`."""
-        return False
+def owned_by(owner: str) -> Condition:
+    """Return the condition that nobody has it, or this owner."""
+    return Condition(lambda row: row.is_valid and row.owner != owner, gives=True)
 
 
-class OfEpoch(Condition):
-    """The check-out with this number has not ended: nobody has taken the document since."""
-
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-
-    def refuses(self, row: CheckoutRow) -> bool:
-        """See :class:`Condition`."""
-        return row.open_epoch != self._epoch
-
-    def error(self, row: CheckoutRow, checkout: Checkout | None) -> DocLockError:
-        """See :class:`Condition`."""
-        return lost(self._epoch, row)
-
-
-FREE: Final = Free()
-ANYBODY: Final = Anybody()
+def _of_epoch(epoch: int) -> Condition:
+    """Return the condition that this check-out has not ended: nobody has taken the document."""
+    return Condition(lambda row: row.open_epoch != epoch, epoch=epoch)
 
 
 def condition_of(given: Any) -> Condition:
@@ -96,10 +69,10 @@ def condition_of(given: Any) -> Condition:
     if isinstance(given, Condition):
         return given
     if isinstance(given, Checkout):
-        return OfEpoch(given.epoch)
+        return _of_epoch(given.epoch)
     if isinstance(given, bool) or not isinstance(given, int):
         raise TypeError(f"checkout= is a Checkout or its epoch, not {key_text(given)}")
-    return OfEpoch(given)
+    return _of_epoch(given)
 
 
 def lost(epoch: int, row: CheckoutRow) -> CheckoutLost:

@@ -87,9 +87,11 @@ def _written(column_type: TypeEngine[Any], value: Any) -> str | None:
         return str(value if store is None else store(value))
     if isinstance(column_type, Uuid):
         return str(UUID(str(value)))
-    if not _tells_type(column_type):
-        return _json(value)
-    return _text(value)
+    if _tells_type(column_type):
+        return _text(value)
+    if isinstance(value, (str, int, float)):
+        return json.dumps(value, ensure_ascii=False)
+    raise _not_written(value)
 
 
 def _read(column_type: TypeEngine[Any], text: str | None) -> Any:
@@ -144,13 +146,6 @@ _WRITERS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
     (datetime, _datetime),
     ((date, time), lambda value: str(value.isoformat())),
 )
-
-
-def _json(value: Any) -> str:
-    """Return a value of a type that tells nothing about its values."""
-    if isinstance(value, (str, int, float)):
-        return json.dumps(value, ensure_ascii=False)
-    raise _not_written(value)
 
 
 def _not_written(value: Any) -> LockNotSupported:

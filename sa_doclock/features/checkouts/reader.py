@@ -94,6 +94,13 @@ class CheckoutReader:
         found = rows.read(ids.values())
         return [(key, found.get(document_id, NO_ROW)) for key, document_id in ids.items()]
 
+    def find_taken(self, root: Mapper[Any], keys: Sequence[Identity]) -> frozenset[Identity]:
+        """Return those of these keys of rows whose documents somebody has."""
+        connection = self.connection(root)
+        names = {document_name(connection, root, one).id: one for one in keys}
+        rows = CheckoutRows(self.table, connection).read(names)
+        return frozenset(names[found] for found, row in rows.items() if row.is_valid)
+
     def _rows(self, root: Mapper[Any]) -> CheckoutRows:
         connection = self.connection(root)
         return CheckoutRows(self.table, connection, latest=self._must_read_latest(connection))

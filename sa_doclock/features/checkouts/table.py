@@ -27,9 +27,7 @@ NAME: Final = "doclock_checkouts"
 LONGEST_OWNER: Final = 255
 """The number of characters of an owner: an index of SQL Server has 1,700 bytes at most."""
 
-COLUMNS: Final = (
-    *("id", "document", "ident", "owner", "epoch", "since", "until", "lease", "note"),
-)
+COLUMNS: Final = ("id", "document", "ident", "owner", "epoch", "since", "until", "lease", "note")
 
 
 class UtcTimestamp(TypeDecorator[datetime]):

@@ -2,3 +2,4 @@
 
 from .queue import DocumentGate
 from .session_queue import SessionQueue
+from .wakeup import observed_wait, wait_observer

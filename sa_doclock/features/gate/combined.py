@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, ClassVar
 
 from sqlalchemy.util import greenlet_spawn
 
@@ -23,9 +23,8 @@ from ...core.documents import document_key, identity_of, mapper_of
 from ...core.lock_info import DocumentKey
 from ...errors import DeadlockDetected, LockMisuse, LockNotAvailable
 from ...options import LockOptions, LockTimeout, check_wait
-from ..process_waits import observed_wait
-from .combined_batch import Batch, Call
-from .wakeup import Wakeup
+from .combined_batch import Batch, Call, Place
+from .wakeup import Wakeup, observed_wait
 
 
 class CombinedQueue:
@@ -34,26 +33,20 @@ class CombinedQueue:
     :ivar waiting: the calls whose functions have not begun.
     :ivar head: the call that runs what waits; None: nothing does.
     :ivar taken: the calls of the head's transaction, of which nobody was notified yet.
-    :ivar waits_for: the queues in which functions of this one wait now, by their calls there.
     """
 
-    def __init__(self, document: DocumentKey) -> None:
-        self.document = document
+    def __init__(self, key: Hashable, place: Place) -> None:
+        self.key, self.place = key, place
         self.waiting: deque[Call] = deque()
         self.head: Call | None = None
         self.taken: list[Call] = []
-        self.waits_for: dict[Call, CombinedQueue] = {}
-
-    def reaches(self, others: tuple[CombinedQueue, ...]) -> bool:
-        """Return whether it waits for one of these, or for one that does."""
-        return self in others or any(one.reaches(others) for one in self.waits_for.values())
 
 
 class _Turn:
     """One transaction of a queue; a task that a function has started may outlive it."""
 
-    def __init__(self, queue: CombinedQueue) -> None:
-        self.queue = queue
+    def __init__(self, place: Place) -> None:
+        self.place = place
         self.is_over = False
 
 
@@ -65,32 +58,29 @@ class CombinedCommits:
     """The queues of one gate.
 
     :param most: the number of functions in one transaction.
+    :ivar waits_for: by document and call, a place that the function waits for now, behind its own.
     """
+
+    # Of all gates, since a circle of waits may go through several, and through several factories.
+    # Threads: read and changed under the mutex.
+    waits_for: ClassVar[dict[DocumentKey, dict[Call, tuple[Place, Place]]]] = {}
+    mutex = threading.Lock()
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._queues: dict[Hashable, CombinedQueue] = {}
-        self._mutex = threading.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def waiting(self) -> int:
         """The number of calls whose functions have not begun."""
-        with self._mutex:
+        with self.mutex:
             return sum(len(queue.waiting) for queue in self._queues.values())
 
-    def run(
-        self,
-        session_factory: Callable[[], Any],
-        entity: type[Any],
-        ident: Any,
-        function: Callable[[Any, Any], Any],
-        lock_timeout: LockTimeout,
-    ) -> Any:
+    def run(self, call: Call) -> Any:
         """See :meth:`DocumentGate.run`."""
-        call = _new_call(session_factory, entity, ident, function, lock_timeout)
         call.wakeup = wakeup = Wakeup()
-        key = session_factory, call.document
+        key = call.session_factory, call.place.document
         with self._entered(key, call) as queue:
             if queue.head is not call:
                 with observed_wait():
@@ -98,85 +88,103 @@ class CombinedCommits:
                     if not call.notified and not self._withdraw(queue, call):
                         wakeup.wait(None)  # its function runs: the answer comes
             if queue.head is call:
-                self._run_batch(key, queue, call)
+                self._run_batch(queue, call)
         return call.result()
 
-    async def async_run(
-        self,
-        session_factory: Callable[[], Any],
-        entity: type[Any],
-        ident: Any,
-        function: Callable[[Any, Any], Any],
-        lock_timeout: LockTimeout,
-    ) -> Any:
+    async def async_run(self, call: Call) -> Any:
         """See :meth:`DocumentGate.async_run`."""
-        call = _new_call(session_factory, entity, ident, function, lock_timeout)
         loop = asyncio.get_running_loop()
         call.answer = answer = loop.create_future()
-        key = loop, session_factory, call.document
+        key = loop, call.session_factory, call.place.document
         with self._entered(key, call) as queue:
             if queue.head is call:
-                self._start_task(key, queue, call)
+                self._start_task(queue, call)
             with observed_wait():
                 await asyncio.wait([answer], timeout=call.left())
                 if not answer.done() and not self._withdraw(queue, call):
                     await asyncio.wait([answer])
         return call.result()
 
-    def _start_task(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+    def _start_task(self, queue: CombinedQueue, head: Call) -> None:
         """Run the batch in a task of its own: the cancellation of a caller is not the others'."""
-        batch = greenlet_spawn(self._run_batch, key, queue, head)
+        batch = greenlet_spawn(self._run_batch, queue, head)
         task = head.context.run(asyncio.get_running_loop().create_task, batch)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Of a task that was cancelled before its first step, nothing has run.
-        task.add_done_callback(lambda _: self._end_turn(key, queue, head))
+        task.add_done_callback(lambda _: self._end_turn(queue, head))
 
     @contextmanager
     def _entered(self, key: Hashable, call: Call) -> Iterator[CombinedQueue]:
         """Enter the queue, and yield it; the first caller is its head."""
-        outer = tuple(one.queue for one in _running.get() if not one.is_over)
-        if any(one.document == call.document for one in outer):
+        outer = [one.place for one in _running.get() if not one.is_over]
+        if any(one.document == call.place.document for one in outer):
             raise LockMisuse(
                 f"{call.label} is locked by the gate.run() that this function runs in, and which "
                 "waits for the function; use the document that the function was given"
             )
-        queue = CombinedQueue(call.document)
+        queue = CombinedQueue(key, call.place)
         try:
-            with self._mutex:
+            with self.mutex:
                 queue = self._queues.setdefault(key, queue)
-                _enter(queue, call, outer)
+                self._enter(queue, call, outer)
             yield queue
         except BaseException:
-            self._leave(key, queue, call)
+            self._leave(queue, call)
             raise
         finally:
-            with self._mutex:
-                for one in outer:
-                    one.waits_for.pop(call, None)
+            with self.mutex:
+                for document, _ in outer:
+                    self.waits_for.get(document, {}).pop(call, None)
+                    if not self.waits_for.get(document):
+                        self.waits_for.pop(document, None)
+
+    def _enter(self, queue: CombinedQueue, call: Call, outer: Sequence[Place]) -> None:
+        """Have the call, which comes out of functions of the outer documents, wait in this queue.
+
+        :raises DeadlockDetected: functions of its document wait for the outer ones.
+        """
+        if self._reaches(call.place, outer):
+            raise call.named(
+                DeadlockDetected(
+                    "its gate.run() waits for a function that waits for this caller's; run the whole "
+                    "transaction again, and take the documents in one order"
+                )
+            )
+        queue.waiting.append(call)
+        queue.head = queue.head or call
+        for one in outer:
+            self.waits_for.setdefault(one.document, {})[call] = one, call.place
+
+    def _reaches(self, place: Place, others: Sequence[Place]) -> bool:
+        """Return whether functions of this place wait for one of these, or for one that does."""
+        waits = self.waits_for.get(place.document, {}).values()
+        return any(map(place.may_be, others)) or any(
+            self._reaches(to, others) for waiting, to in waits if place.may_be(waiting)
+        )
 
     def _withdraw(self, queue: CombinedQueue, call: Call) -> bool:
         """Take a call out whose time is over; return False if its function runs already."""
-        with self._mutex:
+        with self.mutex:
             if call not in queue.waiting or queue.head is call:
                 return False
             queue.waiting.remove(call)
         call.refuse(_late(call))
         return True
 
-    def _leave(self, key: Hashable, queue: CombinedQueue, call: Call) -> None:
+    def _leave(self, queue: CombinedQueue, call: Call) -> None:
         """Give up a call whose caller was interrupted or cancelled."""
-        with self._mutex:
+        with self.mutex:
             if call in queue.waiting:
                 queue.waiting.remove(call)
         if call.answer is None:  # else its task, if it has one, goes on
-            self._end_turn(key, queue, call)
+            self._end_turn(queue, call)
 
-    def _run_batch(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+    def _run_batch(self, queue: CombinedQueue, head: Call) -> None:
         """Run what waits, as far as it fits into one transaction; then the next one is the head."""
-        turn = _Turn(queue)
+        turn = _Turn(queue.place)
         try:
-            with self._mutex:
+            with self.mutex:
                 behind = [*queue.waiting]
             batch = Batch(head, queue.taken, lambda: _running.set((*_running.get(), turn)))
             batch.run(self._calls(queue))
@@ -184,12 +192,12 @@ class CombinedCommits:
                 self._refuse_late(queue, behind)
         finally:
             turn.is_over = True
-            self._end_turn(key, queue, head)
+            self._end_turn(queue, head)
 
     def _calls(self, queue: CombinedQueue) -> Iterator[Call]:
         """Take the calls in order of arrival, also those that come while others run."""
         for _ in range(self._most):
-            with self._mutex:
+            with self.mutex:
                 if not queue.waiting:
                     return
                 call = queue.waiting[0]
@@ -199,52 +207,50 @@ class CombinedCommits:
 
     def _refuse_late(self, queue: CombinedQueue, calls: Sequence[Call]) -> None:
         """Refuse the calls without a limit of their own: they have waited for as long as the head."""
-        with self._mutex:
+        with self.mutex:
             for call in calls:
                 if call in queue.waiting and not call.is_limited:
                     call.refuse(_late(call))
                     queue.taken.append(call)
                     queue.waiting.remove(call)
 
-    def _end_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+    def _end_turn(self, queue: CombinedQueue, head: Call) -> None:
         """Notify the callers whose functions were taken, and the next one that it is the head.
 
         A second time it only notifies the next one again, so that an interruption may come in the
         midst of the first.
         """
-        with self._mutex:
+        with self.mutex:
             ends = queue.head is head
             if ends:
-                self._pass_on(key, queue, head)
+                self._pass_on(queue, head)
             following = queue.head
-        # A task is not interrupted between these lines, and must not be started twice.
-        if following is not None and (ends or following.answer is None):
-            self._begin_turn(key, queue, following)
+        if following is None:
+            return
+        if following.answer is None:
+            following.notify()
+        elif ends:  # a task is not interrupted between these lines, and must not be started twice
+            self._start_task(queue, following)
 
-    def _pass_on(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
+    def _pass_on(self, queue: CombinedQueue, head: Call) -> None:
         for call in (*queue.taken, head):
             call.notify()
             if call in queue.waiting:
                 queue.waiting.remove(call)
         queue.taken = []
         queue.head = queue.waiting[0] if queue.waiting else None
-        if queue.head is None and self._queues.get(key) is queue:
-            del self._queues[key]
-
-    def _begin_turn(self, key: Hashable, queue: CombinedQueue, head: Call) -> None:
-        if head.answer is None:
-            head.notify()
-        else:
-            self._start_task(key, queue, head)
+        if queue.head is None and self._queues.get(queue.key) is queue:
+            del self._queues[queue.key]
 
 
-def _new_call(
+def new_call(
     session_factory: Callable[[], Any],
     entity: type[Any],
     ident: Any,
     function: Callable[[Any, Any], Any],
     lock_timeout: LockTimeout,
 ) -> Call:
+    """Return the call of :meth:`DocumentGate.run` with these arguments."""
     if not callable(session_factory) or hasattr(session_factory, "registry"):
         raise TypeError(
             f"gate.run() needs a factory of new sessions, such as a sessionmaker, not {session_factory!r}"
@@ -256,30 +262,16 @@ def _new_call(
     _, seconds = check_wait(LockOptions.ForUpdate, lock_timeout)
     if lock_timeout is not None and seconds is None:
         seconds = 0.0
-    return Call(session_factory, entity, ident, document, function, seconds)
+    place = Place(document, _database_of(session_factory))
+    return Call(session_factory, entity, ident, place, function, seconds)
 
 
-def _enter(queue: CombinedQueue, call: Call, outer: tuple[CombinedQueue, ...]) -> None:
-    """Have the call, which comes out of functions of the outer queues, wait in this one.
-
-    :raises DeadlockDetected: functions of this one wait for the outer ones.
-    """
-    if queue.reaches(outer):
-        raise _deadlock(call)
-    queue.waiting.append(call)
-    queue.head = queue.head or call
-    for one in outer:
-        one.waits_for[call] = queue
+def _database_of(session_factory: Any) -> Hashable:
+    """Return the database of a sessionmaker with an engine; None: nobody knows before it makes a session."""
+    options: Any = getattr(session_factory, "kw", {})
+    url = None if options.get("binds") else getattr(options.get("bind"), "url", None)
+    return None if url is None else (url.host, url.port, url.database)
 
 
 def _late(call: Call) -> LockNotAvailable:
     return call.named(LockNotAvailable("others have the document; try again later, or wait longer"))
-
-
-def _deadlock(call: Call) -> DeadlockDetected:
-    return call.named(
-        DeadlockDetected(
-            "its gate.run() waits for a function that waits for this caller's; run the whole "
-            "transaction again, and take the documents in one order"
-        )
-    )

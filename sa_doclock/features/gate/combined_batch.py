@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
-from contextvars import copy_context
-from typing import Any, TypeGuard, TypeVar
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import await_only
@@ -24,37 +25,48 @@ from .wakeup import Wakeup
 E = TypeVar("E", bound=DocLockError)
 
 
+class Place(NamedTuple):
+    """A document, and its database, so that rows of two with the same key are not one document.
+
+    :ivar database: None: nobody knows; it may be any.
+    """
+
+    document: DocumentKey
+    database: Hashable
+
+    def may_be(self, other: Place) -> bool:
+        """Return whether both may be the same row."""
+        known = self.database is not None and other.database is not None
+        return self.document == other.document and not (known and self.database != other.database)
+
+
+@dataclass(eq=False)
 class Call:
     """One call of gate.run(): its function, and what becomes of it.
 
+    :ivar seconds: how long it may wait for its turn; None: any time.
+    :ivar context: of the caller: another thread may run the function.
     :ivar wakeup: ends the wait of the caller's thread; None of a task, which has ``answer``.
     :ivar notified: the wait of the thread was ended: it is answered, or the head of the queue.
     :ivar commit: that of the transaction in which its function runs; None before.
     :ivar on_commit: what its function has given to ``session.on_commit()``.
     """
 
+    session_factory: Callable[[], Any]
+    entity: type[Any]
+    ident: Any
+    place: Place
+    function: Callable[[Any, Any], Any]
+    seconds: float | None
+    started: float = field(default_factory=time.monotonic)
+    context: Context = field(default_factory=copy_context)
     wakeup: Wakeup | None = None
     answer: asyncio.Future[None] | None = None
-    notified = False
+    notified: bool = False
     commit: GateCommit | None = None
+    on_commit: Sequence[Callable[[], object]] = ()
     value: Any = None
     error: BaseException | None = None
-
-    def __init__(
-        self,
-        session_factory: Callable[[], Any],
-        entity: type[Any],
-        ident: Any,
-        document: DocumentKey,
-        function: Callable[[Any, Any], Any],
-        seconds: float | None,
-    ) -> None:
-        self.session_factory = session_factory
-        self.entity, self.ident, self.document = entity, ident, document
-        self._function, self._seconds = function, seconds
-        self._started = time.monotonic()
-        self.context = copy_context()  # of the caller: another thread may run the function
-        self.on_commit: Sequence[Callable[[], object]] = ()
 
     @property
     def label(self) -> str:
@@ -69,20 +81,20 @@ class Call:
     @property
     def is_limited(self) -> bool:
         """Return whether its caller has said how long it may wait."""
-        return self._seconds is not None
+        return self.seconds is not None
 
     def left(self) -> float | None:
         """Return the seconds that it may still wait for its turn; None: any time."""
-        if self._seconds is None:
+        if self.seconds is None:
             return None
-        return max(self._seconds - (time.monotonic() - self._started), 0.0)
+        return max(self.seconds - (time.monotonic() - self.started), 0.0)
 
     def invoke(self, before: Callable[[], object], session: Any, document: Any) -> Any:
         """Return what the function returns, called in the context of its caller."""
 
         def run() -> Any:
             before()
-            return self._function(session, document)
+            return self.function(session, document)
 
         result = self.context.run(run)
         if not inspect.isawaitable(result):
@@ -203,12 +215,13 @@ class Batch:
         """
         error: BaseException | None = None
         try:
-            session = self._head.session_factory()
-            sync_session, state = _checked(session)
+            self._given = self._head.session_factory()  # for the functions: it may be of asyncio
+            sync_session, self._state = _checked(self._given)
+            self._session = sync_session
             with closing(sync_session):
-                state.parts.add(self._commit)
+                self._state.parts.add(self._commit)
                 sync_session.begin()
-                self._run_all(calls, session, sync_session, state)
+                self._run_all(calls)
                 sync_session.commit()
         except (Exception, asyncio.CancelledError) as caught:  # noqa: BLE001  # the callers raise it
             error = caught
@@ -222,85 +235,74 @@ class Batch:
     def _run_on_commit(self) -> None:
         """Call what the functions have asked for.
 
-        :raises BaseException: an interruption of this thread, also during another caller's function.
+        :raises BaseException: an interruption of this thread, such as Ctrl-C, also during another
+            caller's function.
         """
         for call in self._taken:
             if call.error is None:
                 call.run_on_commit()
-        if self._head.answer is None:  # of tasks, the loop is told by the caller's
+        if self._head.answer is None:  # of tasks, the caller's own raises it in the loop
             for call in self._taken:
-                if call is not self._head and _is_interruption(call.error):
-                    raise call.error
+                error = None if call is self._head else call.error
+                if error is not None and not isinstance(error, (Exception, asyncio.CancelledError)):
+                    raise error
 
-    def _run_all(
-        self, calls: Iterator[Call], session: Any, sync_session: Any, state: LockContext
-    ) -> None:
-        head = self._head
-        left = head.left()
-        document = sync_session.get_one_document(
-            head.entity, head.ident, LockOptions.ForUpdate, lock_timeout=left
+    def _run_all(self, calls: Iterator[Call]) -> None:
+        head, session = self._head, self._session
+        # Kept, so that the identity map has it for the first call.
+        document = session.get_one_document(
+            head.entity, head.ident, LockOptions.ForUpdate, lock_timeout=head.left()
         )
-        pipeline = state.parts.find(SessionPipeline)
+        pipeline = self._state.parts.find(SessionPipeline)
         if pipeline is not None:
             pipeline.keep_savepoints()
         for call in calls:
             call.commit = self._commit
-            savepoint = sync_session.begin_nested()
+            savepoint = session.begin_nested()
             try:
-                document = sync_session.get_one_document(
-                    call.entity, call.ident, LockOptions.ForUpdate
-                )
-                self._run_one(call, session, sync_session, state, document, savepoint)
+                document = session.get_one_document(call.entity, call.ident, LockOptions.ForUpdate)
+                self._run_one(call, document, savepoint)
             except Exception as error:  # noqa: BLE001  # its caller raises it
                 cancelled = isinstance(error, _FunctionCancelled)
                 call.refuse(asyncio.CancelledError() if cancelled else error)
-                self._undo(savepoint, sync_session, state)
+                self._undo(savepoint)
 
-    def _run_one(
-        self,
-        call: Call,
-        session: Any,
-        sync_session: Session,
-        state: LockContext,
-        document: Any,
-        savepoint: SessionTransaction,
-    ) -> None:
+    def _run_one(self, call: Call, document: Any, savepoint: SessionTransaction) -> None:
         """Run one function, and release its savepoint."""
-        before = state.parts.find(AfterCommit)
+        session, parts = self._session, self._state.parts
+        before = parts.find(AfterCommit)
         mark = 0 if before is None else before.mark()
         self._commit.running = True
         try:
-            call.value = call.invoke(self._before, session, document)
+            call.value = call.invoke(self._before, self._given, document)
         finally:
             self._commit.running = False
-        if not _open_savepoints(savepoint, sync_session):
+        if not _open_savepoints(savepoint, session):
             raise LockMisuse(
                 "the function has ended the savepoint that it was run in; leave out rollback(), and "
                 "raise an error to undo what it has done"
             )
-        pipeline = state.parts.find(SessionPipeline)
+        pipeline = parts.find(SessionPipeline)
         with nullcontext() if pipeline is None else pipeline.sent_together():
-            sync_session.flush()
+            session.flush()
         savepoint.commit()  # and those of its own that the function has left open
-        after = state.parts.find(AfterCommit)
+        after = parts.find(AfterCommit)
         if after is not None:
             call.on_commit = after.take_since(mark)
 
-    def _undo(
-        self, savepoint: SessionTransaction, sync_session: Session, state: LockContext
-    ) -> None:
+    def _undo(self, savepoint: SessionTransaction) -> None:
         """Undo what one function has done.
 
         :raises Exception: the whole transaction is gone, and with it what the others have done.
         """
-        undone = _open_savepoints(savepoint, sync_session)
+        undone = _open_savepoints(savepoint, self._session)
         # One by one: SQLAlchemy would not expire what was changed in an inner one.
         for one in undone:
             one.rollback()
         if not undone:
             with suppress(Exception):
-                sync_session.rollback()
-        if not state.ledger.places:
+                self._session.rollback()
+        if not self._state.ledger.places:
             raise self._head.named(
                 LockLost(
                     "another function of the combined commit has ended the transaction; nothing was "
@@ -321,11 +323,6 @@ def _open_savepoints(
             return found
         one = one.parent
     return ()
-
-
-def _is_interruption(error: BaseException | None) -> TypeGuard[BaseException]:
-    """Return whether it is one of the thread, such as Ctrl-C."""
-    return error is not None and not isinstance(error, (Exception, asyncio.CancelledError))
 
 
 def _checked(session: Any) -> tuple[Any, LockContext]:

@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from ...options import LockTimeout, check_positive
-from ..process_waits import observed_wait
-from .combined import CombinedCommits
-from .wakeup import TaskWakeup, Wakeup
+from .combined import CombinedCommits, new_call
+from .wakeup import TaskWakeup, Wakeup, observed_wait
 
 SecondSession = Literal["refuse", "allow"]
 S = TypeVar("S")
@@ -122,7 +121,8 @@ class DocumentGate:
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
-        return self._combined.run(session_factory, entity, ident, function, lock_timeout)  # type: ignore[no-any-return]
+        call = new_call(session_factory, entity, ident, function, lock_timeout)
+        return self._combined.run(call)  # type: ignore[no-any-return]
 
     async def async_run(
         self,
@@ -139,9 +139,8 @@ class DocumentGate:
         others'.  A caller that is cancelled before its function has begun takes it out; after that
         the function is run and saved as if its caller were still there.
         """
-        return await self._combined.async_run(  # type: ignore[no-any-return]
-            session_factory, entity, ident, function, lock_timeout
-        )
+        call = new_call(session_factory, entity, ident, function, lock_timeout)
+        return await self._combined.async_run(call)  # type: ignore[no-any-return]
 
     @property
     def waiting(self) -> int:
@@ -175,16 +174,14 @@ class DocumentGate:
             else:
                 entry.wakeup = TaskWakeup() if under_asyncio else Wakeup()
                 queue.waiting.append(entry)
-        if self._leaving:
-            self._process_leaving()
+        self._process_leaving()
         if entry.wakeup is None:
             return True
         with waiting():
             entry.wakeup.wait(seconds)
         with self._mutex:
             admitted = entry.admitted
-        if self._leaving:
-            self._process_leaving()
+        self._process_leaving()
         return admitted
 
     def note_granted(self, entries: Iterable[QueueEntry]) -> None:
@@ -194,8 +191,7 @@ class DocumentGate:
                 if entry.admitted and not entry.granted:
                     entry.granted = True
                     self._admit_next(entry.key, entry.queue)
-        if self._leaving:
-            self._process_leaving()
+        self._process_leaving()
 
     def leave(self, entries: Iterable[QueueEntry]) -> None:
         """Give up these entries, a second time too; it waits for nothing.
@@ -297,7 +293,8 @@ _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 
 def _forked() -> None:
-    # A session in the parent's queues does not leave them in the child.
+    # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
+    CombinedCommits.mutex, CombinedCommits.waits_for = threading.Lock(), {}
     for gate in _gates:
         gate._reset()  # noqa: SLF001  # its own module's
 

@@ -27,8 +27,8 @@ from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
-from ..process_waits import observed_wait
 from .queue import DocumentGate, QueueEntry
+from .wakeup import observed_wait
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
 
@@ -236,9 +236,15 @@ class SessionQueue(SessionPart):
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
         """See :class:`SessionPart`: no second connection for a task that holds a lock."""
-        return partial(_checked_bind, self, get_bind)
 
-    def refuse_second_session(self, bind: Engine | Connection) -> None:
+        def checked_bind(*args: Any, **kwargs: Any) -> Any:
+            bind = get_bind(*args, **kwargs)
+            self._refuse_second_session(bind)
+            return bind
+
+        return checked_bind
+
+    def _refuse_second_session(self, bind: Engine | Connection) -> None:
         """:raises LockMisuse: this task holds a lock in another session, and a connection."""
         if not self._gate.refuses_second_session or isinstance(bind, Connection):
             return
@@ -256,14 +262,6 @@ class SessionQueue(SessionPart):
                     "session on, or end its transaction before, or make an engine of its own for "
                     'what is done beside; DocumentGate(second_session="allow") lets it'
                 )
-
-
-def _checked_bind(
-    queue: SessionQueue, get_bind: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Any:
-    bind = get_bind(*args, **kwargs)
-    queue.refuse_second_session(bind)
-    return bind
 
 
 def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:

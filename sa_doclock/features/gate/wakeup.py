@@ -1,16 +1,29 @@
-"""Waits of a thread or a task that another one ends."""
+"""The waits for a lock inside of this process, which no server sees; the test kit observes them."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
 
 from sqlalchemy.util import await_only
 
+wait_observer: ContextVar[Callable[[], AbstractContextManager[None]] | None] = ContextVar(
+    "sa_doclock.wait_observer", default=None
+)
+"""Makes the block in which this thread or task waits; None where nobody observes it."""
+
+
+def observed_wait() -> AbstractContextManager[None]:
+    """Return the block for a wait, which the observer makes if there is one."""
+    observe = wait_observer.get()
+    return nullcontext() if observe is None else observe()
+
 
 class Wakeup:
-    """A wait of this thread, which ends once.
+    """A wait of this thread, which another one ends, once.
 
     notify() may be called from any thread, also by the garbage collector: it takes no lock that
     the calling thread could hold already.

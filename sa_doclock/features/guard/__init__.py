@@ -2,7 +2,7 @@
 
 It decides by rows.  A row belongs to a document by its table, whichever class or statement writes it.
 
-1. Which rows are written?  A flush has objects (``flush.py``); a statement has a class or table, and a
+1. Which rows are written?  A flush has objects (``write_guard.py``); a statement has a class or table, and a
    WHERE or values (``targets.py``, ``touched.py``, ``upserts.py``, ``insert_select.py``).
 2. Of which documents are they?  The loaded objects tell it, without a question, for most rows
    (``rules.py``).  Else the database is asked: by the relationships of the class (``full_check.py``), by

@@ -7,28 +7,27 @@ SELECT.  After it the rows that were written are counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from sqlalchemy import Insert, Update
 from sqlalchemy.orm import Mapper
-from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import ask, document_key
+from ...core.documents import document_key
 from ...core.lock_info import DocumentKey
 from ...core.sqlalchemy_internals import autoflush
 from .dml_internals import values_of
-from .flush import FlushGuard
+from .refusals import Refusals
 from .returned import keys_of_result
 from .statement_check import StatementCheck
 from .targets import (
+    Execution,
     Row,
     Target,
     is_header_target,
-    listed,
     other_tables,
     targets_by_key,
     targets_of,
@@ -37,153 +36,122 @@ from .targets import (
     targets_of_new_rows,
 )
 from .touched import brings_into_its_where, covers, rows_written, select_number
-from .untold import rows_of_untold
 from .writes import Write
 
 
-class DmlGuard:
-    """The guard of one session for statements, and for writes without a flush."""
+@contextmanager
+def checked_statement(
+    refusals: Refusals, statement: Any, parameters: Any, how: Mapping[str, Any]
+) -> Iterator[Callable[[Any], Any]]:
+    """Check the statement, which is executed in the block.
 
-    def __init__(self, flushes: FlushGuard) -> None:
-        self._refusals, self._documents = flushes.refusals, flushes.documents
-        self._session, self._flushes = flushes.refusals.session, flushes
+    Yields a function for its result, which it returns after it has noted the keys of new
+    headers that the result tells.
 
-    @contextmanager
-    def statement(
-        self, statement: Any, parameters: Any, how: Mapping[str, Any]
-    ) -> Iterator[Callable[[Any], Any]]:
-        """Check the statement, which is executed in the block.
-
-        Yields a function for its result, which it returns after it has noted the keys of new
-        headers that the result tells.
-
-        :param how: the execution options and bind arguments that it is executed with.
-        :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
-        """
-        targets = targets_of(statement, parameters) if self._refusals.enabled else ()
-        if targets:
-            self._flush_before(statement, how)
-        write = _write_of(statement)
-        run = self._run(targets, write, lambda one: one.statement(statement, parameters, how))
-        with run as checks:
-            asked = self._asked(checks, statement, parameters, how)
-            yield partial(self._after, statement, write, checks, asked)
-
-    def _asked(
-        self,
-        checks: Sequence[StatementCheck],
-        statement: Any,
-        parameters: Any,
-        how: Mapping[str, Any],
-    ) -> int | None:
-        """Return how many rows the statement would write now; None if they are not counted."""
-        if not _can_count(checks, statement, listed(parameters)):
-            return None
-        left, first = sum(one.left for one in checks), checks[0]
-        if checks == [first] and covers(first.target, statement):
-            return (first.asked or 0) - left
-        return self._ask_number(statement, listed(parameters), how) - left
-
-    def _ask_number(self, statement: Any, given: Iterable[Row], how: Mapping[str, Any]) -> int:
-        number, session = select_number(statement), self._session()
-        counts = [ask(session, number, parameters, **how) for parameters in given]
-        return sum(int(count) for ((count,),) in counts)
-
-    def _after(
-        self,
-        statement: Any,
-        write: Write,
-        checks: Sequence[StatementCheck],
-        asked: int | None,
-        result: Any,
-    ) -> Any:
-        """Check what the statement has written; return its result, which can still be read.
-
-        :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
-            committed.
-        """
-        written = None
-        if asked is not None:
-            result, written = rows_written(statement, result)
-        for check in checks:
-            if check.has_written_others(asked, written, result):
-                self._refusals.refuse_written(check.refusal_of_others())
-        return self._note_returned(statement, [one.target for one in checks], write, result)
-
-    def _note_returned(
-        self, statement: Any, targets: Iterable[Target], write: Write, result: Any
-    ) -> Any:
-        if write is Write.INSERT and not values_of(statement).conditional:
-            for target in filter(is_header_target, targets):
-                result, keys = keys_of_result(statement, target, result)
-                for key in keys:
-                    self._documents.add_inserted(document_key(target.root, key))
-        return result
-
-    @contextmanager
-    def objects(self, instances: Collection[Any]) -> Iterator[None]:
-        """Check objects that are written in the block without a flush.
-
-        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
-        """
-        states = [*map(instance_state, instances)]
-        new = [state for state in states if state.key is None]
-        with self._session().no_autoflush:
-            self._flushes.check_objects(instances)
-        with ExitStack() as checks:
-            for mapper, write, rows in rows_of_untold(states):
-                checks.enter_context(self.rows(mapper, rows, write))
-            yield
-        for state in new:
-            self._flushes.add_inserted(state)
-
-    @contextmanager
-    def rows(self, mapper: Mapper[Any], rows: Sequence[Row], write: Write) -> Iterator[None]:
-        """Check rows that are written by primary key in the block.
-
-        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
-        """
-        targets: tuple[Target, ...] = ()
-        if self._refusals.enabled and write is Write.INSERT:
-            targets = targets_of_new_rows(targets_of_entity(mapper), mapper.local_table, mapper)
-        elif self._refusals.enabled:
-            targets = targets_by_key(mapper)
-            targets += tuple(targets_of_new_kinds(targets, rows))
-        with self._run(targets, write, lambda check: check.rows(rows)):
-            yield
-        if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave
-            for target in filter(is_header_target, targets):
-                keys = (target.identity(target.by_attribute(row)) for row in rows)
-                for key in filter(None, keys):
-                    self._documents.add_inserted(document_key(target.root, key))
-
-    @contextmanager
-    def _run(
-        self,
-        targets: Iterable[Target],
-        write: Write,
-        check: Callable[[StatementCheck], Iterable[DocumentKey]],
-    ) -> Iterator[Sequence[StatementCheck]]:
-        """Run the checks, then the block, and record the new documents that the checks return."""
-        session = self._session()
-        inserted: list[DocumentKey] = []
-        checks = [StatementCheck(session, self._refusals, target, write) for target in targets]
-        if checks:
-            self._refusals.reset_warnings()
-        with session.no_autoflush:
-            for one in checks:
-                inserted += check(one)
-        yield checks
-        for key in inserted:
-            self._documents.add_inserted(key)
-        for document, identity in chain.from_iterable(one.new_keys for one in checks):
-            self._documents.add_key(document, identity)
-
-    def _flush_before(self, statement: Any, how: Mapping[str, Any]) -> None:
+    :param how: the execution options and bind arguments that it is executed with.
+    :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+    """
+    targets = targets_of(statement, parameters) if refusals.enabled else ()
+    if targets:
         # The execution would flush too, but the rows that the check finds depend on it.
-        session = self._session()
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
-        autoflush(session, options)
+        autoflush(refusals.session(), options)
+    write = _write_of(statement)
+    run = Execution(refusals.session(), statement, parameters, how)
+    with _checked(refusals, targets, write, lambda one: one.statement(run)) as checks:
+        asked = _number_asked(checks, run)
+        yield partial(_after, refusals, statement, write, checks, asked)
+
+
+def _number_asked(checks: Sequence[StatementCheck], run: Execution) -> int | None:
+    """Return how many rows the statement would write now; None if they are not counted."""
+    statement = run.statement
+    if not _can_count(checks, statement, run.given):
+        return None
+    left, first = sum(one.left for one in checks), checks[0]
+    if checks == [first] and covers(first.target, statement):
+        return (first.asked or 0) - left
+    return sum(int(count) for _, ((count,),) in run.ask(select_number(statement))) - left
+
+
+def _after(
+    refusals: Refusals,
+    statement: Any,
+    write: Write,
+    checks: Sequence[StatementCheck],
+    asked: int | None,
+    result: Any,
+) -> Any:
+    """Check what the statement has written; return its result, which can still be read.
+
+    :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
+        committed.
+    """
+    written = None
+    if asked is not None:
+        result, written = rows_written(statement, result)
+    for check in checks:
+        if check.has_written_others(asked, written, result):
+            refusals.refuse_written(check.refusal_of_others())
+    if write is Write.INSERT and not values_of(statement).conditional:
+        return _note_returned(refusals, statement, [one.target for one in checks], result)
+    return result
+
+
+def _note_returned(
+    refusals: Refusals, statement: Any, targets: Iterable[Target], result: Any
+) -> Any:
+    for target in filter(is_header_target, targets):
+        result, keys = keys_of_result(statement, target, result)
+        for key in keys:
+            refusals.add_inserted(document_key(target.root, key))
+    return result
+
+
+@contextmanager
+def checked_rows(
+    refusals: Refusals, mapper: Mapper[Any], rows: Sequence[Row], write: Write
+) -> Iterator[None]:
+    """Check rows that are written by primary key in the block.
+
+    :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
+    """
+    targets: tuple[Target, ...] = ()
+    if refusals.enabled and write is Write.INSERT:
+        targets = targets_of_new_rows(targets_of_entity(mapper), mapper.local_table, mapper)
+    elif refusals.enabled:
+        targets = targets_by_key(mapper)
+        targets += tuple(targets_of_new_kinds(targets, rows))
+    with _checked(refusals, targets, write, lambda check: check.rows(rows)):
+        yield
+    if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave
+        for target in filter(is_header_target, targets):
+            keys = (target.identity(target.by_attribute(row)) for row in rows)
+            for key in filter(None, keys):
+                refusals.add_inserted(document_key(target.root, key))
+
+
+@contextmanager
+def _checked(
+    refusals: Refusals,
+    targets: Iterable[Target],
+    write: Write,
+    check: Callable[[StatementCheck], Iterable[DocumentKey]],
+) -> Iterator[Sequence[StatementCheck]]:
+    """Run the checks, then the block, and record the new documents that the checks return."""
+    session = refusals.session()
+    inserted: list[DocumentKey] = []
+    checks = [StatementCheck(session, refusals, target, write) for target in targets]
+    if checks:
+        refusals.reset_warnings()
+    with session.no_autoflush:
+        for one in checks:
+            inserted += check(one)
+    yield checks
+    for key in inserted:
+        refusals.add_inserted(key)
+    for document, identity in chain.from_iterable(one.new_keys for one in checks):
+        refusals.add_key(document, identity)
 
 
 def _write_of(statement: Any) -> Write:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import ClauseElement
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
@@ -42,7 +42,34 @@ from .untold import (
 )
 from .writes import Write
 
-WrittenRow = tuple[InstanceState[Any], WriteRules, Write]
+By = tuple[str, str] | None
+"""The change of a row by which it is written to a document: with the key of the row, and without."""
+
+
+class WrittenRow(NamedTuple):
+    """An object whose row is written."""
+
+    state: InstanceState[Any]
+    rules: WriteRules
+    write: Write
+
+    @property
+    def label(self) -> str:
+        """The row in the words of an error."""
+        if self.state.identity is None:
+            return f"a new {self.state.class_.__name__}"
+        return document_label(self.state.class_, public_key(self.state.identity))
+
+    def through(self, name: str) -> By:
+        """Return the change of this attribute, which is one of other rows too."""
+        return f"{self.label}.{name}", f"{self.state.class_.__name__}.{name}"
+
+    def refusal(self, root: Mapper[Any], identity: Identity, by: By) -> Refusal:
+        """Return the refusal of the row's write to this document."""
+        words = f"would be {self.write.value}"
+        one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
+        rows = f"{self.state.class_.__name__} rows {words}{all_of_them}"
+        return Refusal(root, identity, f"{self.label} {words}{one}", rows, self.state)
 
 
 @dataclass(eq=False)
@@ -64,149 +91,132 @@ class FullCheck:
         """Refuse the writes to documents that are not held."""
         to_check = [*to_check]
         self._check_untold(to_check)
-        for state, rules, write in to_check:
+        for row in to_check:
             if self.written:  # first: other checks read what has expired
-                self._check_unread(rules, state, write)
-                self._check_kinds(rules, state, write)
+                self._check_unread(row)
+                self._check_kinds(row)
             if self.new is not None:  # written without a flush, so that nothing checks it after
-                self._check_generated(rules, state, write)
-            if rules.root is not None:
-                self._check_documents(rules.root, state, write, None)
-            self._check_related(state, rules, write)
+                self._check_generated(row)
+            if row.rules.root is not None:
+                self._check_documents(row.rules.root, row)
+            self._check_related(row)
         if self.found:
             self.refusals.refuse_all(self.found, self.resolvers, self._expected())
 
-    def _check_related(self, state: InstanceState[Any], rules: WriteRules, write: Write) -> None:
+    def _check_related(self, row: WrittenRow) -> None:
         """Check the rows that the flush of the row's relationships writes to."""
-        related = rules.deletes if write is Write.DELETE else rules.updates
+        related = row.rules.deletes if row.write is Write.DELETE else row.rules.updates
         # When the row is written, most of these have events of their own.
-        unseen_alone = self.written and write is not Write.DELETE
+        unseen_alone = self.written and row.write is not Write.DELETE
         for name, root in related.items():
-            if unseen_alone and name not in rules.unseen:
-                continue
-            through = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
-            for other in _touched(state, name, write):
-                self._check_documents(root, other, Write.UPDATE, through)
+            if not unseen_alone or name in row.rules.unseen:
+                for other in _touched(row.state, name, row.write):
+                    changed = WrittenRow(other, row.rules, Write.UPDATE)
+                    self._check_documents(root, changed, row.through(name))
 
-    def _check_documents(
-        self,
-        root: Mapper[Any],
-        state: InstanceState[Any],
-        write: Write,
-        through: tuple[str, str] | None,
-    ) -> None:
-        for identity in self._resolver(root).headers(state):
+    def _check_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> None:
+        for identity in self._resolver(root).headers(row.state):
             if self.refusals.permits(root, identity) or (root.class_, identity) in self._inserted:
                 continue
-            by = through
-            if through is None and write is Write.UPDATE:
-                attribute = _changed(state, root)
+            if by is None and row.write is Write.UPDATE:
+                attribute = _changed(row.state, root)
                 if attribute is None:
                     return
                 by = attribute, attribute
-            self.found.append(_refusal(root, identity, state, write, by))
+            self.found.append(row.refusal(root, identity, by))
 
-    def _check_unread(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> None:
+    def _check_unread(self, row: WrittenRow) -> None:
         """Check a row that was written with values that only the database knows.
 
         Such are an SQL expression that a listener has set, and a default of the server.
         """
-        names = sorted(rules.moves & state.expired_attributes)
-        if names and rules.root is not None:
-            by = (names[0], names[0]) if write is Write.UPDATE else None
+        state, root = row.state, row.rules.root
+        names = sorted(row.rules.moves & state.expired_attributes)
+        if names and root is not None:
+            by = (names[0], names[0]) if row.write is Write.UPDATE else None
             identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
-            for header in self._resolver(rules.root).stored_headers(state.mapper, identity):
-                self._refuse_unless_permitted(rules.root, header, state, write, by)
+            self._check_stored(root, state.mapper, identity, row, by)
 
-    def _check_generated(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> None:
+    def _check_stored(
+        self, root: Mapper[Any], mapper: Mapper[Any], identity: Identity, row: WrittenRow, by: By
+    ) -> None:
+        """Check the documents that the database has for a row of this class."""
+        for header in self._resolver(root).stored_headers(mapper, identity):
+            self._refuse_unless_permitted(root, header, row, by)
+
+    def _check_generated(self, row: WrittenRow) -> None:
         """Check a row whose document the table sets when it is written."""
+        rules, state = row.rules, row.state
         if rules.generated is None or rules.root is None:
             return
-        given = state.dict if write is Write.INSERT else state.committed_state
-        names = sorted(rules.generated.by(write) - given.keys())
+        given = state.dict if row.write is Write.INSERT else state.committed_state
+        names = sorted(rules.generated.by(row.write) - given.keys())
         if names:
-            by = names[0], names[0]
-            self.found.append(_refusal(rules.root, UNKNOWN, state, write, by))
+            self.found.append(row.refusal(rules.root, UNKNOWN, (names[0], names[0])))
 
     def _refuse_unless_permitted(
-        self,
-        root: Mapper[Any],
-        identity: Identity,
-        state: InstanceState[Any],
-        write: Write,
-        by: tuple[str, str] | None,
+        self, root: Mapper[Any], identity: Identity, row: WrittenRow, by: By
     ) -> None:
         if not self.refusals.permits(root, identity):
-            self.found.append(_refusal(root, identity, state, write, by))
+            self.found.append(row.refusal(root, identity, by))
 
     def _check_untold(self, to_check: Iterable[WrittenRow]) -> None:
         """Check the rows whose class does not tell their documents; new ones when they are written."""
         by_class = defaultdict(list)
-        for state, rules, write in to_check:
-            if rules.untold and (self.written or write is not Write.INSERT):
-                by_class[state.mapper, write].append(state)
-        for (mapper, write), states in by_class.items():
+        for row in to_check:
+            if row.rules.untold and (self.written or row.write is not Write.INSERT):
+                by_class[row.state.mapper, row.write].append(row)
+        for (mapper, write), rows in by_class.items():
             for target, table in untold_targets(mapper).items():
-                self._check_rows_of(target, table, states, write)
+                self._check_rows_of(target, table, _written_in(rows, target, table), write)
 
-    def _check_rows_of(self, target: Target, table: Any, states: States, write: Write) -> None:
+    def _check_rows_of(
+        self, target: Target, table: Any, rows: Sequence[WrittenRow], write: Write
+    ) -> None:
         """Check those of these objects whose rows in the table are of this target."""
-        written = self.written and write is not Write.DELETE
-        keys = (
-            (state, self._key_or_check(state, target, table, write, written=written))
-            for state in _written_in(states, target, table, write)
-        )
-        known = {key: state for state, key in keys if key is not None}
         resolver, is_new = self._resolver(target.root), is_new_header(target, table)
+        keys = ((self._key_or_check(target, row, table), row) for row in rows)
+        known = {key: row for key, row in keys if key is not None}
         for key, header in stored_headers_of(self.session, resolver, target, table, known):
             if is_new and write is Write.INSERT:
-                self.refusals.documents.add_inserted((target.root.class_, header))
-            state = known.get(key) or next(iter(known.values()))
-            self._refuse_row_of(target, header, state, table, write)
+                self.refusals.add_inserted((target.root.class_, header))
+            row = known.get(key) or next(iter(known.values()))
+            self._refuse_row_of(target, header, row, table)
 
-    def _key_or_check(
-        self, state: InstanceState[Any], target: Target, table: Any, write: Write, *, written: bool
-    ) -> Identity | None:
-        """Return the key of an object's row in the table; None if it was checked without the database."""
-        owner = owner_in_association(state, target, written=written)
-        key = None if owner else key_in_table(state, target, table, written=written)
+    def _key_or_check(self, target: Target, row: WrittenRow, table: Any) -> Identity | None:
+        """Return the key of a row in the table; None if it was checked without the database."""
+        written = self.written and row.write is not Write.DELETE
+        owner = owner_in_association(row.state, target, written=written)
+        key = None if owner else key_in_table(row.state, target, table, written=written)
         if key is not None:
             return key
         resolver = self._resolver(target.root)
-        told = (UNKNOWN,) if owner is None else headers_of_owner(resolver, target, owner)
-        for header in told:
-            self._refuse_row_of(target, header, state, table, write)
+        for header in headers_of_owner(resolver, target, owner) if owner else (UNKNOWN,):
+            self._refuse_row_of(target, header, row, table)
         return None
 
-    def _refuse_row_of(
-        self,
-        target: Target,
-        header: Identity,
-        state: InstanceState[Any],
-        table: Any,
-        write: Write,
-    ) -> None:
-        if write is Write.INSERT and inserts_header(state, target.root, header):
+    def _refuse_row_of(self, target: Target, header: Identity, row: WrittenRow, table: Any) -> None:
+        if row.write is Write.INSERT and inserts_header(row.state, target.root, header):
             return
-        name = _changed_in(state, target, table) if write is Write.UPDATE else None
+        name = _changed_in(row.state, target, table) if row.write is Write.UPDATE else None
         by = None if name is None else (name, name)
-        self._refuse_unless_permitted(target.root, header, state, write, by)
+        self._refuse_unless_permitted(target.root, header, row, by)
 
-    def _check_kinds(self, rules: WriteRules, state: InstanceState[Any], write: Write) -> None:
+    def _check_kinds(self, row: WrittenRow) -> None:
         """Check a row that is written as one of another class: only the database knows its owners.
 
         Before it is written the row is found as one of the class that it leaves.
         """
-        if write is not Write.UPDATE:
+        state = row.state
+        if row.write is not Write.UPDATE:
             return
-        for name in rules.kind.intersection({*state.committed_state, *state.expired_attributes}):
-            by = f"{_row(state)}.{name}", f"{state.class_.__name__}.{name}"
+        for name in row.rules.kind.intersection(
+            {*state.committed_state, *state.expired_attributes}
+        ):
             for kind in _kinds(state, name):
                 root = document_root(kind)
-                if root is None or state.mapper.isa(kind):
-                    continue
-                for identity in self._resolver(root).stored_headers(kind, state.identity or ()):
-                    self._refuse_unless_permitted(root, identity, state, Write.UPDATE, by)
+                if root is not None and not state.mapper.isa(kind):
+                    self._check_stored(root, kind, state.identity or (), row, row.through(name))
 
     def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
         resolver = self.resolvers.get(root)
@@ -239,7 +249,7 @@ class FullCheck:
             key = None if rules is None else new_key_of(state, rules)
             if rules is None or key is None:
                 continue
-            if self.refusals.documents.may_write((rules.entity, state.identity or ())):
+            if self.refusals.may_write((rules.entity, state.identity or ())):
                 yield rules.entity, key
 
 
@@ -266,20 +276,6 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
         return None
     key = tuple(state.dict.get(name) for name in key_attributes(rules.root))
     return None if any(one is None or isinstance(one, ClauseElement) for one in key) else key
-
-
-def _refusal(
-    root: Mapper[Any],
-    identity: Identity,
-    state: InstanceState[Any],
-    write: Write,
-    by: tuple[str, str] | None,
-) -> Refusal:
-    words = f"would be {write.value}"
-    one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
-    what = f"{_row(state)} {words}{one}"
-    rows = f"{state.class_.__name__} rows {words}{all_of_them}"
-    return Refusal(root, identity, what, rows, state)
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
@@ -309,11 +305,13 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
     return next((name for name in names if state.attrs[name].history.has_changes()), None)
 
 
-def _written_in(states: States, target: Target, table: Any, write: Write) -> States:
-    """Return those of these objects whose write is one of the target's row."""
-    if write is not Write.UPDATE:
-        return states
-    return [state for state in states if _changed_in(state, target, table)]
+def _written_in(rows: Iterable[WrittenRow], target: Target, table: Any) -> list[WrittenRow]:
+    """Return those of these rows whose write is one of the target's row."""
+    return [
+        row
+        for row in rows
+        if row.write is not Write.UPDATE or _changed_in(row.state, target, table)
+    ]
 
 
 def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:
@@ -322,9 +320,3 @@ def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | 
     columns = chain.from_iterable(one.columns for one in tables)
     names = filter(None, (attribute_of(state.mapper, column) for column in columns))
     return next((name for name in names if state.attrs[name].history.has_changes()), None)
-
-
-def _row(state: InstanceState[Any]) -> str:
-    if state.identity is None:
-        return f"a new {state.class_.__name__}"
-    return document_label(state.class_, public_key(state.identity))

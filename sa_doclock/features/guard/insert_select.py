@@ -7,27 +7,27 @@ and whatever else was added has come to another document.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Insert, func, or_, select
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
 from ...core.documents import ask, has_null
 from ...core.lock_info import Identity
 from ...core.statements import chunks, key_in
 from ...dialects import schema_translation
 from .dml_internals import select_of_insert, values_of
-from .targets import Link, Row, Target
+from .targets import Execution, Link, Row, Target
 
 
 class InsertedFromSelect:
     """The rows that one such statement adds to one target, which has links to owners."""
 
-    def __init__(self, session: Session, target: Target, statement: Insert) -> None:
-        self._session, self._target, self._table = session, target, statement.table
+    def __init__(self, run: Execution, target: Target) -> None:
+        statement: Insert = run.statement
+        self._run, self._target, self._table = run, target, statement.table
         self._options = schema_translation(statement.get_execution_options())
         self._conditional = values_of(statement).conditional
         names, rows = select_of_insert(statement)
@@ -37,15 +37,15 @@ class InsertedFromSelect:
         self._owners: dict[Link, dict[Identity, None]] = {link: {} for link in target.links}
         self._without_owner = self._expected = self._before = 0
 
-    def ask(self, given: Iterable[Row], how: Mapping[str, Any]) -> Iterator[Row]:
+    def ask(self) -> Iterator[Row]:
         """Yield the values that name owners, each combination once."""
         columns = list(self._selected.values())
         asked = select(*columns, func.count()).group_by(*columns)
         if not columns:
             yield {}
             return
-        for parameters in given:
-            for *values, rows in self._execute(asked, parameters, how):
+        for parameters in self._run.given:
+            for *values, rows in self._execute(asked, parameters, self._run.how):
                 row = dict(zip(self._selected, values, strict=True))
                 self._note(row, rows)
                 yield row
@@ -90,7 +90,7 @@ class InsertedFromSelect:
     def _execute(self, statement: Any, parameters: Row, how: Mapping[str, Any]) -> Sequence[Any]:
         binds = {"mapper": self._target.root, **how.get("bind_arguments", {})}
         return ask(
-            self._session,
+            self._run.session,
             statement.execution_options(**self._options),
             parameters,
             **{**how, "bind_arguments": binds},

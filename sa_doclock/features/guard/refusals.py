@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple, get_args
 
 from sqlalchemy.orm import InstanceState, Mapper
@@ -11,7 +10,6 @@ from sqlalchemy.orm import InstanceState, Mapper
 from ...caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...core.key_text import key_text
-from ...core.ledger import Ledger
 from ...core.loading.session_order import in_session_order
 from ...core.lock_info import DocumentKey, Identity, public_key
 from ...core.transaction import LockContext, add_document, database_name, state_of
@@ -28,42 +26,6 @@ def check_guard_mode(mode: object) -> None:
         raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
 
 
-class WritableDocuments:
-    """The documents that one transaction may write: those that it holds ForUpdate, and those that are new."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self.ledger = ledger
-        self._inserted: dict[DocumentKey, None] = {}
-
-    def may_write(self, key: DocumentKey) -> bool:
-        """Return whether the document is held ForUpdate, or is new in this transaction."""
-        return self.ledger.is_writable(key) or key in self._inserted
-
-    def add_inserted(self, key: DocumentKey) -> None:
-        """Note a document whose header this transaction has inserted, or another name of one.
-
-        In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
-        """
-        self._inserted[key] = None
-
-    def add_key(self, key: DocumentKey, identity: Identity) -> None:
-        """Note that the primary key of a document was changed to this; it is held by both."""
-        held = self.ledger.held.get(key)
-        if held is not None:
-            self.ledger.record((key[0], identity), held)
-        elif key in self._inserted:
-            self.add_inserted((key[0], identity))
-
-    def mark(self) -> int:
-        """Return the number of new documents."""
-        return len(self._inserted)
-
-    def roll_back_to(self, mark: int) -> None:
-        """Forget the new documents that came since."""
-        while len(self._inserted) > mark:
-            self._inserted.popitem()
-
-
 class Refusal(NamedTuple):
     """A write to a document that the session does not hold by this key."""
 
@@ -75,25 +37,26 @@ class Refusal(NamedTuple):
 
 
 class Refusals:
-    """The refusals of one session, which the checks of flushes and of statements share.
+    """The documents that a session may write now, and the refusal of writes to others.
+
+    It may write those that its transaction holds ForUpdate, and those whose headers it has inserted, which
+    need no lock until a rollback.
 
     :param reads: tells where the session has read a row, where it traces that.
+    :ivar inserted: the new documents, in the order of the INSERTs.
+    :ivar unguarded: the number of blocks around this call in which nothing is checked.
+    :ivar held: the changed and deleted rows of the flush under way whose documents were held when it began,
+        each with the attributes by which it comes to another document; such a row is not checked again,
+        unless one of them has changed meanwhile.
     """
 
     unguarded = 0
-    """The number of blocks around this call in which nothing is checked."""
 
-    def __init__(
-        self,
-        state: LockContext,
-        mode: GuardMode,
-        reads: ReadProvenance | None,
-    ) -> None:
-        self.session = state.session
-        self._reads, self._report = reads, state.instrumentation.report_unlocked_write
-        self.documents = WritableDocuments(state.ledger)
-        """Those that may be written."""
-        self.mode = mode
+    def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
+        self.session, self._ledger = state.session, state.ledger
+        self._mode, self._reads = mode, reads
+        self.inserted: dict[DocumentKey, None] = {}
+        self.held: dict[InstanceState[Any], frozenset[str]] = {}
         self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
 
@@ -111,22 +74,32 @@ class Refusals:
         """True if writes are checked now."""
         return not self.unguarded and self.enabled
 
-    @contextmanager
-    def disabled(self) -> Iterator[None]:
-        """Check nothing in this block."""
-        self.unguarded += 1
-        try:
-            yield
-        finally:
-            self.unguarded -= 1
+    def may_write(self, key: DocumentKey) -> bool:
+        """Return whether the document is held ForUpdate, or is new in this transaction."""
+        return self._ledger.is_writable(key) or key in self.inserted
+
+    def permits(self, root: Mapper[Any], identity: Identity) -> bool:
+        """Return whether this transaction may write to the document; one without a key is new."""
+        return self.may_write((root.class_, identity)) or has_null(identity)
+
+    def add_inserted(self, key: DocumentKey) -> None:
+        """Note a document whose header this transaction has inserted, or another name of one.
+
+        In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
+        """
+        self.inserted[key] = None
+
+    def add_key(self, key: DocumentKey, identity: Identity) -> None:
+        """Note that the primary key of a document was changed to this; it is held by both."""
+        held = self._ledger.held.get(key)
+        if held is not None:
+            self._ledger.record((key[0], identity), held)
+        elif key in self.inserted:
+            self.add_inserted((key[0], identity))
 
     def reset_warnings(self) -> None:
         """Let the warnings of earlier flushes and statements come again."""
         self._reported.clear()
-
-    def permits(self, root: Mapper[Any], identity: Identity) -> bool:
-        """Return whether this transaction may write to the document; one without a key is new."""
-        return self.documents.may_write((root.class_, identity)) or has_null(identity)
 
     def refuse_all(
         self,
@@ -153,8 +126,8 @@ class Refusals:
     def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
         """Refuse the write, unless the document is held by the key that the database has."""
         entity = refusal.root.class_
-        if self.documents.may_write((entity, key)):
-            self.documents.add_inserted((entity, refusal.identity))  # another name of the document
+        if self.may_write((entity, key)):
+            self.add_inserted((entity, refusal.identity))  # another name of the document
         else:
             self.refuse(refusal._replace(identity=key))
 
@@ -163,16 +136,19 @@ class Refusals:
         try:
             self.refuse(refusal)
         except UnlockedWrite as error:
-            state = state_of(self.session())
-            assert state is not None
-            state.failure.refuse_from_now_on(error)
+            self._state().failure.refuse_from_now_on(error)
             raise
+
+    def _state(self) -> LockContext:
+        state = state_of(self.session())
+        assert state is not None
+        return state
 
     def refuse(self, refusal: Refusal) -> None:
         """Raise UnlockedWrite, or warn if this session only warns."""
         entity, identity = refusal.root.class_, refusal.identity
         ident = public_key(identity) if identity else None
-        held = self.documents.ledger.held.get((entity, identity))
+        held = self._ledger.held.get((entity, identity))
         holds, read = "does not hold", ""
         if held is not None:
             holds = f"holds by {lock_label(held)} only"
@@ -186,7 +162,7 @@ class Refusals:
         error.add_details(read)
         database = database_name(self.session(), {"mapper": refusal.root})
         add_document(error, entity, ident, None, database)
-        if self.mode == "raise":
+        if self._mode == "raise":
             raise error
         # No warning names a row: Python shows each text once for each line of the program.
         text = (
@@ -200,4 +176,4 @@ class Refusals:
             warn_program(background, UnlockedWriteWarning)
         if (entity, identity) not in self._reported:
             self._reported.add((entity, identity))
-            self._report(error, line_of_program())
+            self._state().instrumentation.report_unlocked_write(error, line_of_program())

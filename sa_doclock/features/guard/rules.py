@@ -52,9 +52,7 @@ class WriteRules(NamedTuple):
     keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
     checked: frozenset[str]  # all these
-    kind: frozenset[
-        str
-    ]  # the attribute by which a row becomes one of another class, with documents
+    kind: frozenset[str]  # the attribute by which a row becomes one of another class
     generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     unseen: frozenset[str]  # those of them that write rows of which no event is checked
@@ -86,6 +84,15 @@ class WriteRules(NamedTuple):
             return self.named(states)
         except (AttributeError, KeyError):  # the object is freed, or its key is expired
             return None
+
+    def is_set_too_late(self, write: Write, along: States | None) -> bool:
+        """Return whether the table may set what names the owner, which no check after it would tell.
+
+        :param along: None: each row is checked again when it is written; a new one tells its document then,
+            an old one not that it has come to another.
+        """
+        checked_after = along is None and write is Write.INSERT
+        return self.generated is not None and bool(self.generated.by(write)) and not checked_after
 
     def _headers_of_new(self, states: States) -> Iterable[Identity] | None:
         """Return the headers that new objects name, by their foreign key or by their owner."""
@@ -124,14 +131,46 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         if one.secondary is not None or one.back_populates is None
     }
     deletes, kind = {one.key: other for one, other in related}, _kind(mapper)
-    if root is None:
-        known = deletes or kind or untold_targets(mapper)
-        return _rules_of_related(mapper, updates, deletes, kind) if known else None
-    return _rules_of_document(root, mapper, updates, deletes, kind)
+    if root is None and not (deletes or kind or untold_targets(mapper)):
+        return None
+    return _build_rules(root, mapper, updates, deletes, kind)
 
 
-def _unseen(mapper: Mapper[Any], names: Iterable[str]) -> frozenset[str]:
-    return frozenset(name for name in names if _writes_unseen(mapper.relationships[name]))
+def _build_rules(
+    root: Mapper[Any] | None,
+    mapper: Mapper[Any],
+    updates: Mapping[str, Mapper[Any]],
+    deletes: Mapping[str, Mapper[Any]],
+    kind: frozenset[str],
+) -> WriteRules:
+    """Return the rules of a class; without a root it is in no document, and its flush writes to some."""
+    parts: Sequence[Part] = ()
+    header, direct, keys, own = False, None, frozenset[str](), set[str]()
+    if root is not None:
+        parts, own = parts_with_detail(root, mapper), names_of_parts(root, mapper)
+        header, direct = is_header(root, mapper), _direct_part(root, parts)
+        keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
+    moves = frozenset(_owner_attributes(parts)) | kind | deciding_attributes(mapper)
+    elsewhere = moves | updates.keys()
+    generated = generated_attributes(mapper, _attributes_of(parts))
+    return WriteRules(
+        root,
+        mapper.class_ if root is None else root.class_,
+        header=header,
+        direct=direct,
+        moves=moves,
+        keys=keys,
+        elsewhere=elsewhere,
+        checked=elsewhere | keys,
+        kind=kind,
+        generated=generated if any(generated) else None,
+        updates=updates,
+        unseen=frozenset(name for name in updates if _writes_unseen(mapper.relationships[name])),
+        # Its own parts are deleted with the row, under the same lock.
+        deletes={name: other for name, other in deletes.items() if name not in own},
+        untold=bool(untold_targets(mapper)),
+        named=_named_headers(header, direct),
+    )
 
 
 def _writes_unseen(relationship: RelationshipProperty[Any]) -> bool:
@@ -139,75 +178,10 @@ def _writes_unseen(relationship: RelationshipProperty[Any]) -> bool:
     return relationship.secondary is not None or relationship.post_update
 
 
-def _rules_of_document(
-    root: Mapper[Any],
-    mapper: Mapper[Any],
-    updates: Mapping[str, Mapper[Any]],
-    deletes: Mapping[str, Mapper[Any]],
-    kind: frozenset[str],
-) -> WriteRules:
-    """Return the rules of a class whose rows are headers or parts."""
-    parts = parts_with_detail(root, mapper)
-    moves = frozenset(_owner_attributes(parts)) | kind | deciding_attributes(mapper)
-    keys = _header_keys(root, mapper)
-    own = names_of_parts(root, mapper)  # deleted with the row, under the same lock
-    header, direct = is_header(root, mapper), _direct_part(root, parts)
-    generated = generated_attributes(mapper, _attributes_of(parts))
-    return WriteRules(
-        root,
-        root.class_,
-        header=header,
-        direct=direct,
-        moves=moves,
-        keys=keys,
-        elsewhere=moves | updates.keys(),
-        checked=moves | keys | updates.keys(),
-        kind=kind,
-        generated=generated if any(generated) else None,
-        updates=updates,
-        unseen=_unseen(mapper, updates),
-        deletes={name: other for name, other in deletes.items() if name not in own},
-        untold=bool(untold_targets(mapper)),
-        named=_named_headers(header, direct),
-    )
-
-
-def _rules_of_related(
-    mapper: Mapper[Any],
-    updates: Mapping[str, Mapper[Any]],
-    deletes: Mapping[str, Mapper[Any]],
-    kind: frozenset[str],
-) -> WriteRules:
-    """Return the rules of a class that is in no document, and whose flush writes to some."""
-    moves = kind | deciding_attributes(mapper)
-    checked = moves | updates.keys()
-    return WriteRules(
-        None,
-        mapper.class_,
-        header=False,
-        direct=None,
-        moves=moves,
-        keys=frozenset(),
-        elsewhere=checked,
-        checked=checked,
-        kind=kind,
-        generated=None,
-        updates=updates,
-        unseen=_unseen(mapper, updates),
-        deletes=deletes,
-        untold=bool(untold_targets(mapper)),
-        named=None,
-    )
-
-
 def _kind(mapper: Mapper[Any]) -> frozenset[str]:
     name = kind_attribute(mapper)
     others = any(map(document_root, mapper.base_mapper.self_and_descendants))
     return frozenset(() if name is None or not others else (name,))
-
-
-def _header_keys(root: Mapper[Any], mapper: Mapper[Any]) -> frozenset[str]:
-    return frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
 
 
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
@@ -222,8 +196,8 @@ def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
         yield from (name for name, _ in part.discriminators)
 
 
-def _attributes_of(parts: Iterable[Part]) -> set[str]:
-    return set(chain.from_iterable(part.attributes for part in parts))
+def _attributes_of(parts: Iterable[Part]) -> Iterable[str]:
+    return chain.from_iterable(part.attributes for part in parts)
 
 
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:

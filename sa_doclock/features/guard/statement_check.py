@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, product
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from .atomic import needs_no_lock
 from .dml_internals import values_of
 from .insert_select import InsertedFromSelect, inserted_rows
 from .refusals import Refusal, Refusals
-from .targets import Link, Row, Target, is_header_target, listed, literal, writes_by_key
+from .targets import Execution, Link, Row, Target, is_header_target, literal, writes_by_key
 from .touched import TouchedRows, touched_rows
 from .upserts import stays_in_its_document
 from .writes import Write
@@ -100,28 +100,24 @@ class StatementCheck:
         keys = map(target.identity, rows)
         return [document_key(target.root, key) for key in keys if key is not None]
 
-    def statement(
-        self, statement: Any, parameters: Any, how: Mapping[str, Any]
-    ) -> list[DocumentKey]:
+    def statement(self, run: Execution) -> list[DocumentKey]:
         """Check a statement; return the new documents."""
         if self._write is Write.INSERT:
-            return self._check_insert(statement, listed(parameters), how)
-        if self._refusals.active and not needs_no_lock(statement, self.target, listed(parameters)):
-            self._check_touched(statement, parameters, how)
+            return self._check_insert(run)
+        if self._refusals.active and not needs_no_lock(run.statement, self.target, run.given):
+            self._check_touched(run)
             self._settle()
             if self._free:
-                self._lock_free(statement, listed(parameters), how)
+                self._lock_free(run)
         return []
 
-    def _check_insert(
-        self, statement: Insert, given: Sequence[Row], how: Mapping[str, Any]
-    ) -> list[DocumentKey]:
-        values = values_of(statement)
+    def _check_insert(self, run: Execution) -> list[DocumentKey]:
+        values = values_of(run.statement)
         if values.from_select:
-            self._check_from_select(statement, given, how, overwrites=values.overwrites)
+            self._check_from_select(run, overwrites=values.overwrites)
             return []
-        rows = [{**row, **more} for row, more in product(values.rows or ({},), given)]
-        if self._may_leave(statement, rows) and self._refusals.active:
+        rows = [{**row, **more} for row, more in product(values.rows or ({},), run.given)]
+        if self._may_leave(run.statement, rows) and self._refusals.active:
             self._refuse(UNKNOWN, "an INSERT that may overwrite, which does not tell of what,")
             self._settle()
             return []
@@ -129,22 +125,15 @@ class StatementCheck:
         # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
         return [] if values.conditional else new
 
-    def _check_from_select(
-        self,
-        statement: Insert,
-        given: Sequence[Row],
-        how: Mapping[str, Any],
-        *,
-        overwrites: bool,
-    ) -> None:
+    def _check_from_select(self, run: Execution, *, overwrites: bool) -> None:
         """Check the owners that the SELECT of an INSERT names; the rows are counted after it."""
         if not self._refusals.active:
             return
         if overwrites or self.target.extended or self.target.stored:
             self._refuse(UNKNOWN, "INSERT .. FROM SELECT, which may overwrite others,")
         elif self.target.links:
-            self.inserted = InsertedFromSelect(self._session, self.target, statement)
-            for row in self.inserted.ask(given, how):
+            self.inserted = InsertedFromSelect(run, self.target)
+            for row in self.inserted.ask():
                 self._check_owners(row)
         self._settle()
 
@@ -155,17 +144,16 @@ class StatementCheck:
             statement, self.target, given
         )
 
-    def _check_touched(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> None:
-        target = self.target
-        values = self._values_set(statement)
-        by_key = writes_by_key(statement, parameters)
-        touched = None if target.unclear or by_key else touched_rows(statement, target)
-        if by_key and not target.unclear:
-            self.rows({**row, **given} for row, given in product(values, parameters))
+    def _check_touched(self, run: Execution) -> None:
+        values, unclear = self._values_set(run.statement), self.target.unclear
+        by_key = writes_by_key(run.statement, run.parameters)
+        touched = None if unclear or by_key else touched_rows(run.statement, self.target)
+        if by_key and not unclear:
+            self.rows({**row, **given} for row, given in product(values, run.parameters))
         elif touched is None:
             self._refuse(UNKNOWN, _UNCLEAR)
         else:
-            self._check_where(touched, values, listed(parameters), how)
+            self._check_where(touched, values, run)
 
     def _values_set(self, statement: Any) -> list[Row]:
         """Return the values that an UPDATE sets, of which there is one row at least."""
@@ -173,20 +161,13 @@ class StatementCheck:
             return []
         return [self.target.by_attribute(row) for row in values_of(statement).rows] or [{}]
 
-    def _check_where(
-        self,
-        rows_touched: TouchedRows,
-        values: Sequence[Row],
-        given: Sequence[Row],
-        how: Mapping[str, Any],
-    ) -> None:
-        touched = rows_touched.select_counted()
+    def _check_where(self, touched: TouchedRows, values: Sequence[Row], run: Execution) -> None:
         self.asked = 0
-        for parameters in given:
+        for parameters, answer in run.ask(touched.select_counted()):
             new = [{**row, **self.target.by_attribute(parameters)} for row in values]
             for row in new:
                 self._check_owners(row, of_row=False)
-            for *found, rows in ask(self._session, touched, parameters, **how):
+            for *found, rows in answer:
                 self.asked += rows
                 self._free += rows if self._is_free(found) else 0
                 self._check_row(tuple(found), new)
@@ -203,9 +184,9 @@ class StatementCheck:
             for link, one in zip(self.target.links, read, strict=True)
         )
 
-    def _lock_free(self, statement: Any, given: Sequence[Row], how: Mapping[str, Any]) -> None:
+    def _lock_free(self, run: Execution) -> None:
         """Lock the rows of no document, which anybody may bring into one before they are written."""
-        touched = touched_rows(statement, self.target, to_lock=True)
+        touched = touched_rows(run.statement, self.target, to_lock=True)
         mapper = self.target.mapper
         assert touched is not None
         assert mapper is not None
@@ -216,7 +197,7 @@ class StatementCheck:
         rows = touched.select(key_attributes(mapper)).where(*no_owner)
         locking = add_lock(rows, touched.entity, LockOptions.ForUpdate)
         # Past the session's own execute(): the lock is none of a document.
-        found = [Session.execute(self._session, locking, one, **how).all() for one in given]
+        found = [Session.execute(run.session, locking, one, **run.how).all() for one in run.given]
         self.left = self._free - sum(map(len, found))
 
     def _note_new_keys(self, identity: Identity, values: Iterable[Row]) -> None:

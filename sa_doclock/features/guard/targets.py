@@ -19,11 +19,12 @@ from sqlalchemy import (
     Update,
     inspect,
 )
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ...core.documents import (
     Part,
+    ask,
     declared_roots,
     document_root,
     hierarchy_of,
@@ -220,6 +221,28 @@ def _is_extended(mapper: Mapper[Any], table: Any, target: Target) -> bool:
     """Return whether a row of the target may be there already, without a row of this table of a subclass."""
     first = target.mapper
     return first is not None and mapper.isa(first) and table not in first.tables
+
+
+class Execution(NamedTuple):
+    """An INSERT, UPDATE or DELETE with what it is executed with.
+
+    :ivar how: the execution options and bind arguments.
+    """
+
+    session: Session
+    statement: Any
+    parameters: Any
+    how: Mapping[str, Any]
+
+    @property
+    def given(self) -> Sequence[Row]:
+        """The parameters of each time that it is executed."""
+        return listed(self.parameters)
+
+    def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
+        """Yield the answers to a SELECT, with each of the parameters that it was executed with."""
+        for row in self.given:
+            yield row, ask(self.session, question, row, **self.how)
 
 
 def listed(parameters: Any) -> Sequence[Row]:

@@ -123,7 +123,21 @@ def key_in_table(
 
     :param written: as it was written; else as it was before.
     """
-    names = [attribute_of(state.mapper, table.columns[one]) for one in _key_names(target, table)]
+    names = key_of_table(target, table, target.source)
+    return _values(state, [table.columns[one] for one in names], written=written)
+
+
+def owner_in_association(
+    state: InstanceState[Any], target: Target, *, written: bool
+) -> Identity | None:
+    """Return the owner that an object on an association table names; None if only the database knows it."""
+    if target.mapper is not None:
+        return None
+    return _values(state, [target.table.columns[one] for one in target.read], written=written)
+
+
+def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
+    names = [attribute_of(state.mapper, column) for column in columns]
     found = tuple(None if name is None else _value(state, name, written=written) for name in names)
     return None if not found or has_null(found) else found
 
@@ -136,21 +150,6 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
     # SQLAlchemy does not load the key that an expired object had where the table has no primary key.
     key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
     return next(iter(values), key.get(name))
-
-
-def owner_in_association(
-    state: InstanceState[Any], target: Target, *, written: bool
-) -> Identity | None:
-    """Return the owner that an object on an association table names; None if only the database knows it."""
-    if target.mapper is not None:
-        return None
-    names = [attribute_of(state.mapper, target.table.columns[one]) for one in target.read]
-    found = tuple(None if name is None else _value(state, name, written=written) for name in names)
-    return None if has_null(found) else found
-
-
-def _key_names(target: Target, table: Any) -> Collection[str]:
-    return key_of_table(target, table, target.source).keys()
 
 
 def stored_headers_of(

@@ -1,56 +1,66 @@
-"""The write guard as a part of each session, and as listener to the rows of documents, and of no others."""
+"""The write guard as a part of each session, and as listener to the rows of documents, and of no others.
+
+It checks what a flush is about to write before anything is sent.  Listeners of the program may
+change more after that, and the flush finds out more itself; so the guard checks each row again when
+it has been written, and an error there undoes the flush.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from itertools import chain
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from itertools import chain, compress, repeat
+from operator import attrgetter, is_, itemgetter
 from threading import Lock
-from typing import Any
-from weakref import WeakSet, ref
+from typing import Any, Final
+from weakref import ReferenceType, WeakSet, ref
 
 from sqlalchemy import Connection, event
-from sqlalchemy.orm import InstanceState, Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper, Session, class_mapper
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
-from ...core.documents import any_declared, listen_for_documents, mapper_cache, notify_in_time
-from ...core.sqlalchemy_internals import all_mappers, allow_listening
-from ...core.transaction import Block, FirstUse, LockContext, SessionPart, state_of
-from ...options import GuardMode
-from .dml import DmlGuard
-from .flush import FlushGuard, guards, rows_to_flush
-from .provenance import ReadProvenance
+from ...core.documents import (
+    any_declared,
+    has_null,
+    listen_for_documents,
+    mapper_cache,
+    notify_in_time,
+)
+from ...core.lock_info import DocumentKey
+from ...core.sqlalchemy_internals import (
+    all_mappers,
+    allow_listening,
+    deleted_states,
+    modified_states,
+    new_states,
+)
+from ...core.transaction import Block, SessionPart, state_of
+from .dml import checked_rows, checked_statement
+from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
+from .rules import States, WriteRules, rules_for
+from .untold import rows_of_untold
 from .writes import Write
 
+# Threads: an entry is set by the thread that uses its session.
+_guards: Final[dict[int | None, ReferenceType[WriteGuard]]] = {}
+"""The guards of sessions that have flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
 
-class WriteGuard(SessionPart):
-    """The guard of one session.
+Not a WeakValueDictionary, which takes three times as long for each row.
+"""
 
-    :param reads: tells where the session has read a row, where it traces that.
-    """
+# A flush may have thousands of rows: a class, and no mapper, has its hash from C.
+_class_of: Final = attrgetter("class_")
 
-    def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
-        self._state, self._mode, self._reads = ref(state), mode, reads  # which has this part
+Rows = tuple[Write, WriteRules, States]
+"""Rows of one class, all written in one way."""
 
-    @FirstUse
-    def flushes(self) -> FlushGuard:
-        """The guard of flushes, with the refusals of all checks."""
-        state = self._state()
-        assert state is not None
-        return FlushGuard(Refusals(state, self._mode, self._reads))
 
-    @FirstUse
-    def _dml(self) -> DmlGuard:
-        """The guard of INSERT, UPDATE and DELETE statements."""
-        return DmlGuard(self.flushes)
-
-    @contextmanager
-    def unguarded(self) -> Iterator[None]:
-        """Check nothing in this block."""
-        with self.flushes.refusals.disabled():
-            yield
+class WriteGuard(Refusals, SessionPart):
+    """The guard of one session."""
 
     def before_flush(self, session: Session) -> None:
         """See :class:`SessionPart`.
@@ -60,48 +70,192 @@ class WriteGuard(SessionPart):
         if not any_declared():
             return
         notify_in_time()  # before anything is checked, the rows of all documents must be listened to
-        if "flushes" in vars(self):
-            self.flushes.check_flush(session)
-        elif rows := rows_to_flush(session):  # the first of its flushes with a document
-            self.flushes.check_rows(rows)
+        self.held.clear()
+        deleted = deleted_states(session)
+        changed = modified_states(session).difference(deleted)
+        rows = _by_class(new_states(session), changed, deleted)
+        if rows:
+            key = session.hash_key
+            if key not in _guards:
+                _guards[key] = ref(self, partial(_guards.pop, key))  # no other session has this key
+            if not self.unguarded:
+                self._check_rows(session, rows)
 
-    def around_unguarded(self) -> Block:
-        """See :class:`SessionPart`."""
-        return self.unguarded()
+    def _check_rows(
+        self, session: Session, rows: Sequence[Rows], along: States | None = None
+    ) -> None:
+        """Check these rows.
+
+        :param along: objects that are inserted along without a flush; None: all new ones of the session.
+        """
+        self.reset_warnings()
+        documents: set[DocumentKey] = set()
+        unclear: list[Rows] = []
+        for one in rows:
+            write, rules, states = one
+            if write is not Write.INSERT:  # which header a new row names is known afterwards
+                self.held.update(dict.fromkeys(states, rules.checked))
+            headers = rules.headers_of(session, write, states)
+            late = rules.generated and rules.is_set_too_late(write, along)
+            if headers is None or late:
+                unclear.append(one)
+            else:
+                documents.update(zip(repeat(rules.entity), headers))
+        to_check = unclear if all(map(self.may_write, documents)) else rows
+        if to_check:
+            not_held = chain.from_iterable(self._not_held(session, *one, along) for one in to_check)
+            FullCheck(self, session, along).check(not_held)
+
+    def _not_held(
+        self,
+        session: Session,
+        write: Write,
+        rules: WriteRules,
+        states: States,
+        along: States | None,
+    ) -> Iterator[WrittenRow]:
+        """Yield those of these rows whose documents may not be held; all, if the check is too late."""
+        late = rules.generated and rules.is_set_too_late(write, along)
+        for state in states:
+            if late or not self._is_held(session, write, rules, state):
+                if rules.root is not None or not rules.untold:
+                    self.held.pop(state, None)  # its own class tells more when it is written
+                yield WrittenRow(state, rules, write)
+
+    def _is_held(
+        self, session: Session, write: Write, rules: WriteRules, state: InstanceState[Any]
+    ) -> bool:
+        """Return whether what is loaded shows that the documents of this row are held."""
+        headers = rules.headers_of(session, write, [state])
+        if headers is None:
+            return False
+        return all(map(self.may_write, zip(repeat(rules.entity), headers)))
+
+    def check_row(self, state: InstanceState[Any], write: Write) -> None:
+        """Check one row that a flush has written, and that an error takes back.
+
+        Not one that was ``held``.
+        """
+        rules = rules_for(state.mapper)
+        if rules is None:
+            return
+        # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
+        judged = Write.INSERT if state.key is None else write
+        if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
+            check = FullCheck(self, self.session(), written=True)
+            check.check([WrittenRow(state, rules, judged)])
+        if not rules.keys:
+            return  # no header
+        if write is Write.INSERT:
+            self._add_header(state)
+        elif write is Write.UPDATE:
+            self._add_new_key(state, rules)
+
+    def _is_held_as_written(
+        self, write: Write, rules: WriteRules, state: InstanceState[Any]
+    ) -> bool:
+        if rules.untold or not rules.moves.isdisjoint(state.expired_attributes):
+            return False  # only the database knows what was written
+        if write is Write.INSERT and rules.direct is not None and not rules.updates:
+            # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
+            header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
+            if self.may_write((rules.entity, header)):
+                return True
+        return self._is_held(self.session(), write, rules, state)
+
+    def _add_new_key(self, state: InstanceState[Any], rules: WriteRules) -> None:
+        key = new_key_of(state, rules)
+        if key is not None:
+            self.add_key((rules.entity, state.identity or ()), key)
+
+    def _add_header(self, state: InstanceState[Any]) -> None:
+        """Note an inserted row: a new header belongs to this transaction alone."""
+        document = document_of_header(state) if self.enabled else None
+        if document is not None and not has_null(document[1]):
+            self.add_inserted(document)
 
     def around_dml(
         self, statement: Any, parameters: Any, how: Mapping[str, Any]
     ) -> AbstractContextManager[Callable[[Any], Any]]:
-        """See :class:`SessionPart`."""
-        return self._dml.statement(statement, parameters, how)
+        """See :class:`SessionPart`.
 
-    def around_objects(self, objects: Collection[Any]) -> Block:
-        """See :class:`SessionPart`."""
-        return self._dml.objects(objects)
+        :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+        """
+        return checked_statement(self, statement, parameters, how)
 
     def around_rows(
         self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
     ) -> Block:
-        """See :class:`SessionPart`."""
-        return self._dml.rows(mapper, rows, Write.INSERT if insert else Write.UPDATE)
+        """See :class:`SessionPart`.
+
+        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
+        """
+        return checked_rows(self, mapper, rows, Write.INSERT if insert else Write.UPDATE)
+
+    @contextmanager
+    def around_objects(self, objects: Collection[Any]) -> Iterator[None]:
+        """See :class:`SessionPart`.
+
+        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
+        """
+        states = [*map(instance_state, objects)]
+        new = [state for state in states if state.key is None]
+        if self.active:
+            changed = [state for state in states if state.key is not None]
+            session = self.session()
+            with session.no_autoflush:
+                self._check_rows(session, _by_class(new, changed, ()), new)
+        with ExitStack() as checks:
+            for mapper, write, rows in rows_of_untold(states):
+                checks.enter_context(checked_rows(self, mapper, rows, write))
+            yield
+        for state in new:
+            self._add_header(state)
+
+    @contextmanager
+    def around_unguarded(self) -> Iterator[None]:
+        """See :class:`SessionPart`: check nothing in this block."""
+        self.unguarded += 1
+        try:
+            yield
+        finally:
+            self.unguarded -= 1
 
     def mark(self) -> int:
-        """See :class:`SessionPart`."""
-        return self.flushes.documents.mark()
+        """See :class:`SessionPart`: the number of new documents."""
+        return len(self.inserted)
 
     def roll_back_to(self, mark: Any) -> None:
         """See :class:`SessionPart`."""
-        self.flushes.documents.roll_back_to(mark or 0)
+        while len(self.inserted) > (mark or 0):
+            self.inserted.popitem()
 
     def locks_lost(self) -> None:
         """See :class:`SessionPart`: nobody knows whether the new documents are there."""
-        self.flushes.documents.roll_back_to(0)
+        self.inserted.clear()
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
-        if "flushes" in vars(self):
-            self.flushes.documents.roll_back_to(0)
-            self.flushes.held.clear()
+        self.inserted.clear()
+        self.held.clear()
+
+
+def _by_class(new: States, changed: States, deleted: States) -> Sequence[Rows]:
+    """Return these rows by their class, but for those that the guard never checks."""
+    rows: list[Rows] = []
+    ways = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
+    for write, states in filter(itemgetter(1), ways):  # most flushes are of one kind
+        for entity in dict.fromkeys(map(_class_of, states)):
+            rules = _rules_of_class(entity)
+            if rules is not None:
+                of_class = map(is_, map(_class_of, states), repeat(entity))
+                rows.append((write, rules, [*compress(states, of_class)]))
+    return rows
+
+
+@mapper_cache
+def _rules_of_class(entity: type[Any]) -> WriteRules | None:
+    return rules_for(class_mapper(entity, configure=False))
 
 
 # Global, as mappers are: each is listened to once, for all sessions of the process.
@@ -148,38 +302,31 @@ def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
             yield mapper
 
 
-def _guard_of(state: InstanceState[Any]) -> FlushGuard | None:
+def _guard_of(state: InstanceState[Any]) -> WriteGuard | None:
     """Return the guard of a session whose flush began before any document was declared."""
     session = state.session  # a search, which a plain Session pays for at each row
     context = None if session is None else state_of(session)
-    guard = None if context is None else context.parts.find(WriteGuard)
-    return None if guard is None else guard.flushes
+    return None if context is None else context.parts.find(WriteGuard)
 
 
-def _before_update(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
-    # The document of a row that was held is held; another, which it comes to, is checked after.
-    guard = guards.get(state.session_id) or _guard_of(state)
-    if guard is not None and state not in guard.held:
-        guard.check_row(state, Write.UPDATE)
-    return EXT_CONTINUE
+def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
+    """Return the listener that checks a row, unless its documents were held when the flush began.
 
+    :param before: the row is not written yet; the documents that it comes to are checked after.
+    """
 
-def _after_insert(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
-    guard = guards.get(state.session_id) or _guard_of(state)
-    if guard is not None:
-        guard.check_row(state, Write.INSERT)
-    return EXT_CONTINUE
-
-
-def _unless_held(write: Write) -> Callable[..., Any]:
     def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
-        guard = guards.get(state.session_id) or _guard_of(state)
+        found = _guards.get(state.session_id)
+        guard = found() if found else _guard_of(state)
         if guard is not None:
             moves = guard.held.get(state)
             # A value that was written as an SQL expression has expired, and is no change any more.
             if moves is None or not (
-                moves.isdisjoint(state.committed_state)
-                and moves.isdisjoint(state.expired_attributes)
+                before
+                or (
+                    moves.isdisjoint(state.committed_state)
+                    and moves.isdisjoint(state.expired_attributes)
+                )
             ):
                 guard.check_row(state, write)
         return EXT_CONTINUE
@@ -190,8 +337,8 @@ def _unless_held(write: Write) -> Callable[..., Any]:
 # After the row was written no hook can change it any more, and raising takes it back; before,
 # the database still tells what an expired row was.
 _WRITES = {
-    "after_insert": _after_insert,
-    "before_update": _before_update,
+    "after_insert": _unless_held(Write.INSERT),
+    "before_update": _unless_held(Write.UPDATE, before=True),
     "after_update": _unless_held(Write.UPDATE),
     "before_delete": _unless_held(Write.DELETE),
 }

@@ -31,8 +31,13 @@ class Generated(NamedTuple):
 
 def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
     """Return those of these attributes that the table sets where the program does not."""
-    columns = [(one.key, column) for one in mapper.column_attrs for column in one.columns]
-    named = [(name, column) for name, column in columns if name in {*names}]
+    wanted = {*names}
+    named = [
+        (one.key, column)
+        for one in mapper.column_attrs
+        if one.key in wanted
+        for column in one.columns
+    ]
 
     def having(*defaults: str) -> frozenset[str]:
         found = product(named, defaults)

@@ -11,17 +11,19 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from .places import Place, Places
 
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+# Threads: the caches are of functions of source files, which have one answer.
+@lru_cache(maxsize=4096)
 def is_computed(
-    attribute: str, assigned: Places, read: Place, columns: AbstractSet[str], keys: AbstractSet[str]
+    attribute: str, assigned: Places, read: Place, columns: frozenset[str], keys: frozenset[str]
 ) -> bool:
     """Return whether the new value of an attribute depends on the row that was read.
 
@@ -30,39 +32,25 @@ def is_computed(
     :param columns: the attributes of the class.
     :param keys: those of the primary key, which do not change.
     """
-    names = frozenset(columns) - frozenset(keys)
-    return _is_computed(attribute, assigned, read, names, frozenset(keys))
-
-
-# Threads: the caches are of functions of source files, which have one answer.
-@lru_cache(maxsize=4096)
-def _is_computed(
-    attribute: str,
-    assigned: Places,
-    read: Place,
-    names: frozenset[str],
-    keys: frozenset[str],
-) -> bool:
     for place in assigned:
         scope = _scope_of(place)
         if scope is None:
             continue
         found = list(_assignments(scope, place.line, attribute))
-        if any(_Flow(scope, one, read, names, keys).is_computed() for one in found):
+        if any(_Flow(scope, one, read, columns - keys, keys).is_computed() for one in found):
             return True
         if not found and place is not assigned[0] and _passes_on(scope, place.line, attribute):
             return True
     return False
 
 
-class _Assignment:
+class _Assignment(NamedTuple):
     """An expression that becomes the value of an attribute or column."""
 
-    def __init__(self, attribute: str, line: int, value: ast.expr | None, of: str | None) -> None:
-        self.attribute = attribute
-        self.line = line
-        self.value = value  # None: the old value and another operand
-        self.of = of  # the source of the object; None for a column of a statement
+    attribute: str
+    line: int
+    value: ast.expr | None  # None: the old value and another operand
+    of: str | None  # the source of the object; None for a column of a statement
 
 
 def _assignments(scope: ast.AST, line: int, attribute: str) -> Iterator[_Assignment]:
@@ -120,54 +108,45 @@ def _names(column: ast.expr | None) -> str | None:
     return None
 
 
+@dataclass(frozen=True)
 class _Flow:
     """The expressions of one function that a value is computed from."""
 
-    def __init__(
-        self,
-        scope: ast.AST,
-        assignment: _Assignment,
-        read: Place,
-        names: frozenset[str],
-        keys: frozenset[str],
-    ) -> None:
-        self._scope, self._assignment, self._read = scope, assignment, read
-        self._names, self._keys = names, keys
+    scope: ast.AST
+    assignment: _Assignment
+    read: Place
+    names: frozenset[str]
+    keys: frozenset[str]
 
     def is_computed(self) -> bool:
         """Return whether one of them is a value that was read."""
-        value = self._assignment.value
+        value = self.assignment.value
         if value is None:
             return True
         return self._depends(value, set()) or any(map(self._decides, self._tests()))
 
     def _depends(self, expression: ast.AST, seen: set[str]) -> bool:
-        if self._is_read(expression):
-            return True
         match expression:
-            case ast.Attribute(attr=name) if name in self._keys:
+            case ast.Attribute(attr=name) if name in self.keys:
                 return False
+            case ast.Attribute(value=of, attr=name) if name in self.names:
+                if ast.unparse(of) == self.assignment.of:
+                    return True
             case ast.Name(id=name) if name not in seen:
                 seen.add(name)
                 return any(self._defines(one, seen) for one in self._definitions(name))
         return any(self._depends(one, seen) for one in ast.iter_child_nodes(expression))
 
-    def _is_read(self, expression: ast.AST) -> bool:
-        match expression:
-            case ast.Attribute(value=of, attr=name):
-                return name in self._names and ast.unparse(of) == self._assignment.of
-        return False
-
     def _defines(self, value: ast.AST, seen: set[str]) -> bool:
         """Return whether a variable that has this value was read from the row, or computed from it."""
         line, end = getattr(value, "lineno", 0), getattr(value, "end_lineno", 0)
-        if line <= self._read.line <= end:
+        if line <= self.read.line <= end:
             return True
         return self._depends(value, seen)
 
     def _definitions(self, name: str) -> Iterator[ast.AST]:
-        for node in _nodes_of(self._scope):
-            if getattr(node, "lineno", 0) > self._assignment.line:
+        for node in _nodes_of(self.scope):
+            if getattr(node, "lineno", 0) > self.assignment.line:
                 continue
             match node:
                 case ast.Assign(targets=targets, value=value):
@@ -187,32 +166,27 @@ class _Flow:
 
     def _tests(self) -> Iterator[ast.expr]:
         """Yield the conditions in front of the assignment, and around it."""
-        for node in _nodes_of(self._scope):
+        for node in _nodes_of(self.scope):
             match node:
                 case (
                     ast.If(test=test)
                     | ast.While(test=test)
                     | ast.Assert(test=test)
                     | ast.IfExp(test=test)
-                ) if test.lineno <= self._assignment.line:
+                ) if test.lineno <= self.assignment.line:
                     yield test
 
     def _decides(self, test: ast.expr) -> bool:
         """Return whether a condition looks at the old value for more than "is it another?"."""
-        of, attribute = self._assignment.of, self._assignment.attribute
+        of, attribute = self.assignment.of, self.assignment.attribute
         if of is None or self._compares_with_new(test):
             return False
-        return any(
-            isinstance(node, ast.Attribute)
-            and node.attr == attribute
-            and ast.unparse(node.value) == of
-            for node in ast.walk(test)
-        )
+        return any(ast.unparse(node.value) == of for node in _attributes(test, attribute))
 
     def _compares_with_new(self, test: ast.expr) -> bool:
         match test:
             case ast.Compare(left=left, ops=[ast.NotEq() | ast.IsNot()], comparators=[right]):
-                value = ast.dump(self._assignment.value) if self._assignment.value else ""
+                value = ast.dump(self.assignment.value) if self.assignment.value else ""
                 return any(ast.dump(one) in value for one in (left, right))
         return False
 
@@ -226,14 +200,16 @@ def _passes_on(scope: ast.AST, line: int, attribute: str) -> bool:
     for node in _nodes_of(scope):
         if isinstance(node, ast.Call) and _covers(node, line):
             arguments = (*node.args, *(one.value for one in node.keywords))
-            if any(_mentions(argument, attribute) for argument in arguments):
+            if any(any(_attributes(argument, attribute)) for argument in arguments):
                 return True
     return False
 
 
-def _mentions(expression: ast.AST, attribute: str) -> bool:
-    attributes = (node for node in ast.walk(expression) if isinstance(node, ast.Attribute))
-    return any(node.attr == attribute for node in attributes)
+def _attributes(expression: ast.AST, name: str) -> Iterator[ast.Attribute]:
+    """Yield where this attribute, of whatever object, stands in an expression."""
+    for node in ast.walk(expression):
+        if isinstance(node, ast.Attribute) and node.attr == name:
+            yield node
 
 
 def _covers(node: ast.AST, line: int) -> bool:

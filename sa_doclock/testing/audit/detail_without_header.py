@@ -11,7 +11,6 @@ from .places import Place
 from .rows import Header, Row, entity_name, header_rows, short_name
 from .rule import HeaderRows, Rule
 from .transactions import RowLock, Transaction, Write
-from .written_values import place_of_change
 
 
 class _Pair(NamedTuple):
@@ -32,17 +31,15 @@ class DetailWithoutHeader(Rule):
     code = "detail-without-header"
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        """Look for the locks of the rows that this one refers to."""
         own = transaction.locks.get(write.row)
         if own is not None and not own.by_write:
             return
-        detail, place = entity_name(write.mapper), place_of_change(write)
-        self.inserted(transaction, detail, header_rows(write.state), place)
+        detail = entity_name(write.mapper)
+        self.inserted(transaction, detail, header_rows(write.state), write.place)
 
     def inserted(
         self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
     ) -> None:
-        """Look for the locks of these headers."""
         if transaction.has_wide_lock:
             return
         for header, row in headers:
@@ -56,10 +53,7 @@ class DetailWithoutHeader(Rule):
                 self._note_locked(transaction, pair, header, row, lock)
 
     def _note_unlocked(self, transaction: Transaction, pair: _Pair, place: Place) -> None:
-        def end(_committed: bool) -> None:
-            self.tally.add(("unlocked", *pair, str(place), False))
-
-        transaction.later(end)
+        transaction.later(lambda _: self.tally.add(("unlocked", *pair, str(place), False)))
 
     def _note_locked(
         self, transaction: Transaction, pair: _Pair, header: Header, row: Row, lock: RowLock
@@ -72,7 +66,6 @@ class DetailWithoutHeader(Rule):
         transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield a finding for each place that writes without, where others lock."""
         locked: dict[_Pair, dict[str, bool]] = defaultdict(dict)
         for (kind, *pair, place, depends), _ in self.tally:
             if kind == "locked":

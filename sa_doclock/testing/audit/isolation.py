@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from sqlalchemy import Connection
-from sqlalchemy.engine import Dialect
 
 from ...dialects import strategy_class
-from ...dialects.base import IsolationLevels, LockStrategy
-
-# The facts of a database, by the dialect of its engine, which all sessions share.
-# Threads: the audit's listeners run in one thread at a time.
-_strategies: Final[WeakKeyDictionary[Dialect, LockStrategy]] = WeakKeyDictionary()
+from ...dialects.base import IsolationLevels
 
 
 def finds_conflicts(connection: Connection) -> bool:
@@ -21,26 +15,9 @@ def finds_conflicts(connection: Connection) -> bool:
 
     Nothing is sent: the level is that of the connection's options, or the engine's default.
     """
-    strategy = _strategy_of(connection)
-    levels = IsolationLevels.conflicting if strategy is None else strategy.isolation.conflicting
-    return level_of(connection) in levels
-
-
-def has_one_writer(connection: Connection) -> bool:
-    """Return whether a transaction that has written keeps all others from writing."""
-    strategy = _strategy_of(connection)
-    return strategy is not None and strategy.locks_database
-
-
-def _strategy_of(connection: Connection) -> LockStrategy | None:
-    """Return what is known of the database of a connection that is open; None where nothing is."""
-    dialect = connection.dialect
-    found = _strategies.get(dialect)
-    if found is None:
-        known = strategy_class(dialect)
-        if known is not None:
-            found = _strategies[dialect] = known(dialect)
-    return found
+    known = strategy_class(connection.dialect)
+    levels = IsolationLevels if known is None else known(connection.dialect).isolation
+    return level_of(connection) in levels.conflicting
 
 
 def level_of(connection: Connection) -> str:

@@ -7,9 +7,10 @@ a cycle of them is a deadlock of transactions that run at once: with the same ro
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import Final, TypeVar
 
 from .finding import AuditFinding
 from .rows import Row, short_name
@@ -19,6 +20,10 @@ from .transactions import RowLock, Transaction
 _MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered, of the run
 _ALL_PAIRS: Final = 8  # of so many rows all pairs are looked at, of more the neighbours
 _MOST_VISITED: Final = 300  # in the search for one cycle
+
+T = TypeVar("T")
+Orders = Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]
+"""A pair of places, and how often, by two classes and the direction of their keys."""
 
 
 @dataclass(slots=True)
@@ -42,11 +47,9 @@ class LockOrder(Rule):
 
     @property
     def left_out(self) -> int:
-        """The number of observations that have found no room."""
         return self.tally.left_out + self._pairs_left_out
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        """Note the order of this row and those that the transaction has locked."""
         if transaction.has_gate or not lock.waits:
             return
         held = list(transaction.locks.items())
@@ -59,11 +62,10 @@ class LockOrder(Rule):
                 self._note_rows(other, row, order)
 
     def _note_classes(self, held: Row, row: Row, order: _Order) -> None:
-        if not order.guards:
-            direction = _direction(held, row)
-            if direction:
-                places = order.held_at, order.locked_at
-                self.tally.add(("order", held.entity, row.entity, direction, *places))
+        direction = _direction(held, row)
+        if direction and not order.guards:
+            places = order.held_at, order.locked_at
+            self.tally.add(("order", held.entity, row.entity, direction, *places))
 
     def _note_rows(self, held: Row, row: Row, order: _Order) -> None:
         after = self._after.setdefault(held, {})
@@ -76,7 +78,9 @@ class LockOrder(Rule):
             return
         else:
             known.guards &= order.guards
-        self._look_for_cycle(held, row)
+        way_back = _way(self._after, row, held, _MOST_VISITED)
+        if way_back is not None and held in self._after:  # else it was the oldest
+            self._note_cycle(way_back)
 
     def _forget_oldest(self) -> None:
         while self._pairs > _MOST_PAIRS:
@@ -84,26 +88,10 @@ class LockOrder(Rule):
             self._pairs -= len(oldest)
             self._pairs_left_out += len(oldest)
 
-    def _look_for_cycle(self, held: Row, row: Row) -> None:
-        """Find the shortest way back from the second row to the first."""
-        ways: deque[tuple[Row, ...]] = deque([(row,)])
-        visited = {row}
-        while ways and len(visited) < _MOST_VISITED:
-            way = ways.popleft()
-            for following in self._after.get(way[-1], ()):
-                if following == held:
-                    self._note_cycle([held, *way])
-                    return
-                if following not in visited:
-                    visited.add(following)
-                    ways.append((*way, following))
-
     def _note_cycle(self, rows: Sequence[Row]) -> None:
         first = rows.index(min(rows, key=repr))
         cycle = [*rows[first:], *rows[:first]]
-        orders = [
-            self._after[held][row] for held, row in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
-        ]
+        orders = [self._after[held][row] for held, row in _steps(cycle)]
         if frozenset.intersection(*(order.guards for order in orders)):
             return  # a row that each of them locks first keeps them apart
         entities = "|".join(row.entity for row in cycle)
@@ -127,10 +115,8 @@ class LockOrder(Rule):
                 yield self._judge([entity] * 2, places, times_up + times_down, certain=False)
         yield from self._cycles_of_classes(orders, certain)
 
-    def _orders_of_classes(
-        self,
-    ) -> Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]:
-        """Return the first pair of places, and how often, by the two classes and the direction."""
+    def _orders_of_classes(self) -> Orders:
+        """Return each order with the first pair of places where it was seen."""
         orders: dict[tuple[str, str, str], tuple[tuple[str, str], int]] = {}
         for key, count in self.tally:
             if key[0] == "order":
@@ -140,15 +126,12 @@ class LockOrder(Rule):
         return orders
 
     def _cycles_of_classes(
-        self,
-        orders: Mapping[tuple[str, str, str], tuple[tuple[str, str], int]],
-        shown: set[frozenset[str]],
+        self, orders: Orders, shown: set[frozenset[str]]
     ) -> Iterator[AuditFinding]:
         for cycle in _cycles([(held, row) for held, row, _ in orders if held != row]):
             if frozenset(cycle) not in shown:
                 shown.add(frozenset(cycle))
-                pairs = zip(cycle, [*cycle[1:], cycle[0]], strict=True)
-                found = [orders[one, other, "between"] for one, other in pairs]
+                found = [orders[one, other, "between"] for one, other in _steps(cycle)]
                 places = [place for both, _ in found for place in both]
                 times = sum(count for _, count in found)
                 yield self._judge(cycle, places, times, certain=False)
@@ -157,10 +140,9 @@ class LockOrder(Rule):
         self, entities: Sequence[str], places: Sequence[str], count: int, *, certain: bool
     ) -> AuditFinding:
         names = [short_name(entity) for entity in entities]
-        following = [*names[1:], names[0]]
         steps = [
             f"{held} at {places[2 * index]} and then {row} at {places[2 * index + 1]}"
-            for index, (held, row) in enumerate(zip(names, following, strict=True))
+            for index, (held, row) in enumerate(_steps(names))
         ]
         what = "the same rows" if certain else "rows of these classes"
         message = f"transactions lock {what} in different orders: " + "; ".join(steps)
@@ -184,25 +166,30 @@ def _direction(held: Row, row: Row) -> str:
         return ""  # keys that have no order
 
 
+def _steps(cycle: Sequence[T]) -> Iterable[tuple[T, T]]:
+    """Return each element with the one that follows; the first follows the last."""
+    return zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+
+
 def _cycles(pairs: Sequence[tuple[str, str]]) -> Iterator[list[str]]:
     """Yield the shortest cycle through each pair of classes that are locked one after the other."""
     after: dict[str, list[str]] = {}
     for held, row in pairs:
         after.setdefault(held, []).append(row)
     for held, row in pairs:
-        way = _way(after, row, held)
+        way = _way(after, row, held, inf)
         if way is not None:
-            yield [held, *way[:-1]]
+            yield way
 
 
-def _way(after: Mapping[str, Sequence[str]], start: str, end: str) -> list[str] | None:
-    """Return the shortest way between two classes, both included."""
+def _way(after: Mapping[T, Iterable[T]], start: T, end: T, most_visited: float) -> list[T] | None:
+    """Return the shortest cycle from the end to the start and back, the end first."""
     ways, visited = deque([[start]]), {start}
-    while ways:
+    while ways and len(visited) < most_visited:
         way = ways.popleft()
         for following in after.get(way[-1], ()):
             if following == end:
-                return [*way, end]
+                return [end, *way]
             if following not in visited:
                 visited.add(following)
                 ways.append([*way, following])

@@ -16,11 +16,9 @@ class LockWithoutEffect(Rule):
     code = "lock-without-effect"
 
     def without_effect(self, sent: Sent, database: str, reason: str, place: Place) -> None:
-        """Count the place."""
         self.tally.add((", ".join(sorted(sent.tables)), database, reason, str(place)))
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield a finding for each place."""
         for (tables, database, reason, place), count in self.tally:
             of = f" of {tables}" if tables else ""
             message = f"the lock{of} at {place} has no effect on {database}: {reason}"

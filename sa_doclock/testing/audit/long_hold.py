@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from .finding import AuditFinding
@@ -25,7 +26,6 @@ class LongHold(Rule):
         self._longest: dict[tuple[str, ...], float] = {}
 
     def was_idle(self, transaction: Transaction, seconds: float, place: Place) -> None:
-        """Count the places of the lock and of the next statement."""
         if seconds < self._hold_limit or transaction.first_lock is None:
             return
         key = (str(transaction.first_lock), str(place))
@@ -34,11 +34,9 @@ class LongHold(Rule):
             self._longest[key] = max(seconds, self._longest.get(key, 0.0))
 
     def export(self) -> Any:
-        """Return the counts, and the longest time of each."""
         return [self.tally.export(), [[*key, longest] for key, longest in self._longest.items()]]
 
     def merge(self, exported: Any) -> None:
-        """Add those of another process."""
         counts, longest = exported
         self.tally.merge(counts)
         for *places, seconds in longest:
@@ -46,7 +44,6 @@ class LongHold(Rule):
             self._longest[key] = max(seconds, self._longest.get(key, 0.0))
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield a finding for each pair of places."""
         for key, count in self.tally:
             locked, following = key
             message = (
@@ -57,7 +54,4 @@ class LongHold(Rule):
                 f"do the slow work before the lock at {locked}, or after the commit: "
                 "session.on_commit(function) of a LockingSession"
             )
-            found = self._finding(True, message, key, cure, count)
-            yield AuditFinding(
-                found.code, "warning", found.certain, message, found.sites, cure, count
-            )
+            yield replace(self._finding(True, message, key, cure, count), severity="warning")

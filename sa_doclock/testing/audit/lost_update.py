@@ -13,7 +13,6 @@ from .rows import Row, headers_of_row, short_name
 from .rule import Rule
 from .sent import UpdateSent
 from .transactions import Read, Transaction, Write
-from .written_values import depends_on_read, place_of
 
 _MOST_TABLES: Final = 500
 _MOST_PLACES: Final = 50  # for each table
@@ -29,15 +28,14 @@ class LostUpdate(Rule):
         self._reads: OrderedDict[str, dict[Place, None]] = OrderedDict()
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        """Judge an UPDATE of the unit of work."""
         read = write.read
         if write.kind != "update" or read is None or _is_protected(transaction, write, read):
             return
         attributes = tuple(write.changed)
-        computed = tuple(name for name in attributes if depends_on_read(name, write, read))
+        computed = tuple(name for name in attributes if write.depends_on(read, name))
         names = computed or attributes
         if names:
-            place = place_of(names[0], write)
+            place = write.place_of(names[0])
             key = (write.row.entity, ", ".join(names), str(read.place), str(place))
             self._note(transaction, (*key, str(write.places[0])), certain=bool(computed))
 
@@ -53,7 +51,6 @@ class LostUpdate(Rule):
     def updated(
         self, transaction: Transaction, update: UpdateSent, row: Row | None, places: Places
     ) -> None:
-        """Judge an UPDATE that the program has sent itself."""
         table = str(update.table.key)
         locked = table in transaction.tables_locked or row in transaction.locks
         protected = transaction.has_wide_lock or transaction.finds_conflicts
@@ -74,7 +71,6 @@ class LostUpdate(Rule):
         transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield a finding for each place that reads and each that writes."""
         for (entity, names, read, assigned, flushed, certain), count in self.tally:
             if not certain and (entity, names, read, assigned, flushed, True) in self.tally:
                 continue

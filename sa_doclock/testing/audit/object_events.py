@@ -8,10 +8,9 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import InstanceState, Mapper
 
 from .places import places_of_program
-from .rows import Row, entity_name, row_of
+from .rows import Row, changed_attributes, entity_name, row_of
 from .transactions import RowLock, Transaction, Write
 from .watched import Watched
-from .written_values import changed_attributes
 
 
 class ObjectEvents:
@@ -42,7 +41,6 @@ class ObjectEvents:
             self._watched.assigned.setdefault(state, {})[initiator.key] = places_of_program()
 
     def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        """Judge an INSERT of a flush."""
         found = self._judge("insert", mapper, state)
         if found is not None:
             transaction, write = found
@@ -50,11 +48,9 @@ class ObjectEvents:
                 transaction.inserted.add(write.row)
 
     def after_update(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        """Judge an UPDATE of a flush."""
         self._hold(self._judge("update", mapper, state))
 
     def after_delete(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        """Judge a DELETE of a flush."""
         self._hold(self._judge("delete", mapper, state))
 
     def _judge(

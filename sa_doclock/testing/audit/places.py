@@ -44,14 +44,10 @@ def places_of_program() -> Places:
     found: list[Place] = []
     for frame in frames():
         if _is_of_program(frame):
-            found.append(_place_of(frame))
+            found.append(Place(frame.f_code.co_filename, frame.f_lineno))
             if len(found) == _DEPTH:
                 break
     return tuple(found) or NOWHERE
-
-
-def _place_of(frame: FrameType) -> Place:
-    return Place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def _is_of_program(frame: FrameType) -> bool:

@@ -1,18 +1,11 @@
-"""The findings as a table for people, and as JSON."""
+"""The findings as a table for people."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from .finding import AuditFinding
-
-
-def json_of(findings: Sequence[AuditFinding]) -> str:
-    """Return a list of objects."""
-    return json.dumps([asdict(one) for one in findings], indent=2)
 
 
 def report_of(

@@ -27,16 +27,12 @@ class Header(NamedTuple):
 
 
 # Threads: the audit's listeners run in one thread at a time.
-_names: WeakKeyDictionary[Mapper[Any], str] = WeakKeyDictionary()
 _headers: WeakKeyDictionary[Mapper[Any], tuple[Header, ...]] = WeakKeyDictionary()
 
 
 def entity_name(mapper: Mapper[Any]) -> str:
     """Return the full name of the class at the root: ``shop.models.Order``."""
-    name = _names.get(mapper)
-    if name is None:
-        name = _names[mapper] = entity_of_class(mapper.base_mapper.class_)
-    return name
+    return entity_of_class(mapper.base_mapper.class_)
 
 
 def entity_of_class(root: type[Any]) -> str:
@@ -65,6 +61,19 @@ def short_name(entity: str) -> str:
 def row_of(state: InstanceState[Any]) -> Row | None:
     """Return the row of a persistent object."""
     return None if state.key is None else Row(entity_name(state.mapper), tuple(state.key[1]))
+
+
+def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the column attributes that have another value than the row had, with the new value.
+
+    After the flush, those that an SQL expression has set are expired and not among them.
+    """
+    unmodified = state.unmodified
+    for attribute in state.mapper.column_attrs:
+        if attribute.key not in unmodified:
+            history = state.attrs[attribute.key].history
+            if history.added and list(history.added) != list(history.deleted or ()):
+                yield attribute.key, history.added[0]
 
 
 def headers_of(mapper: Mapper[Any]) -> tuple[Header, ...]:

@@ -1,18 +1,54 @@
-"""The base of all rules: they are told what a transaction does, and keep what they have found."""
+"""The base of all rules: they are told what a transaction does, and count what they have found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from .finding import AuditFinding, Severity
 from .places import NOWHERE, Place, Places
 from .rows import Header, Row
 from .sent import Sent, UpdateSent
-from .tally import Tally
 from .transactions import Read, RowLock, Transaction, Write
 
 HeaderRows = Iterable[tuple[Header, Row]]
+
+LIMIT: Final = 2_000
+"""The number of different things that a tally keeps; more are counted together."""
+
+
+class Tally:
+    """Counts by key; a key is a tuple of texts and numbers, so that it can be sent to another process."""
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._counts: dict[tuple[Any, ...], int] = {}
+        self._limit = limit
+        self.left_out = 0
+        """The number of observations that have found no room."""
+
+    def add(self, key: tuple[Any, ...], times: int = 1) -> None:
+        """Count this key."""
+        if key in self._counts or len(self._counts) < self._limit:
+            self._counts[key] = self._counts.get(key, 0) + times
+        else:
+            self.left_out += times
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._counts
+
+    def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
+        return iter(list(self._counts.items()))
+
+    def export(self) -> list[Any]:
+        """Return the counts as lists, which ``merge()`` of another process takes."""
+        return [self.left_out, *([*key, times] for key, times in self)]
+
+    def merge(self, exported: Iterable[Any]) -> None:
+        """Add the counts of another process."""
+        left_out, *rows = exported
+        self.left_out += left_out
+        for *key, times in rows:
+            self.add(tuple(key), times)
 
 
 class Rule:
@@ -69,12 +105,7 @@ class Rule:
         raise NotImplementedError
 
     def _finding(
-        self,
-        certain: bool,
-        message: str,
-        sites: Iterator[str] | tuple[str, ...],
-        cure: str,
-        count: int,
+        self, certain: bool, message: str, sites: tuple[str, ...], cure: str, count: int
     ) -> AuditFinding:
         severity: Severity = "error" if certain else "warning"
         places = tuple(dict.fromkeys(site for site in sites if site != str(NOWHERE[0])))

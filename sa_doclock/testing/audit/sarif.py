@@ -39,12 +39,7 @@ def _driver() -> dict[str, Any]:
         }
         for code, text in CODES.items()
     ]
-    return {
-        "name": "sa-doclock",
-        "version": __version__,
-        "informationUri": _PAGE,
-        "rules": rules,
-    }
+    return {"name": "sa-doclock", "version": __version__, "informationUri": _PAGE, "rules": rules}
 
 
 def _result(finding: AuditFinding) -> dict[str, Any]:

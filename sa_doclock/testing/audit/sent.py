@@ -20,13 +20,12 @@ from sqlalchemy import (
     Update,
     UpdateBase,
 )
-from sqlalchemy.sql.elements import BinaryExpression
 from sqlalchemy.sql.expression import CompoundSelect
-from sqlalchemy.sql.operators import eq
 from sqlalchemy.sql.visitors import iterate
 
 from ...core.sqlalchemy_internals import for_update_clause, written_out
 from ...features.guard.dml_internals import values_of
+from ..exploration.footprint import equalities
 
 #: The row locks of all databases, in the text of a SELECT.
 _ROW_LOCK: Final = re.compile(
@@ -68,9 +67,7 @@ class UpdateSent:
     table: Table
     values: Mapping[str, Any]  # by column; those that are computed by the database are left out
     conditions: frozenset[str]  # columns of the WHERE that are not in the primary key
-    key: (
-        tuple[BindParameter[Any], ...] | None
-    )  # the parameters that the whole primary key is equal to
+    key: tuple[BindParameter[Any], ...] | None  # that the whole primary key is equal to
 
 
 # Threads: the audit's listeners run in one thread at a time; the caches are safe by themselves.
@@ -136,39 +133,28 @@ def _update(statement: Update) -> UpdateSent | None:
     table: Any = statement.table
     if not isinstance(table, Table):
         return None
-    where = statement.whereclause
-    conditions = [] if where is None else list(iterate(where))
-    equal = dict(_equalities(conditions))
+    equal = {one.key: value for one, value in equalities(statement.whereclause)}
     keys = [column.key for column in table.primary_key]
     whole = bool(keys) and equal.keys() >= {*keys}
-    others = {one.key for one in conditions if isinstance(one, Column)} - {*keys}
+    others = {one.key for one in _columns(statement.whereclause)} - {*keys}
     key = tuple(equal[name] for name in keys) if whole else None
     return UpdateSent(table, dict(_values(statement)), frozenset(others), key)
+
+
+def _columns(where: Any) -> Iterator[Column[Any]]:
+    """Yield the columns that stand in a WHERE, where there is one."""
+    for element in () if where is None else iterate(where):
+        if isinstance(element, Column):
+            yield element
 
 
 def _values(statement: Update) -> Iterator[tuple[str, Any]]:
     """Yield the columns that have a value from the program, by name."""
     for row in values_of(statement).rows:
         for column, value in row.items():
-            if isinstance(value, BindParameter) or not _is_expression(value):
-                yield _name(column), value
-
-
-def _equalities(conditions: Sequence[Any]) -> Iterator[tuple[str, BindParameter[Any]]]:
-    """Yield the columns that are compared with a parameter."""
-    for one in conditions:
-        match one:
-            case BinaryExpression(left=Column() as left, right=BindParameter() as right):
-                if one.operator is eq:
-                    yield left.key, right
-
-
-def _is_expression(value: Any) -> bool:
-    return isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
-
-
-def _name(column: Any) -> str:
-    return str(getattr(column, "key", column))
+            is_expression = isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
+            if isinstance(value, BindParameter) or not is_expression:
+                yield str(getattr(column, "key", column)), value
 
 
 def key_of(update: UpdateSent, context: Any) -> tuple[Any, ...] | None:
@@ -184,10 +170,8 @@ def key_of(update: UpdateSent, context: Any) -> tuple[Any, ...] | None:
 
 def conditions_of(statement: Any) -> frozenset[str]:
     """Return the columns that a SELECT has conditions on, less those that identify or refer to a row."""
-    where = getattr(statement, "whereclause", None)
-    if where is None:
-        return frozenset()
-    columns = [one for one in iterate(where) if isinstance(one, Column)]
     return frozenset(
-        one.key for one in columns if not (one.primary_key or one.unique or one.foreign_keys)
+        one.key
+        for one in _columns(getattr(statement, "whereclause", None))
+        if not (one.primary_key or one.unique or one.foreign_keys)
     )

@@ -76,11 +76,7 @@ class SessionEvents:
                     self._note_kept(transaction, session, state, read)
 
     def _note_kept(
-        self,
-        transaction: Transaction,
-        session: Session,
-        state: InstanceState[Any],
-        read: Read,
+        self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
     ) -> None:
         """Note the lock of an object's row, and that the object was not read again."""
         row, before = row_of(state), self._watched.reads.get(state)

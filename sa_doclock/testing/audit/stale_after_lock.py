@@ -8,7 +8,6 @@ from .finding import AuditFinding
 from .rows import Row, short_name
 from .rule import Rule
 from .transactions import Read, Transaction, Write
-from .written_values import depends_on_read
 
 
 class StaleAfterLock(Rule):
@@ -27,15 +26,13 @@ class StaleAfterLock(Rule):
         transaction.later(end)
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        """Note that values of such an object were written."""
         before = transaction.stale.get(write.row)
         if before is None or write.kind != "update":
             return
-        if any(depends_on_read(name, write, before) for name in write.changed):
+        if any(write.depends_on(before, name) for name in write.changed):
             transaction.computed_from_stale.add(write.row)
 
     def findings(self) -> Iterator[AuditFinding]:
-        """Yield a finding for each pair of places."""
         for (entity, before, locked, certain), count in self.tally:
             if not certain and (entity, before, locked, True) in self.tally:
                 continue

@@ -8,15 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from .isolation import commits_each_statement, has_one_writer
+from ..server_waits import locks_database
+from .isolation import commits_each_statement
 from .places import places_of_program
-from .rows import (
-    Row,
-    entity_name,
-    entity_of_table,
-    header_rows_of_values,
-    mapper_of_statement,
-)
+from .rows import Row, entity_name, entity_of_table, header_rows_of_values, mapper_of_statement
 from .sent import Sent, UpdateSent, facts_of, key_of
 from .transactions import RowLock, Transaction
 from .watched import Watched, here
@@ -25,33 +20,19 @@ _MOST_VALUES: Final = 100  # of one INSERT, whose rows are looked at
 
 
 class StatementEvents:
-    """Listeners of ``Engine``; each method has the name of an event."""
+    """Listeners of ``Engine``; each method has the name of an event, or of two."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
 
-    def begin(self, connection: Connection) -> None:
+    def begin(self, connection: Connection, *_: object) -> None:
         """Begin a transaction; if it is a session's, ``after_begin`` follows."""
         self._watched.begin(connection)
 
-    def begin_twophase(self, connection: Connection, _xid: Any) -> None:
-        """Begin one of two phases."""
-        self._watched.begin(connection)
-
-    def commit(self, connection: Connection) -> None:
-        """End the transaction."""
+    def commit(self, connection: Connection, *_: object) -> None:
         self._watched.end(connection, committed=True)
 
-    def commit_twophase(self, connection: Connection, _xid: Any, _prepared: bool) -> None:
-        """End one of two phases."""
-        self._watched.end(connection, committed=True)
-
-    def rollback(self, connection: Connection) -> None:
-        """End the transaction."""
-        self._watched.end(connection, committed=False)
-
-    def rollback_twophase(self, connection: Connection, _xid: Any, _prepared: bool) -> None:
-        """End one of two phases."""
+    def rollback(self, connection: Connection, *_: object) -> None:
         self._watched.end(connection, committed=False)
 
     def before_cursor_execute(
@@ -101,7 +82,7 @@ class StatementEvents:
                 rule.read_table(transaction, sent.tables, place)
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
-        written = transaction.has_written and has_one_writer(connection)
+        written = transaction.has_written and locks_database(connection)
         if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
             return  # the transaction has what the SQL lacks
         database = connection.dialect.name

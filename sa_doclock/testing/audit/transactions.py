@@ -12,8 +12,10 @@ from sqlalchemy import Connection, TextClause
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ...core.sqlalchemy_internals import for_update_tables
+from .data_flow import is_computed
 from .places import Place, Places
 from .rows import Row
+from .sent import conditions_of
 
 MOST_ROWS: Final = 10_000
 """The number of rows of one transaction that are remembered."""
@@ -70,15 +72,35 @@ class Write:
     changed: Mapping[str, Any]  # the new values by attribute
     added: Places | None  # where a new object was given to the session
 
+    @property
+    def place(self) -> Place:
+        """The line that has added or changed the object, or else the line of the flush."""
+        return (self.added or next(iter(self.assigned.values()), self.places))[0]
+
+    def place_of(self, name: str) -> Place:
+        """Return the line that has set this attribute, or else the line of the flush."""
+        return self.assigned.get(name, self.places)[0]
+
+    def depends_on(self, read: Read, name: str) -> bool:
+        """Return whether the new value of this attribute depends on the row as it was read."""
+        assigned = self.assigned.get(name)
+        if assigned is None:  # changed in place: the rest of the value is as it was read
+            return isinstance(self.changed[name], (dict, list, set))
+        mapper = self.mapper
+        column = mapper.column_attrs[name].columns[0]
+        if getattr(column, "key", None) in conditions_of(read.statement):
+            return True
+        keys = frozenset(mapper.get_property_by_column(one).key for one in mapper.primary_key)
+        columns = frozenset(mapper.column_attrs.keys())
+        return is_computed(name, assigned, read.place, columns, keys)
+
 
 @dataclass(slots=True, eq=False)
 class Transaction:
     """A transaction of a session, or of a connection that no session uses."""
 
     finds_conflicts: bool = False
-    has_wide_lock: bool = (
-        False  # a named lock, a table, a file: it protects whatever it is meant for
-    )
+    has_wide_lock: bool = False  # of a name, a table, a file: it protects what it is meant for
     has_gate: bool = False  # others queue at that lock before they lock any row
     has_written: bool = False
     changes_schema: bool = False  # a migration, which runs alone

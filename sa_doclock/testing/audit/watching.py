@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any, Final
 
 from sqlalchemy import Engine, event
@@ -17,7 +19,7 @@ from .lock_without_effect import LockWithoutEffect
 from .long_hold import HOLD_LIMIT, LongHold
 from .lost_update import LostUpdate
 from .object_events import ObjectEvents
-from .report import json_of, report_of
+from .report import report_of
 from .rule import Rule
 from .sarif import sarif_of
 from .session_events import SessionEvents
@@ -25,10 +27,8 @@ from .stale_after_lock import StaleAfterLock
 from .statement_events import StatementEvents
 from .watched import Watched
 
-_OF_ENGINES: Final = (
-    *("begin", "commit", "rollback", "begin_twophase", "commit_twophase", "rollback_twophase"),
-    *("before_cursor_execute", "after_cursor_execute"),
-)
+_OF_TRANSACTIONS: Final = ("begin", "commit", "rollback")  # each also of two phases
+_OF_STATEMENTS: Final = ("before_cursor_execute", "after_cursor_execute")
 _OF_SESSIONS: Final = (
     *("after_begin", "after_commit", "after_transaction_end"),
     "transient_to_pending",
@@ -86,7 +86,7 @@ class Audit:
 
     def to_json(self) -> str:
         """Return the findings as a list of JSON objects, whose members are those of AuditFinding."""
-        return json_of(self.findings)
+        return json.dumps([asdict(one) for one in self.findings], indent=2)
 
     def to_sarif(self) -> str:
         """Return the findings as SARIF 2.1.0, which code forges show at the line.
@@ -137,7 +137,11 @@ class Audit:
         guarded = self._watched.guarded
         statements = StatementEvents(self._watched)
         sessions, objects = SessionEvents(self._watched), ObjectEvents(self._watched)
-        for name in _OF_ENGINES:
+        for name in _OF_TRANSACTIONS:
+            listener = guarded(getattr(statements, name))
+            yield Engine, name, listener, {}
+            yield Engine, f"{name}_twophase", listener, {}
+        for name in _OF_STATEMENTS:
             yield Engine, name, guarded(getattr(statements, name)), {}
         for name in _OF_SESSIONS:
             yield Session, name, guarded(getattr(sessions, name)), {}

@@ -1,6 +1,6 @@
 """explore(): two functions in all orders of their statements, on the real database."""
 
-from .all_orders import explore
+from .explorer import explore
 from .result import Exploration, Failure
 
 __all__ = ["Exploration", "Failure", "explore"]

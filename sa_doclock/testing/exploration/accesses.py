@@ -17,9 +17,7 @@ from typing import Final, Optional
 class Mode(Enum):
     """The ways to use a row."""
 
-    SNAPSHOT_READ = (
-        auto()
-    )  # a plain read that neither waits for a writer nor sees it before its commit
+    SNAPSHOT_READ = auto()  # a plain read: it neither waits for a writer nor sees it uncommitted
     READ = auto()  # a plain read that may do both
     SHARE = auto()  # a shared lock
     LOCK = auto()  # an exclusive lock
@@ -41,9 +39,8 @@ _CONFLICTS: Final = frozenset(
     )
 )
 _WITH_ENDED: Final = _CONFLICTS | {frozenset((Mode.SNAPSHOT_READ, Mode.WRITE))}
-_BOTH_ENDED: Final = frozenset(
-    {frozenset((Mode.READ, Mode.WRITE))}
-)  # as serializable checks see it
+# As the checks of a serializable database see it.
+_BOTH_ENDED: Final = frozenset({frozenset((Mode.READ, Mode.WRITE))})
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...errors import DeadlockDetected
 from ..concurrent import Outcome
+from ..file_locks import COMMIT
 from .accesses import Access, Mode
 from .participant import OWN_TRANSACTION, Step
 from .search import FIRST, SECOND
@@ -20,22 +21,16 @@ ERROR: Final = "error"
 UNKNOWN: Final = "not known"
 
 _READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK})
-_COMMIT: Final = "COMMIT"
 
 
-@dataclass
-class _Use:
-    """A row that a function has read or written, with the place in the run."""
+class _Use(NamedTuple):
+    """A row that a function has read or written.
+
+    :ivar at: the place in the run: of the read, or from which on others see what was written.
+    """
 
     at: int
     access: Access
-
-
-@dataclass
-class _Write(_Use):
-    """A row that was written, and the place from which on others see it."""
-
-    seen_at: int
 
 
 @dataclass
@@ -43,7 +38,7 @@ class _Work:
     """All that one function has read, and that it has written and committed."""
 
     reads: list[_Use] = field(default_factory=list)
-    writes: list[_Write] = field(default_factory=list)
+    writes: list[_Use] = field(default_factory=list)
 
 
 def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
@@ -59,9 +54,10 @@ def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
 def _kind_of_work(one: _Work, other: _Work) -> str | None:
     if _loses(one, other) or _loses(other, one):
         return LOST_UPDATE
-    if _misses(one, other) and _misses(other, one):
+    sides = _sides(one, other), _sides(other, one)
+    if all(True in before for before in sides):
         return WRITE_SKEW
-    if _reads_both_sides(one, other) or _reads_both_sides(other, one):
+    if any(len(before) > 1 for before in sides):
         return READ_SKEW
     return None
 
@@ -69,7 +65,7 @@ def _kind_of_work(one: _Work, other: _Work) -> str | None:
 def _work_of(function: int, steps: Sequence[Step]) -> _Work:
     work = _Work()
     own = [(at, step) for at, step in enumerate(steps) if step.function == function]
-    commits = {step.transaction: at for at, step in own if step.statement == _COMMIT}
+    commits = {step.transaction: at for at, step in own if step.statement == COMMIT}
     for at, step in own:
         if step.error is None:
             seen_at = at if step.transaction == OWN_TRANSACTION else commits.get(step.transaction)
@@ -83,13 +79,13 @@ def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
         if access.mode in _READS:
             work.reads.append(_Use(at, access))
         elif seen_at is not None:
-            work.writes.append(_Write(at, access, seen_at))
+            work.writes.append(_Use(seen_at, access))
 
 
 def _loses(one: _Work, other: _Work) -> bool:
     """Return whether one function overwrote what the other had written after it had read the row."""
     return any(
-        read.at < theirs.seen_at < write.seen_at
+        read.at < theirs.at < write.at
         for write in one.writes
         for theirs in other.writes
         if theirs.access.overlaps(write.access)
@@ -98,22 +94,14 @@ def _loses(one: _Work, other: _Work) -> bool:
     )
 
 
-def _misses(one: _Work, other: _Work) -> bool:
-    """Return whether one function read, before the other's commit, a row that the other one wrote."""
-    return any(
-        read.at < write.seen_at
-        for read in one.reads
-        for write in other.writes
-        if read.access.overlaps(write.access)
-    )
+def _sides(one: _Work, other: _Work) -> set[bool]:
+    """Return whether one function read the rows that the other one wrote before its commit.
 
-
-def _reads_both_sides(one: _Work, other: _Work) -> bool:
-    """Return whether one function read rows that the other one wrote before and after their commit."""
-    sides = {
-        read.at < write.seen_at
+    Both answers where it has read some before and some after; none where it has read none.
+    """
+    return {
+        read.at < write.at
         for read in one.reads
         for write in other.writes
         if read.access.overlaps(write.access)
     }
-    return len(sides) > 1

@@ -1,4 +1,4 @@
-"""The runs of an exploration, one after another: data set back, two functions, the invariant."""
+"""explore(): two functions in all orders of their statements, one run after another."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import inspect
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
 
 from ..async_connections import AsyncConnections
-from ..concurrent import Outcome
+from ..concurrent import Outcome, check_function
 from ..loops import LoopThread
 from .anomaly import kind_of
 from .engines import EnginesSeen
 from .listeners import Listeners
 from .participant import Participant, Step, current_participant
 from .result import Exploration, Failure
-from .scheduler import Function, Scheduler
+from .scheduler import Chooser, Function, Scheduler
 from .search import FIRST, SECOND, Diverged, Search
 from .timeline import short_line, short_sql, timeline_of
 from .waits import Waits
@@ -30,6 +30,70 @@ _RUN_ALL: Final = "reduce=False runs all orders"
 
 def _print_line(text: str) -> None:
     sys.stderr.write(f"{text}\n")
+
+
+def explore(
+    first: Function,
+    second: Function,
+    *,
+    before: Function,
+    invariant: Callable[..., Any],
+    orders: int = 1000,
+    order: str | None = None,
+    reduce: bool = True,
+    patience: float = 5.0,
+    timeout: float = 60.0,
+    progress: Progress | None = None,
+) -> Exploration:
+    """Run two functions again and again, each time with another order of their statements.
+
+    All orders are run, less those that cannot differ from one that was run: two statements that have
+    no table and row in common, or only read, have no order.  The server says who waits for a lock.
+    So its real locks decide which orders there are.
+
+    Each function is first called once alone, after ``before()``: an error of such a call is raised.
+    Errors in a run, a deadlock or a typed error of this library, are outcomes of the functions, and
+    no failures unless the invariant says so.
+
+    :param first: a function or coroutine function without arguments, which opens its own session; so
+        is ``second``.  Functions run in a thread each, coroutines in an event loop of their own.
+    :param before: sets the data back before each run, and commits.
+    :param invariant: raises AssertionError, or returns a false value that is not None, where the data
+        are wrong after a run.  Where it takes two arguments, they are the two outcomes, each with
+        ``value`` and ``error``.
+    :param orders: run no more orders than these.
+    :param order: run this order alone, the ``order`` of a failure.
+    :param reduce: False: also run the orders that seem to be equal.  For programs whose statements
+        use tables that they do not name, by a view, a function or a trigger.
+    :param patience: seconds after which a function that does nothing in the database waits for the
+        other one in this process, for a mutex or a connection.
+    :param timeout: seconds after which a run that has not ended is an error.
+    :param progress: is called with a line of text every five seconds; by default the line is written
+        to the standard error.
+    :raises TimeoutError: a run has not ended.
+    :raises ValueError: ``order`` is not made of 1 and 2.
+    """
+    functions = check_function("first", first), check_function("second", second)
+    if order is not None and not set(order) <= {"1", "2"}:
+        raise ValueError(f'order must be as in "1221", not {order!r}')
+    if orders < 1:
+        raise ValueError(f"orders must be at least 1, not {orders!r}")
+    explorer = Explorer(
+        functions,
+        before,
+        invariant,
+        patience=patience,
+        timeout=timeout,
+        every_step=not reduce,
+        progress=progress,
+    )
+    with explorer.listening():
+        explorer.run_alone()
+        if order is None:
+            explorer.run_all(orders, Search(reduce=reduce))
+        else:
+            explorer.run_one(order)
+    return explorer.result()
 
 
 class Explorer:
@@ -51,7 +115,8 @@ class Explorer:
     ) -> None:
         self._functions, self._before, self._invariant = functions, before, invariant
         self._timeout, self._every_step = timeout, every_step
-        self._progress = _ProgressLines(progress or _print_line)
+        self._progress = progress or _print_line
+        self._began = self._shown_at = time.monotonic()
         self._loop = LoopThread()
         self._engines = EnginesSeen()
         self._listeners = Listeners(self._engines)
@@ -64,15 +129,12 @@ class Explorer:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen to all engines of the process in this block."""
-        self._connections.start()
-        self._listeners.start()
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._loop.stop, self._connections.close_those_of)
+            stack.callback(self._waits.servers.close)
+            stack.enter_context(self._connections.listening())
+            stack.enter_context(self._listeners.listening())
             yield
-        finally:
-            self._listeners.stop()
-            self._connections.stop()
-            self._waits.close()
-            self._loop.stop(self._connections.close_those_of)
 
     def run_alone(self) -> None:
         """Call each function alone, which fills the caches of the program and of SQLAlchemy."""
@@ -83,19 +145,28 @@ class Explorer:
                 self._call_function(function)
             finally:
                 current_participant.set(None)
-        self._engines.ask(self._waits.ask)
+        self._engines.ask(self._waits.servers.ask)
 
     def run_all(self, orders: int, search: Search) -> None:
         """Run the orders that the search asks for, up to a number."""
         while True:
-            self._run(_BySearch(search))
-            self._progress.show(self._runs, len(self._failures))
+            choices = _BySearch(search)
+            choices.end(forced=self._run(choices.choose))
+            self._show_progress()
             if not search.next():
                 self._check_relation()
                 return
             if self._runs >= orders:
                 self._reasons[f"orders={orders} was not enough"] = None
                 return
+
+    def _show_progress(self) -> None:
+        """Show a line of text every five seconds of a long exploration."""
+        now = time.monotonic()
+        if now - self._shown_at >= _SECONDS_TO_PROGRESS:
+            self._shown_at = now
+            done = f"{self._runs} orders in {now - self._began:.0f} s"
+            self._progress(f"explore: {done}, {len(self._failures)} failures")
 
     def _check_relation(self) -> None:
         """Run once more, with the two in turn, and see whether only those wait that should.
@@ -106,7 +177,7 @@ class Explorer:
         if self._every_step:
             return
         runs, failures = self._runs, [*self._failures]
-        self._run(_InTurn())
+        self._run(_in_turn())
         self._runs = runs
         if failures:
             self._failures = failures
@@ -116,7 +187,7 @@ class Explorer:
     def run_one(self, order: str) -> None:
         """Run one order."""
         self._reasons["one order was asked for"] = None
-        self._run(_ByOrder(order))
+        self._run(_by_order(order))
 
     def result(self) -> Exploration:
         """Return what was found."""
@@ -124,7 +195,8 @@ class Explorer:
         reasons = "; ".join(self._reasons)
         return Exploration(self._runs, not reasons, tuple(self._failures), reasons)
 
-    def _run(self, choices: _Choices) -> None:
+    def _run(self, choose: Chooser) -> bool:
+        """Run once; return False if an order could not be forced."""
         self._call(self._before)
         scheduler = Scheduler(
             self._waits,
@@ -135,17 +207,16 @@ class Explorer:
         self._listeners.turns = scheduler
         self._runs += 1
         try:
-            outcomes = scheduler.run(self._functions, choices.choose, self._timeout)
-            choices.end()
+            outcomes = scheduler.run(self._functions, choose, self._timeout)
         except Diverged as error:
             self._reasons[f"an order could not be forced: {error}"] = None
-            choices.give_up()
-            return
+            return False
         finally:
             self._listeners.turns = None
         if scheduler.surprise is not None and not self._every_step:
             self._reasons[_unexplained(scheduler.surprise)] = None
         self._judge(scheduler, outcomes)
+        return True
 
     def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
         """Ask the invariant, and note a failure."""
@@ -180,19 +251,6 @@ class Explorer:
         return self._loop.run(result) if inspect.isawaitable(result) else result
 
 
-class _Choices(Protocol):
-    """Chooses who goes on, in one run."""
-
-    def choose(self, ready: dict[int, Step]) -> int:
-        """Return the number of one that can go on."""
-
-    def end(self) -> None:
-        """Note that the run has ended."""
-
-    def give_up(self) -> None:
-        """Note that it could not be forced."""
-
-
 class _BySearch:
     """The choices of one run, made by the search."""
 
@@ -208,13 +266,13 @@ class _BySearch:
         self._steps.append(ready[chosen])
         return chosen
 
-    def end(self) -> None:
+    def end(self, *, forced: bool) -> None:
+        """Tell the search that the run has ended, or could not be forced to go on."""
         self._note()
-        self._search.end()
-
-    def give_up(self) -> None:
-        self._note()
-        self._search.give_up(len(self._steps))
+        if forced:
+            self._search.end()
+        else:
+            self._search.give_up(len(self._steps))
 
     def _note(self) -> None:
         """Note the steps that have run; an error that came late has added accesses."""
@@ -222,53 +280,31 @@ class _BySearch:
             self._search.note(depth, step.accesses)
 
 
-class _InTurn:
-    """The choices of a run in which each goes one step, where it can."""
+def _in_turn() -> Chooser:
+    """Return the choices of a run in which each goes one step, where it can."""
+    last = SECOND
 
-    def __init__(self) -> None:
-        self._last = SECOND
+    def choose(ready: dict[int, Step]) -> int:
+        nonlocal last
+        last = next((one for one in ready if one != last), last)
+        return last
 
-    def choose(self, ready: dict[int, Step]) -> int:
-        self._last = next((one for one in ready if one != self._last), self._last)
-        return self._last
-
-    def end(self) -> None:
-        """Nothing is left to do."""
-
-    def give_up(self) -> None:
-        """Nothing is left to do."""
+    return choose
 
 
-class _ByOrder(_InTurn):
-    """The choices of one run, as an order has them."""
+def _by_order(order: str) -> Chooser:
+    """Return the choices of one run, as an order has them."""
+    turns = enumerate(order, 1)
 
-    def __init__(self, order: str) -> None:
-        super().__init__()
-        self._order = order
-        self._done = 0
-
-    def choose(self, ready: dict[int, Step]) -> int:
-        wanted = self._order[self._done : self._done + 1]
-        self._done += 1
+    def choose(ready: dict[int, Step]) -> int:
+        turn, wanted = next(turns, (0, ""))
         if not wanted:
             return next(iter(ready))
         if int(wanted) not in ready:
-            raise Diverged(f"at turn {self._done} function {wanted} has ended, or waits")
+            raise Diverged(f"at turn {turn} function {wanted} has ended, or waits")
         return int(wanted)
 
-
-class _ProgressLines:
-    """A line of text for every five seconds of a long exploration."""
-
-    def __init__(self, write: Progress) -> None:
-        self._write = write
-        self._began = self._shown_at = time.monotonic()
-
-    def show(self, runs: int, failures: int) -> None:
-        now = time.monotonic()
-        if now - self._shown_at >= _SECONDS_TO_PROGRESS:
-            self._shown_at = now
-            self._write(f"explore: {runs} orders in {now - self._began:.0f} s, {failures} failures")
+    return choose
 
 
 def _parameters(function: Callable[..., Any]) -> int:

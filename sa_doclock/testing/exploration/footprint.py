@@ -13,7 +13,7 @@ from uuid import UUID
 
 from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql import operators
-from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, ColumnElement
+from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList
 
 from ...caller import frames, is_of_sqlalchemy
 from .accesses import ANYTHING, Access, Accesses, Mode
@@ -31,9 +31,8 @@ _LEVEL: Final = re.compile(
     r"\bISOLATION\s+LEVEL\s+(READ\s+\w+|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)", re.IGNORECASE
 )
 _BEGIN_FOR_WRITES: Final = re.compile(r"\s*BEGIN\s+(IMMEDIATE|EXCLUSIVE)", re.IGNORECASE)
-_COMPARABLE: Final = frozenset(
-    {int, UUID}
-)  # other keys can be equal in the database and different here
+# Other keys can be equal in the database and different here.
+_COMPARABLE: Final = frozenset({int, UUID})
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,8 @@ def accesses_of(statement: str, context: Any, reading: Reading) -> Accesses:
     if any(name in reading.views for name, _ in modes):
         return ANYTHING
     if reading.whole_database:
-        return frozenset({Access(_strongest(mode for _, mode in modes))})
+        strongest = max((mode for _, mode in modes), key=lambda mode: mode.value)
+        return frozenset({Access(strongest)})
     through_keys = _through_foreign_keys(context)
     return frozenset(_on_rows(modes, context)) | frozenset(through_keys)
 
@@ -105,10 +105,6 @@ def _is_sent_by_library() -> bool:
     """Return whether the statement is one of sa_doclock's own, and not of this kit."""
     files = (frame.f_code.co_filename for frame in frames() if not is_of_sqlalchemy(frame))
     return next((file for file in files if not file.startswith(_KIT)), "").startswith(_LIBRARY)
-
-
-def _strongest(modes: Iterable[Mode]) -> Mode:
-    return max(modes, key=lambda mode: mode.value)
 
 
 def rows_of(statement: str, context: Any) -> Accesses:
@@ -179,7 +175,7 @@ def _named_columns(context: Any) -> set[str]:
 def _keys(context: Any) -> list[tuple[Any, ...]]:
     """Return the primary keys of the only rows that a statement on one table uses, if they are known."""
     where = getattr(getattr(context.compiled, "statement", None), "whereclause", None)
-    values = {} if where is None or context.isinsert else dict(_equalities(where))
+    values = {} if context.isinsert else dict(equalities(where))
     table = _only_table(values)
     if table is None or (context.isupdate and _named_columns(context) & _unique_columns(table)):
         return []
@@ -195,22 +191,17 @@ def _only_table(columns: Iterable[Column[Any]]) -> Table | None:
     return found if isinstance(found, Table) and found.primary_key.columns else None
 
 
-def _equalities(where: ColumnElement[Any]) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
+def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
     """Yield the columns that must equal a parameter, of criteria that are joined by AND."""
     if isinstance(where, BooleanClauseList):
         if where.operator is operators.and_:
             for part in where.clauses:
-                yield from _equalities(part)
+                yield from equalities(part)
     elif isinstance(where, BinaryExpression) and where.operator is operators.eq:
         column, value = where.left, where.right
         if isinstance(column, Column) and isinstance(value, BindParameter):
-            yield _without_annotations(column), value
-
-
-def _without_annotations(column: Column[Any]) -> Column[Any]:
-    """Return the column as its table has it, which an ORM statement has in a copy."""
-    found: Column[Any] = column.table.columns.get(column.key, column)
-    return found
+            # An ORM statement has a copy of the column of the table.
+            yield column.table.columns.get(column.key, column), value
 
 
 def _unique_columns(table: Table) -> set[str]:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import ExceptionContext
 
 from ...caller import line_of_program
 from ...core.sqlalchemy_internals import keep_rows
+from ..file_locks import COMMIT
+from ..listening import listening
 from .accesses import Access, Accesses, TransactionAccesses, at_end
 from .engines import AUTOCOMMIT, EnginesSeen
 from .footprint import accesses_of, level_set_by, rows_of
 from .participant import OWN_TRANSACTION, Participant, Step, current_participant
+from .scheduler import Scheduler
 
 _ROLLBACK_IN_SQL: Final = re.compile(r"\s*ROLLBACK\b", re.IGNORECASE)
 _WHOLE_SESSION: Final = re.compile(r"\bSESSION\b", re.IGNORECASE)
 _LEVEL: Final = "sa_doclock.testing.level"
 _SHOWN_ROWS: Final = 3
 _SHOWN_CHARACTERS: Final = 60
-
-
-class Turns(Protocol):
-    """The scheduler, as a participant meets it."""
-
-    def wait_for_turn(self, participant: Participant, connection: Connection, step: Step) -> None:
-        """Return when the step may be sent."""
 
 
 class Listeners:
@@ -39,27 +36,18 @@ class Listeners:
 
     def __init__(self, engines: EnginesSeen) -> None:
         self._engines = engines
-        self.turns: Turns | None = None
-        self._listeners: list[tuple[str, Callable[..., Any]]] = [
-            ("before_cursor_execute", self._before_statement),
-            ("after_cursor_execute", self._after_statement),
-            ("handle_error", self._on_error),
-            ("commit", self._before_commit),
-            ("rollback", self._before_rollback),
-            ("prepare_twophase", self._before_commit),
-            ("commit_twophase", self._before_commit),
-            ("rollback_twophase", self._before_rollback),
-        ]
+        self.turns: Scheduler | None = None
 
-    def start(self) -> None:
-        """Listen until :meth:`stop`."""
-        for name, function in self._listeners:
-            event.listen(Engine, name, function)
-
-    def stop(self) -> None:
-        """Listen no more."""
-        for name, function in self._listeners:
-            event.remove(Engine, name, function)
+    def listening(self) -> AbstractContextManager[None]:
+        """Listen in a block."""
+        commit, rollback = partial(self._end, COMMIT), partial(self._end, "ROLLBACK")
+        return listening(
+            (Engine, "before_cursor_execute", self._before_statement),
+            (Engine, "after_cursor_execute", self._after_statement),
+            (Engine, "handle_error", self._on_error),
+            *((Engine, name, commit) for name in ("commit", "prepare_twophase", "commit_twophase")),
+            *((Engine, name, rollback) for name in ("rollback", "rollback_twophase")),
+        )
 
     @contextmanager
     def waiting_in_process(self) -> Iterator[None]:
@@ -99,11 +87,7 @@ class Listeners:
         self._go(participant, connection, step)
 
     def _uses(
-        self,
-        connection: Connection,
-        statement: str,
-        context: Any,
-        transaction: TransactionAccesses,
+        self, connection: Connection, statement: str, context: Any, transaction: TransactionAccesses
     ) -> Accesses:
         """Return the accesses of a statement in its transaction."""
         level = level_set_by(statement)
@@ -154,13 +138,7 @@ class Listeners:
             step.accesses |= transaction.ended()
             transaction.forget_locks()
 
-    def _before_commit(self, connection: Connection, *_: object) -> None:
-        self._end(connection, "COMMIT")
-
-    def _before_rollback(self, connection: Connection, *_: object) -> None:
-        self._end(connection, "ROLLBACK")
-
-    def _end(self, connection: Connection, statement: str) -> None:
+    def _end(self, statement: str, connection: Connection, *_: object) -> None:
         participant: Participant | None = current_participant.get()
         if participant is None:
             return

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from ...features.process_waits import wait_observer
+from ...features.gate import wait_observer
 from ..concurrent import Outcome
+from ..loops import wait_for_turn
 from ..schedule import FIRST_LOOK, NEXT_LOOK
 from .accesses import conflict
 from .participant import Participant, Step, current_participant
@@ -134,7 +135,8 @@ class Scheduler:
         while running := [one for one in self.participants.values() if one.runs]:
             if self._moves_soon(running):
                 continue
-            if self._all_wait(running) and len(running) == 1:
+            waiting = list(filter(self._look, running))
+            if len(running) == len(waiting) == 1:
                 return
             self._check_time()
             with self._changed:
@@ -148,11 +150,8 @@ class Scheduler:
             pause = FIRST_LOOK - (time.monotonic() - max(one.active_at for one in running))
             return pause > 0 and self._changed.wait(pause)
 
-    def _all_wait(self, running: list[Participant]) -> bool:
-        found = [self._look(one) for one in running]
-        return all(found)
-
     def _look(self, participant: Participant) -> bool:
+        """Return whether a function waits for the other one; note that it does."""
         other = self.participants[FIRST + SECOND - participant.number]
         if other.done or not self._waits.find(participant, other) or not participant.runs:
             return False
@@ -214,10 +213,4 @@ class Scheduler:
                 return
             participant.turn = turn
             self._changed.notify_all()
-        if connection.dialect.is_async:
-            from asyncio import wrap_future  # noqa: PLC0415  # it needs a running loop
-
-            adapted: Any = connection.connection.dbapi_connection
-            adapted.run_async(lambda _: wrap_future(turn))
-        else:
-            turn.result()
+        wait_for_turn(turn, connection)

@@ -15,23 +15,10 @@ _BEFORE_TABLE: Final = frozenset({"FROM", "JOIN", "INTO", "UPDATE", "USING", "ME
 _BEFORE_WRITTEN: Final = frozenset({"INTO", "UPDATE", "MERGE"})
 _NOT_AT_TARGET: Final = frozenset({"FOR", "KEY", "ON", "DO"})  # as in FOR NO KEY UPDATE
 _FILLERS: Final = frozenset({"ONLY", "LATERAL", "TABLE", "("})
-_END_OF_LIST: Final = frozenset(
-    [
-        "WHERE",
-        "GROUP",
-        "ORDER",
-        "HAVING",
-        "LIMIT",
-        "UNION",
-        "EXCEPT",
-        "INTERSECT",
-        "SET",
-        "VALUES",
-        "SELECT",
-        "FOR",
-        "RETURNING",
-    ]
-)
+_END_OF_LIST: Final = {
+    *("WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "EXCEPT", "INTERSECT"),
+    *("SET", "VALUES", "SELECT", "FOR", "RETURNING"),
+}
 _NO_TABLES: Final = _BEFORE_TABLE | _FILLERS | _END_OF_LIST
 _FUNCTION: Final = re.compile(r"\w\s*\(")
 _LOCK_FUNCTION: Final = re.compile(r"lock\w*\s*\(", re.IGNORECASE)

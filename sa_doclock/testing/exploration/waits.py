@@ -8,32 +8,25 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
-from ..file_locks import needs_file_lock
-from ..schedule import LONG_COMMIT, LONG_STATEMENT
-from ..server_waits import (
-    ServersAsked,
-    blocked_by,
-    connection_id,
-    locks_database,
-    monitoring_of,
-)
+from ..file_locks import waits_for_file
+from ..schedule import LONG_STATEMENT
+from ..server_waits import ServersAsked, blocked_by, connection_id, locks_database, monitoring_of
 from .participant import Participant
 
 IN_PROCESS: Final = "a function waited in this process, at a gate or between two tries"
 NOT_SAID: Final = "a function waited, and no server said for whom"
-
-_COMMIT: Final = "COMMIT"
 
 
 class Waits:
     """Knows who waits for whom.
 
     :param run: runs a function of SQLAlchemy's on an asynchronous engine.
+    :ivar servers: asks them who waits.
     :ivar unforced: the waits whose order is not ours, in words.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:
-        self._servers = ServersAsked(run)
+        self.servers = ServersAsked(run)
         self._patience = patience
         self._owners: dict[tuple[Engine, int], int] = {}  # by the server's id of the connection
         self._asked_at: dict[Engine, float] = {}
@@ -45,14 +38,6 @@ class Waits:
         if number is not None:
             self._owners[connection.engine, number] = participant.number
 
-    def ask(self, engine: Engine, question: Callable[[], Any]) -> Any:
-        """Call a function that uses this engine."""
-        return self._servers.ask(engine, question)
-
-    def close(self) -> None:
-        """Close the connections to the servers."""
-        self._servers.close()
-
     def find(self, waiter: Participant, other: Participant) -> bool:
         """Return whether one function, which has not got on for a moment, waits for the other one."""
         if waiter.in_process:
@@ -62,7 +47,9 @@ class Waits:
         engine = waiter.engine
         if engine is not None:
             if locks_database(engine):
-                found = _waits_for_file(waiter, other, quiet)
+                step = waiter.step
+                runs = None if step is None or step.saw is not None else step.statement
+                found = waits_for_file(runs, quiet, other_holds=other.holds_file)
             else:
                 found = self._waits_in_server(engine, waiter, other, quiet)
             if found:
@@ -74,13 +61,11 @@ class Waits:
     ) -> bool:
         monitoring = monitoring_of(engine)
         if monitoring is not None:
-            if (
-                time.monotonic() - self._asked_at.get(engine, 0.0)
-                < monitoring.seconds_between_looks
-            ):
+            asked_at = self._asked_at.get(engine, 0.0)
+            if time.monotonic() - asked_at < monitoring.seconds_between_looks:
                 return False
             self._asked_at[engine] = time.monotonic()
-            blockers = self._servers.blockers(engine)
+            blockers = self.servers.blockers(engine)
             if blockers is not None:
                 mine = self._ids(engine, waiter)
                 return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
@@ -97,12 +82,3 @@ class Waits:
             for (one, number), owner in self._owners.items()
             if one is engine and owner == participant.number
         }
-
-
-def _waits_for_file(waiter: Participant, other: Participant, quiet: float) -> bool:
-    step = waiter.step
-    if step is None or step.saw is not None:
-        return False
-    if step.statement == _COMMIT:
-        return quiet >= LONG_COMMIT
-    return needs_file_lock(step.statement) and other.holds_file

@@ -24,15 +24,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(stress)
-app.command()(waits)
-app.command()(doctor)
-app.command()(explain)
-app.command()(audit)
-app.command()(checkouts)
-app.command()(take_over)
-app.command()(check_in)
+for command in (demo, stress, waits, doctor, explain, audit, checkouts, take_over, check_in):
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:

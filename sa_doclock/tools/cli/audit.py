@@ -57,7 +57,10 @@ def audit(
     if json_wanted:
         typer.echo(found.to_json())
     else:
-        _report(found, sarif)
+        typer.echo(found.report())
+        if sarif is not None:
+            sarif.write_text(found.to_sarif(), encoding="utf-8")
+            typer.echo(f"written to {sarif}")
     errors = any(one.severity == "error" for one in found.findings)
     raise typer.Exit(status or (_ERRORS_FOUND if errors else 0))
 
@@ -86,13 +89,6 @@ def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -
     finally:
         ended.set()
         thread.join()
-
-
-def _report(found: Audit, sarif: Path | None) -> None:
-    typer.echo(found.report())
-    if sarif is not None:
-        sarif.write_text(found.to_sarif(), encoding="utf-8")
-        typer.echo(f"written to {sarif}")
 
 
 def _runner_of(program: Sequence[str]) -> Callable[[], object]:

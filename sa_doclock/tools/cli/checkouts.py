@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Optional
 
 import typer
@@ -22,7 +22,7 @@ from ...errors import DocLockError
 from ...features.checkouts import checkout_table, list_checkouts
 from ...features.checkouts.table import NAME
 from ...session import LockingSession
-from .console import ServerUrl, errors_as_text, results
+from .console import Entity, JsonList, ServerUrl, errors_as_text, results
 from .database import BadUsage, Target, open_database
 from .models import import_name
 from .workload import first_line
@@ -34,9 +34,6 @@ TableName = Annotated[
     typer.Option(
         "--table", metavar="NAME", help="The table of check-outs, with its schema: sales.checkouts."
     ),
-]
-Entity = Annotated[
-    str, typer.Argument(metavar="MODULE:CLASS", help="A mapped class, shop.models:Order.")
 ]
 Ident = Annotated[
     list[str], typer.Argument(metavar="KEY", help="The primary key; of several columns, several.")
@@ -51,7 +48,7 @@ def checkouts(
         Optional[str],  # noqa: UP045  # as Url
         typer.Option(metavar="OWNER", help="Only those of this owner.", show_default="all"),
     ] = None,
-    json_wanted: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+    json_wanted: JsonList = False,
 ) -> None:
     """Show who has which document checked out.
 
@@ -64,7 +61,7 @@ def checkouts(
         with target.engine.connect() as connection:
             found = list_checkouts(connection, known, owner)
     if json_wanted:
-        typer.echo(json.dumps([_as_json(one) for one in found], indent=2))
+        typer.echo(json.dumps([*map(dict, found)], indent=2, default=datetime.isoformat))
     else:
         _print(found)
 
@@ -168,11 +165,6 @@ def _holder(checkout: Checkout) -> str:
     since, until = (f"{time:{_SECONDS}}" for time in (checkout.since, checkout.until))
     note = f", {printable(checkout.note)}" if checkout.note else ""
     return f"{short_text(checkout.owner)} has it since {since}, until {until} (UTC){note}"
-
-
-def _as_json(found: Mapping[str, Any]) -> dict[str, Any]:
-    times = {name: found[name].isoformat() for name in ("since", "until")}
-    return {**found, **times}
 
 
 def _print(found: Sequence[Mapping[str, Any]]) -> None:

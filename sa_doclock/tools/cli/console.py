@@ -31,6 +31,11 @@ ServerUrl = Annotated[
     str, typer.Option("--url", metavar="URL", help="The database.", envvar=_VARIABLE)
 ]
 
+Entity = Annotated[
+    str, typer.Argument(metavar="MODULE:CLASS", help="A mapped class, shop.models:Order.")
+]
+JsonList = Annotated[bool, typer.Option("--json", help="A list of objects.")]
+
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..doctor import SEVERITIES, Finding, Severity, check_database
-from .console import ServerUrl, errors_as_text, results
+from .console import JsonList, ServerUrl, errors_as_text, results
 from .database import BadUsage, open_database
 from .models import import_name
 
@@ -32,7 +32,7 @@ def doctor(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 for warnings too.")
     ] = False,
-    json_wanted: Annotated[bool, typer.Option("--json", help="A list of objects.")] = False,
+    json_wanted: JsonList = False,
 ) -> None:
     """Find what makes locks wrong, endless or slow, and the cure.
 
@@ -50,8 +50,11 @@ def doctor(
         typer.echo(json.dumps([asdict(one) | {"link": one.link} for one in found], indent=2))
     else:
         print_report(results(), f"{target.product} {target.version}, {target.url}", found)
-    if status := _status(found, strict=strict):
-        raise typer.Exit(status)
+    severities = {finding.severity for finding in found}
+    if "error" in severities:
+        raise typer.Exit(2)
+    if strict and "warning" in severities:
+        raise typer.Exit(1)
 
 
 def print_report(out: Console, database: str, found: Sequence[Finding]) -> None:
@@ -66,10 +69,3 @@ def print_report(out: Console, database: str, found: Sequence[Finding]) -> None:
     counts = [sum(one.severity == severity for one in found) for severity in SEVERITIES]
     out.print()
     out.print("{} errors, {} warnings, {} to know".format(*counts))
-
-
-def _status(found: Sequence[Finding], *, strict: bool) -> int:
-    severities = {finding.severity for finding in found}
-    if "error" in severities:
-        return 2
-    return 1 if strict and "warning" in severities else 0

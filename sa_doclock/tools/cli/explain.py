@@ -13,15 +13,13 @@ from sqlalchemy.exc import ArgumentError
 
 from ...options import LockOptions
 from ..explain import LockExplanation, explain_lock
-from .console import ServerUrl, errors_as_text
+from .console import Entity, ServerUrl, errors_as_text
 from .database import BadUsage, open_database
 from .models import import_name
 
 
 def explain(
-    entity: Annotated[
-        str, typer.Argument(metavar="MODULE:CLASS", help="A mapped class, shop.models:Order.")
-    ],
+    entity: Entity,
     lock: Annotated[
         str, typer.Argument(metavar="LOCK", help="ForUpdate, SharedRead, 'ForUpdate|NoWait', ...")
     ],

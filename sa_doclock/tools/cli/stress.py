@@ -37,8 +37,7 @@ def stress(
         bool, typer.Option("--no-locks", help="Plain reads instead: must find inconsistencies.")
     ] = False,
     details_only: Annotated[
-        bool,
-        typer.Option("--details-only", help="Writers move value between two details."),
+        bool, typer.Option("--details-only", help="Writers move value between two details.")
     ] = False,
     read: Annotated[Read, typer.Option(help="The lock of the readers.")] = Read.shared,
     whole: Annotated[

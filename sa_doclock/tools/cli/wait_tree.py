@@ -32,7 +32,8 @@ def picture_of(waits: Sequence[LockWait], out: Console, *, everything: bool) -> 
     room = max(out.height - 1, 1)  # a line for the prompt
     connections = sum(1 + top.behind for top in forest)
     if everything or connections <= room:
-        whole = Group(summary, Text(), *map(_whole_tree, forest))
+        trees = (_tree(top, _in_full(top), range(top.behind + 1), _in_full) for top in forest)
+        whole = Group(summary, Text(), *trees)
         if everything or _height(whole, out) <= room:
             return whole
     hint = Text(_EVERYTHING, style="dim italic")
@@ -92,43 +93,31 @@ def _lines_of(node: Node) -> int:
     return 1 + (node.connection.statement is not None) + len(node.circles)
 
 
-def _whole_tree(top: Node) -> Tree:
-    return _tree(top, _in_full(top), range(top.behind + 1), _in_full)
-
-
 def _tree(top: Node, label: RenderableType, shown: Collection[int], in_words: _InWords) -> Tree:
     """Return the tree of the connections in these places."""
     tree = Tree(label, highlight=False)
-    branches = {top.place: (tree, 0)}
+    branches = {top.place: (tree, 0)}  # where the waiters of a connection are added, and how deep
     for node in top.from_top():
         if node.place not in branches:
             break
         branch, depth = branches[node.place]
         for wait in node.circles:
-            branch.add(Text(_circle_text(wait), style="bold red"))
+            circle = f"{wait.lock}: connection {wait.waiter.connection_id} again, a circle"
+            branch.add(Text(circle, style="bold red"))
         drawn = [below for below in node.waiters if below.place in shown]
         for below in drawn:
-            branches[below.place] = _add(branch, depth, below, in_words)
+            is_deep = depth >= _DEEPEST
+            added = branch.add(in_words(below, is_deep))
+            branches[below.place] = (branch, depth) if is_deep else (added, depth + 1)
         hidden = node.waiters[len(drawn) :]
         if hidden:
             branch.add(Text(_hidden_text(hidden), style="bold yellow"))
     return tree
 
 
-def _add(branch: Tree, depth: int, node: Node, in_words: _InWords) -> tuple[Tree, int]:
-    """Add a connection; return where those that wait for it are added, and how deep that is."""
-    is_deep = depth >= _DEEPEST
-    added = branch.add(in_words(node, is_deep))
-    return (branch, depth) if is_deep else (added, depth + 1)
-
-
 def _hidden_text(hidden: Sequence[Node]) -> str:
     number = sum(1 + node.behind for node in hidden)
     return f"and {number} more {'waits' if number == 1 else 'wait'} for it"
-
-
-def _circle_text(wait: LockWait) -> str:
-    return f"{wait.lock}: connection {wait.waiter.connection_id} again, a circle"
 
 
 def _in_full(node: Node, is_deep: bool = False) -> Text:

@@ -12,8 +12,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Mapper
 
 from ...core.documents import own_table, parts_of
+from ...dialects import FoundServer, LockFeature
 from ...dialects.base import LockStrategy
-from .finding import Finding, Severity
+from .finding import Severity
 
 _MYSQL_ACCOUNT = (
     "SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', "
@@ -51,6 +52,11 @@ class Subject:
     def version(self) -> tuple[Any, ...]:
         """The version of the server; empty where it tells none."""
         return self.connection.dialect.server_version_info or ()
+
+    @property
+    def version_text(self) -> str:
+        """The version as people write it: ``8.0.36``."""
+        return ".".join(map(str, self.version))
 
     @property
     def account(self) -> str:
@@ -94,6 +100,18 @@ class Problem(NamedTuple):
     cure: str
 
 
+def compatible_problem(found: FoundServer, original: str, version: str) -> Problem:
+    """Return the problem of a server that is another product than its protocol says.
+
+    :param version: the text by which the server names its version.
+    """
+    refused = [feature.value for feature in LockFeature if found.refusal(feature)]
+    text = f"the server is {found.product.name}, not {original}: {version[:80]}"
+    if refused:
+        text += f"; LockNotSupported there: {', '.join(refused)}"
+    return Problem(text, "run sa-doclock stress on it before you rely on its other locks")
+
+
 Find = Callable[[Subject], Iterator[Problem]]
 
 
@@ -112,11 +130,6 @@ class Check:
     def description(self) -> str:
         """The paragraph about it on the page."""
         return inspect.getdoc(self.find) or ""
-
-    def findings(self, subject: Subject) -> Iterator[Finding]:
-        """Yield what this check finds."""
-        for text, cure in self.find(subject):
-            yield Finding(self.severity, self.code, text, cure)
 
 
 def check(code: str, severity: Severity) -> Callable[[Find], Check]:

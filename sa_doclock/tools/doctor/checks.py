@@ -26,11 +26,7 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
 }
 """The checks of one database alone, by SQLAlchemy's name of the dialect."""
 
-COMMON_CHECKS: Final[Sequence[Check]] = (
-    *every_database.CHECKS,
-    *models.CHECKS,
-    *checkouts.CHECKS,
-)
+COMMON_CHECKS: Final[Sequence[Check]] = (*every_database.CHECKS, *models.CHECKS, *checkouts.CHECKS)
 """The checks of every database."""
 
 NOT_CHECKED: Final = "not-checked"
@@ -63,7 +59,7 @@ def check_database(engine: Engine, base: Any = None) -> list[Finding]:
 def findings_of(check: Check, subject: Subject) -> list[Finding]:
     """Return what one check finds; that it has failed is a finding too."""
     try:
-        found = list(check.findings(subject))
+        found = [Finding(check.severity, check.code, *problem) for problem in check.find(subject)]
     except (SQLAlchemyError, LockNotSupported) as error:
         reason = error.orig if isinstance(error, DBAPIError) else error
         text = f"the check {check.code} has failed: {' '.join(str(reason).split())[:200]}"

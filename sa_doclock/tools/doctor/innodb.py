@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...dialects import find_server
-from .check import Problem, Subject, check, checks_in
-from .compatible import compatible_problem
+from .check import Problem, Subject, check, checks_in, compatible_problem
 
 _LONG_LOCK_WAIT = 300  # seconds; the default is 50
 _LONG_TABLE_WAIT = 3600  # the default is a year on MySQL, a day on MariaDB

@@ -14,8 +14,8 @@ def version(subject: Subject) -> Iterator[Problem]:
     fails, and not every wait is seen.
     """
     if subject.version and subject.version < HAS_SKIP_LOCKED:
-        found = ".".join(map(str, subject.version))
-        yield Problem(f"MariaDB {found} has no SKIP LOCKED", "upgrade to MariaDB 10.11 or 11.8")
+        text = f"MariaDB {subject.version_text} has no SKIP LOCKED"
+        yield Problem(text, "upgrade to MariaDB 10.11 or 11.8")
 
 
 @check("mariadb-idle-limit", "warning")

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...dialects import quoted_name
-from .check import Problem, Subject, check, checks_in
-from .compatible import compatible_problem
+from .check import Problem, Subject, check, checks_in, compatible_problem
 
 _OLDEST = 13  # SQL Server 2016
 # "sys.databases": snapshot_isolation_state 1 is ON; 2 and 3 are transitions.
@@ -85,9 +84,8 @@ def lock_timeout(subject: Subject) -> Iterator[Problem]:
 def version(subject: Subject) -> Iterator[Problem]:
     """The version is older than SQL Server 2016, the oldest that sa_doclock is written for."""
     if subject.version and subject.version[0] < _OLDEST:
-        found = ".".join(map(str, subject.version))
         yield Problem(
-            f"SQL Server {found} is older than 2016, the oldest that is supported",
+            f"SQL Server {subject.version_text} is older than 2016, the oldest that is supported",
             "upgrade the server",
         )
 

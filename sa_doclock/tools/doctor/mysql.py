@@ -16,8 +16,8 @@ def version(subject: Subject) -> Iterator[Problem]:
     the rows of all its tables, and the server does not tell who holds a row.
     """
     if subject.version and subject.version < HAS_MODIFIERS:
-        found = ".".join(map(str, subject.version))
-        yield Problem(f"MySQL {found} has no NOWAIT and no SKIP LOCKED", "upgrade to MySQL 8.4")
+        text = f"MySQL {subject.version_text} has no NOWAIT and no SKIP LOCKED"
+        yield Problem(text, "upgrade to MySQL 8.4")
 
 
 @check("mysql-idle-limit", "warning")

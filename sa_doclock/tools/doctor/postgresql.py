@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...dialects import find_server, quoted_name
 from . import postgresql_poolers
-from .check import Problem, Subject, check, checks_in
-from .compatible import compatible_problem
+from .check import Problem, Subject, check, checks_in, compatible_problem
 
 _OLDEST = (12,)
 _BAD_INDEXES = range(4)  # 14.0 to 14.3: https://www.postgresql.org/docs/release/14.4/
@@ -91,18 +89,14 @@ def version(subject: Subject) -> Iterator[Problem]:
     found = subject.version
     if found and found < _OLDEST:
         yield Problem(
-            f"PostgreSQL {_text(found)} is older than 12, the oldest that is supported",
+            f"PostgreSQL {subject.version_text} is older than 12, the oldest that is supported",
             "upgrade the server",
         )
     elif found[:1] == (14,) and found[1:2] and found[1] in _BAD_INDEXES:
         yield Problem(
-            f"PostgreSQL {_text(found)} can make indexes that miss rows",
+            f"PostgreSQL {subject.version_text} can make indexes that miss rows",
             "upgrade to 14.4 or later, then REINDEX DATABASE",
         )
-
-
-def _text(found: tuple[Any, ...]) -> str:
-    return ".".join(map(str, found))
 
 
 @check("postgresql-compatible", "warning")

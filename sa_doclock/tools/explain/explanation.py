@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,16 +10,9 @@ from typing import Any
 from sqlalchemy import Engine, event, select
 from sqlalchemy.orm import Mapper, Session
 
-from ...core.documents import (
-    key_columns,
-    lockable_root,
-    mapper_of,
-    own_table,
-    parts_of,
-)
+from ...core.documents import key_columns, lockable_root, mapper_of, own_table, parts_of
 from ...core.loading import reads_of
 from ...dialects import schema_translation, side_engine, strategy_for
-from ...dialects.base import LockStrategy
 from ...errors import LockNotSupported
 from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
 from ...session import LockingSession
@@ -115,20 +108,17 @@ def explain_lock(
         sent = _lock(bind, entity, key, lock, seconds)
         with bind.connect() as connection:
             limit = strategy.waits.sent_around(connection, lock, seconds)
-        trips = round_trips_of(
-            strategy,
-            bind.dialect.driver,
-            lock,
-            len(sent.statements),
-            _travelling(bind, mapper, lock),
-        )
+        travelling = _travelling(bind, mapper, lock)
+        driver, count = bind.dialect.driver, len(sent.statements)
+        trips = round_trips_of(strategy, driver, lock, count, travelling)
     conflicts = conflicts_of(strategy.name, lock)
     levels = strategy.isolation.levels_for(lock)
     notes = (*modifier_notes(lock), *conflicts.notes)
     if key is None and parts_of(lockable_root(mapper)):
         notes += (_NO_KEY_KNOWN,)
     table = own_table(mapper).fullname
-    rows = () if conflicts.kind is None else (_rows(table, conflicts.kind, strategy),)
+    where = "" if strategy.locks_database else f"the row of {table} with this key: "
+    rows = () if conflicts.kind is None else (f"{where}{conflicts.kind}",)
     return LockExplanation(
         entity,
         lock,
@@ -155,10 +145,6 @@ def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:
     if isinstance(engine_or_session, Session):
         return engine_or_session.get_bind(mapper_of(entity)).engine
     raise TypeError(f"explain_lock() needs an Engine or a Session, not {engine_or_session!r}")
-
-
-def _rows(table: str, kind: str, strategy: LockStrategy) -> str:
-    return kind if strategy.locks_database else f"the row of {table} with this key: {kind}"
 
 
 def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
@@ -207,26 +193,18 @@ class _Recorder:
     @contextmanager
     def installed(self, engine: Engine) -> Iterator[None]:
         """Record what is sent in this block, as the driver would have got it."""
-        listeners: dict[str, Callable[..., Any]] = {
-            "do_execute": self._execute,
-            "do_execute_no_params": self._execute_no_params,
-        }
-        for name, listener in listeners.items():
-            event.listen(engine, name, listener)
+        names = ("do_execute", "do_execute_no_params")
+        for name in names:
+            event.listen(engine, name, self._send_unlocked)
         try:
             yield
         finally:
-            for name, listener in listeners.items():
-                event.remove(engine, name, listener)
+            for name in names:
+                event.remove(engine, name, self._send_unlocked)
 
-    def _execute(self, cursor: Any, statement: str, parameters: Any, *_: object) -> bool:
-        return self._send_unlocked(cursor, statement, parameters)
-
-    def _execute_no_params(self, cursor: Any, statement: str, *_: object) -> bool:
-        return self._send_unlocked(cursor, statement)
-
-    def _send_unlocked(self, cursor: Any, statement: str, *parameters: Any) -> bool:
+    def _send_unlocked(self, cursor: Any, statement: str, *arguments: Any) -> bool:
         """Record a statement; send it without its lock; return False if it has none."""
+        *parameters, _context = arguments  # there may be none
         unlocked = without_lock(statement)
         self.statements.append(" ".join(statement.split()))
         if unlocked == statement:

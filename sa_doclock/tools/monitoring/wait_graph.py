@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from ...wait_info import Wait
 
-_Request = tuple[int, "str | None", "str | None"]  # the number of the waiter, table and key
+_Request = tuple[int, "str | None", "str | None"]  # of a waiter, or a set of holders; table and key
 
 
 class WaitGraph:
@@ -28,7 +28,8 @@ class WaitGraph:
         self._seconds: dict[_Request, float | None] = {}
         for waiter, blocker, table, key, seconds in found:
             request = (self._number(waiter), table, key)
-            self._blockers_of[request] = self._blockers_of.get(request, 0) | self._bit(blocker)
+            bit = 1 << self._number(blocker)
+            self._blockers_of[request] = self._blockers_of.get(request, 0) | bit
             self._seconds.setdefault(request, seconds)
         self._ids = list(self._numbers)
         self._blockers = [0] * len(self._ids)
@@ -40,9 +41,6 @@ class WaitGraph:
 
     def _number(self, connection_id: int) -> int:
         return self._numbers.setdefault(connection_id, len(self._numbers))
-
-    def _bit(self, connection_id: int) -> int:
-        return 1 << self._number(connection_id)
 
     @property
     def connections(self) -> Collection[int]:
@@ -60,9 +58,10 @@ class WaitGraph:
             for blocker in _members(blockers):
                 waiters[blocker] |= 1 << waiter
         roots = [number for number, blockers in enumerate(self._blockers) if not blockers]
+        queue, reached, walked = deque(roots), 0, 0
         for root in roots:
             self._roots[root] = root
-        queue, reached, walked = deque(roots), _set_of(roots), 0
+            reached |= 1 << root
         everyone = (1 << len(self._ids)) - 1
         while walked != everyone:
             if not queue:
@@ -95,7 +94,7 @@ class WaitGraph:
 
         In a circle of waits there is no root; it is the blocker then.
         """
-        first_of: dict[tuple[int, str | None, str | None], int] = {}
+        first_of: dict[_Request, int] = {}
         for request in sorted(self._blockers_of, key=lambda one: self._ranks[one[0]]):
             waiter, table, key = request
             blockers = self._blockers_of[request]
@@ -118,10 +117,6 @@ class WaitGraph:
                 holders |= 1 << number
             waited_for |= self._blockers[number]
         return holders, blockers & ~waited_for
-
-
-def _set_of(numbers: Iterable[int]) -> int:
-    return sum(1 << number for number in set(numbers))
 
 
 def _members(numbers: int) -> Iterator[int]:

@@ -26,6 +26,8 @@ from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Player = Actor[Any]
 
 

@@ -14,6 +14,8 @@ from tests.support.actors import Actor
 from tests.support.models import Lease, Order
 from tests.support.waits import _WAITS, wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
 TEN = 10

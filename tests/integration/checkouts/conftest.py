@@ -6,26 +6,38 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 
 from sa_doclock import LockingSession
 from tests.integration.checkouts.models import CHECKOUTS, Article, Base, Line, Memo, Order
 from tests.support.databases import Database
+from tests.support.kept import KeptTables
 
 Factory = sessionmaker[LockingSession]
 
 
-@pytest.fixture
-def engine(database: Database) -> sa.Engine:
-    """Make the tables, with some documents of each class."""
-    database.create(Base.metadata)
-    innodb = database.name in ("mysql", "mariadb")  # whose default is REPEATABLE READ
-    engine = database.engine(**({"isolation_level": "READ COMMITTED"} if innodb else {}))
-    with LockingSession(engine, guard="off") as session:
+def fill(connection: sa.Connection) -> None:
+    """Store some documents of each class."""
+    with Session(connection) as session:
         session.add_all([Order(id=1, lines=[Line(id=1, value=0)]), Order(id=2), Order(id=3)])
         session.add_all([Article(code="ABC"), Memo(id=1)])
-        session.commit()
-    return engine
+        session.flush()
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[KeptTables]:
+    """Keep the tables until the last test has ended."""
+    tables = KeptTables(Base.metadata, fill)
+    yield tables
+    tables.close()
+
+
+@pytest.fixture
+def engine(database: Database, kept: KeptTables) -> sa.Engine:
+    """Put the documents into the tables, and make the engine of all sessions."""
+    kept.put_rows(database)
+    innodb = database.name in ("mysql", "mariadb")  # whose default is REPEATABLE READ
+    return database.engine(**({"isolation_level": "READ COMMITTED"} if innodb else {}))
 
 
 @pytest.fixture

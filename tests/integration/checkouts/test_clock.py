@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
 from tests.integration.checkouts.models import CHECKOUTS, Memo, Order
+
+pytestmark = pytest.mark.quick
 
 
 def test_a_check_out_late_in_a_transaction_begins_then(

@@ -155,7 +155,7 @@ def test_the_clock_of_the_client_decides_nothing(
     assert is_free(factory)
 
 
-WORKERS, TAKEOVERS = 4, 300
+WORKERS, TAKEOVERS = 4, 100
 
 
 class Run:

@@ -22,7 +22,7 @@ from sa_doclock.claims.heartbeat import heartbeat
 from tests.integration.checkouts.models import Memo, Order, expire
 from tests.support.waits import wait_until
 
-pytestmark = pytest.mark.not_databases("sqlite-journal")
+pytestmark = [pytest.mark.quick, pytest.mark.not_databases("sqlite-journal")]
 TODO = sa.select(Order).where(Order.total == 0)
 SHORT = timedelta(seconds=0.6)  # the heartbeat comes after a third of it
 

@@ -13,6 +13,8 @@ from sa_doclock import ClaimReport, LockingSession, LockMisuse, LockOptions, cla
 from tests.integration.claims.jobs import NEW, STATES, Job, Log, run
 from tests.integration.locking.steps import finds_held
 
+pytestmark = pytest.mark.quick
+
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
 

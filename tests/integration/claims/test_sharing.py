@@ -15,6 +15,8 @@ from tests.integration.locking.steps import locks
 from tests.support.actors import Actor
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
 ForUpdate = LockOptions.ForUpdate

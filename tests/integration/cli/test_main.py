@@ -62,6 +62,7 @@ def test_python_runs_the_package_too() -> None:
     assert process.stdout == f"sa-doclock {sa_doclock_package.__version__}\n"
 
 
+@pytest.mark.slow
 def test_help_names_every_option(sa_doclock: Run) -> None:
     reported = sa_doclock("stress", "--help").stdout
     for option in (
@@ -121,6 +122,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_another_missing_module_is_not_blamed_on_the_extra() -> None:
     process = start_without("sa_doclock.tools.cli.demo_scenes")
     assert process.returncode == 1

@@ -61,6 +61,7 @@ def test_documents_can_be_read_whole(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_locks_it_ends_with_1() -> None:
     status, output = invoke("--no-locks", "--details-only", "--documents", "1", "--seed", "1")
     assert status == 1, output
@@ -98,6 +99,7 @@ def test_json_is_one_object_on_stdout(sa_doclock: Run) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_json_of_what_went_wrong(sa_doclock: Run) -> None:
     words = ("--no-locks", "--details-only", "--documents", "1", "--seed", "1")
     process = sa_doclock("stress", "--json", *words)

@@ -75,6 +75,13 @@ def holder(
 @pytest.mark.slow
 @ON_SERVERS
 def test_many_wait_for_one(database: Database, holder: int, engine: sa.Engine) -> None:
+    """One crowd for all three: to gather it takes longer than to ask."""
+    what_is_printed(database, holder, engine)
+    the_server_is_asked_in_few_statements(engine)
+    the_error_names_the_one_holder(holder, engine)
+
+
+def what_is_printed(database: Database, holder: int, engine: sa.Engine) -> None:
     def waiters() -> set[int]:
         return {wait.waiter.connection_id for wait in lock_waits(engine)}
 
@@ -110,10 +117,7 @@ def test_many_wait_for_one(database: Database, holder: int, engine: sa.Engine) -
     assert invoke(database, "--alarm", YEAR)[0] == 0
 
 
-@pytest.mark.slow
-@ON_SERVERS
-def test_the_server_is_asked_in_few_statements(holder: int, engine: sa.Engine) -> None:
-    assert holder
+def the_server_is_asked_in_few_statements(engine: sa.Engine) -> None:
     sent: list[str] = []
 
     def note(_c: object, _cursor: object, statement: str, *_: object) -> None:
@@ -126,6 +130,12 @@ def test_the_server_is_asked_in_few_statements(holder: int, engine: sa.Engine) -
         sa.event.remove(sa.Engine, "before_cursor_execute", note)
     assert found
     assert 2 <= len(sent) <= 20, sent
+
+
+def the_error_names_the_one_holder(holder: int, engine: sa.Engine) -> None:
+    with LockingSession(engine, diagnose=True) as session:
+        error = refused(session, Order, 1)
+    assert [(one.connection_id, one.certain) for one in error.blockers] == [(holder, True)]
 
 
 @pytest.mark.databases("mysql", "mariadb")
@@ -145,14 +155,6 @@ def test_the_limit_of_group_concat_cuts_off_no_connection(
     assert len(asked) > MANY
     assert holder in {blocker for _, blocker in asked}
     assert asked == limited
-
-
-@pytest.mark.slow
-@ON_SERVERS
-def test_the_error_names_the_one_holder(holder: int, engine: sa.Engine) -> None:
-    with LockingSession(engine, diagnose=True) as session:
-        error = refused(session, Order, 1)
-    assert [(one.connection_id, one.certain) for one in error.blockers] == [(holder, True)]
 
 
 @pytest.mark.databases("postgresql")

@@ -12,6 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.support.models import Account, Contract, Invoice, Lease, Line, Order, Voucher
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 
 

@@ -15,6 +15,8 @@ from tests.integration.monitoring.accounts import account
 from tests.support.databases import Database
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.quick
+
 Codes = Callable[[Options], set[str]]
 
 

@@ -17,7 +17,7 @@ from tests.integration.documents.relationships import Album
 from tests.integration.documents.whole import whole
 from tests.support.databases import Database
 
-pytestmark = pytest.mark.databases("sqlite", "postgresql")
+pytestmark = [pytest.mark.quick, pytest.mark.databases("sqlite", "postgresql")]
 
 ForUpdate = LockOptions.ForUpdate
 Run = Callable[..., None]

@@ -15,6 +15,8 @@ from tests.integration.documents.whole import whole
 from tests.support.actors import Actor
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Actors = Actor[LockingSession]
 FIRST = (30, [(10, [4, 6]), (20, [20])])

@@ -16,6 +16,8 @@ from tests.integration.documents.relationships import Album
 from tests.integration.documents.whole import whole
 from tests.integration.locking.steps import locks_rows
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 Run = Callable[..., None]
 LOCKS = [LockOptions.SharedRead, ForUpdate, LockOptions.SnapshotRead]

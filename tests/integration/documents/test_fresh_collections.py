@@ -29,6 +29,8 @@ from tests.integration.documents.loading import (
 )
 from tests.integration.documents.whole import whole
 
+pytestmark = pytest.mark.quick
+
 Run = Callable[..., None]
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 WITH_NOTES = selectinload(Bill.items).selectinload(Item.notes)

@@ -13,6 +13,8 @@ from sa_doclock import LockingSession, LockOptions
 from tests.integration.documents.models import Line, Order, Tax
 from tests.integration.documents.whole import whole
 
+pytestmark = pytest.mark.quick
+
 Run = Callable[..., None]
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 

@@ -13,6 +13,8 @@ from tests.integration.documents.models import Category, Job, Journal, Order, Pl
 from tests.integration.documents.relationships import Album, Playlist
 from tests.integration.documents.whole import whole
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 LOCKS = [LockOptions.None_, LockOptions.NoLock, SharedRead, ForUpdate, LockOptions.SnapshotRead]
 

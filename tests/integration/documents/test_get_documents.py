@@ -15,6 +15,8 @@ from tests.integration.documents.relationships import Album
 from tests.integration.documents.whole import whole
 from tests.support.actors import Actor
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 Run = Callable[..., None]
 

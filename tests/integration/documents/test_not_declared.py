@@ -11,6 +11,8 @@ from sa_doclock import LockingSession, LockOptions, UnsavedChanges
 from tests.integration.documents.loading import Client, Folder, Invoice, Sheet, Stamp
 from tests.integration.documents.whole import whole
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 Run = Callable[..., None]
 

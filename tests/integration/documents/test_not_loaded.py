@@ -14,6 +14,8 @@ from tests.integration.documents.models import Category, Job, Line, Order, Tax
 from tests.integration.documents.relationships import Album
 from tests.integration.documents.whole import whole
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 ENTITIES: list[type[Any]] = [Order, Job, Category, Album, Bill]
 

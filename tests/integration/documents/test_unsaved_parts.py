@@ -22,6 +22,8 @@ from tests.integration.documents.models import (
 )
 from tests.integration.documents.relationships import Album, Tag
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 LOCKS: dict[str, Callable[[LockingSession, Any, Any], Any]] = {
     "ForUpdate": lambda s, entity, ident: s.get_entity(entity, ident, ForUpdate),

@@ -22,6 +22,8 @@ from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Lease, Order, Voucher
 
+pytestmark = pytest.mark.quick
+
 Actors = Actor[LockingSession]
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 KINDS = [

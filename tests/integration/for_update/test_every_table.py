@@ -12,6 +12,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, joinedload, mapped_
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from tests.integration.locking.steps import finds_held
 from tests.support.databases import Database
+from tests.support.kept import KeptTables
 from tests.support.models import Customer, Lease, Line, Order
 
 pytestmark = pytest.mark.read_committed
@@ -81,16 +82,26 @@ DOORS: dict[str, Callable[[LockingSession, sa.Select[Any]], Any]] = {
 }
 
 
+def fill(connection: sa.Connection) -> None:
+    connection.execute(sa.insert(OLD).values(id=1, order_id=1))
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[KeptTables]:
+    """Keep the tables until the last test of this file has ended."""
+    tables = KeptTables(_alone(OLD), fill)
+    yield tables
+    tables.close()
+
+
 @pytest.fixture
-def old(engine: sa.Engine, database: Database) -> None:
-    """Make the table, with one row."""
+def old(database: Database, kept: KeptTables) -> None:
+    """Put one row into the table."""
+    kept.put_rows(database)
+
+
+def _alone(table: sa.Table) -> sa.MetaData:
     metadata = sa.MetaData()
-    database.create(_copied(OLD, metadata))
-    with engine.begin() as connection:
-        connection.execute(sa.insert(OLD).values(id=1, order_id=1))
-
-
-def _copied(table: sa.Table, metadata: sa.MetaData) -> sa.MetaData:
     table.to_metadata(metadata)
     return metadata
 

@@ -21,7 +21,7 @@ from tests.support.actors import Actor
 from tests.support.models import Customer, Invoice, Lease, Line, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoWait, NoKey = LockOptions.NoWait, LockOptions.NoKey
@@ -115,7 +115,10 @@ def test_the_same_is_sent_as_by_a_plain_session(engine: sa.Engine, take: Take) -
         with kind(engine) as session, recorded(engine) as statements:
             take(session)
         texts.append(list(statements))
-    assert texts[0] == texts[1]
+    plain, ours = texts
+    assert ours[: len(plain)] == plain
+    # What a join has loaded of the parts may be older than the lock, and is read once more.
+    assert len(ours) - len(plain) == (take is WAYS["joinedload"])
 
 
 def test_the_kinds_of_locks(session: LockingSession) -> None:

@@ -8,10 +8,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.mutable import MutableDict
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, selectinload
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    mapped_column,
+    relationship,
+    selectinload,
+)
 
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges, document
 from tests.support.databases import Database
+from tests.support.kept import KeptTables
 
 pytestmark = pytest.mark.not_databases("sqlite-journal")
 ForUpdate = LockOptions.ForUpdate
@@ -63,18 +71,28 @@ KEYS = sa.select(DOCS.c.b, DOCS.c.a.label("first")).where(DOCS.c.a == 1).with_fo
 Change = Callable[..., None]
 
 
-@pytest.fixture
-def engine(database: Database) -> sa.Engine:
-    database.create(Base.metadata)
-    innodb = database.name in ("mysql", "mariadb")
-    engine = database.engine(**({"isolation_level": "READ COMMITTED"} if innodb else {}))
-    with LockingSession(engine, guard="off") as session:
+def fill(connection: sa.Connection) -> None:
+    with Session(connection) as session:
         for a, b in ((1, 2), (2, 1)):
             session.add(Doc(a=a, b=b, total=0, status="new", data={"x": 1}))
         session.flush()
         session.add(Note(id=1, a=1, b=2, text="old"))
-        session.commit()
-    return engine
+        session.flush()
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[KeptTables]:
+    """Keep the tables until the last test of this file has ended."""
+    tables = KeptTables(Base.metadata, fill)
+    yield tables
+    tables.close()
+
+
+@pytest.fixture
+def engine(database: Database, kept: KeptTables) -> sa.Engine:
+    kept.put_rows(database)
+    innodb = database.name in ("mysql", "mariadb")
+    return database.engine(**({"isolation_level": "READ COMMITTED"} if innodb else {}))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 _ROW = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).with_for_update(nowait=True)
-_IN_A_RUN = 100
+_IN_A_RUN = 50
 _PARTS = 3
 
 

@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from sa_doclock import (
     LockMisuse,
     LockNotAvailable,
 )
+from sa_doclock.features.gate.combined import CombinedCommits
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.gate.test_combined import Function, Session, add, total
 from tests.integration.gate.test_combined_async import opened
@@ -97,6 +100,87 @@ def test_a_circle_of_three_is_found(gate: DocumentGate, session_factory: Any) ->
         outcomes = [call.exception(PATIENCE) or call.result() for call in calls]
     assert [type(one) for one in outcomes].count(DeadlockDetected) == 1
     assert sorted(one for one in outcomes if isinstance(one, int)) in ([15, 41], [16, 40], [40, 41])
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_circle_through_two_gates_is_found_when_both_look_for_it_at_once(
+    session_factory: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates = {1: DocumentGate(), 2: DocumentGate()}
+    both_run, both_look = threading.Barrier(2), threading.Barrier(2)
+    reaches = CombinedCommits._reaches
+
+    def look(commits: CombinedCommits, document: Any, others: Any) -> bool:
+        found = reaches(commits, document, others)
+        if others:
+            with suppress(threading.BrokenBarrierError):  # the other one may not look now
+                both_look.wait(0.2)
+        return found
+
+    def then(ident: int) -> Function:
+        def function(_session: Session, _order: Any) -> Any:
+            both_run.wait(PATIENCE)
+            return gates[ident].run(session_factory, Order, ident, add(10), lock_timeout=2)
+
+        return function
+
+    monkeypatch.setattr(CombinedCommits, "_reaches", look)
+    with ThreadPoolExecutor(2) as threads:
+        run = [(gates[n].run, n, then(3 - n)) for n in gates]
+        calls = [threads.submit(one, session_factory, Order, n, f) for one, n, f in run]
+        outcomes = [call.exception(PATIENCE) or call.result() for call in calls]
+    assert [type(one) for one in outcomes].count(DeadlockDetected) == 1
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_circle_through_two_session_factories_is_found(
+    gate: DocumentGate, engine: sa.Engine, session_factory: Any
+) -> None:
+    other_factory = sessionmaker(engine, class_=LockingSession)
+    both_run = threading.Barrier(2)
+
+    def then(ident: int) -> Function:
+        def function(_session: Session, _order: Any) -> Any:
+            both_run.wait(PATIENCE)
+            return gate.run(other_factory, Order, ident, add(10), lock_timeout=2)
+
+        return function
+
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(gate.run, session_factory, Order, n, then(3 - n)) for n in (1, 2)]
+        outcomes = [call.exception(PATIENCE) or call.result() for call in calls]
+    assert [type(one) for one in outcomes].count(DeadlockDetected) == 1
+    assert CombinedCommits.waits_for == {}
+
+
+def test_rows_of_several_databases_with_the_same_key_are_no_circle(
+    gate: DocumentGate, tmp_path: Path
+) -> None:
+    engines = [sa.create_engine(f"sqlite:///{tmp_path}/{n}") for n in range(4)]
+    for engine in engines:
+        Order.metadata.create_all(engine)
+        with LockingSession(engine) as session:
+            session.add_all([Order(id=n, total=0) for n in (1, 2)])
+            session.commit()
+    sessions = [sessionmaker(engine, class_=LockingSession) for engine in engines]
+    both_run, both_wait = threading.Barrier(2), threading.Barrier(2)
+
+    def wait_inside(session: Session, order: Any) -> Any:
+        both_wait.wait(PATIENCE)
+        return add(10)(session, order)
+
+    def outer(own: int, ident: int) -> Any:
+        def function(_session: Session, _order: Any) -> Any:
+            both_run.wait(PATIENCE)
+            return gate.run(sessions[own + 2], Order, 3 - ident, wait_inside)
+
+        return gate.run(sessions[own], Order, ident, function)
+
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(outer, own, own + 1) for own in (0, 1)]
+        assert [call.result(PATIENCE) for call in calls] == [10, 10]
+    for engine in engines:
+        engine.dispose()
 
 
 @pytest.mark.not_databases("sqlite")

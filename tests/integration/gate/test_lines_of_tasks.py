@@ -105,10 +105,10 @@ def enters():
 
 assert enters()
 assert not enters()
-with gate._mutex:  # another thread's
+with gate._mutex, gate._combined.mutex:  # another thread's
     child = os.fork()
     if not child:
-        os._exit(0 if enters() else 1)
+        os._exit(0 if enters() and gate.waiting == 0 else 1)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert not enters()
 """

@@ -20,6 +20,8 @@ from tests.support.databases import PIPELINED
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Player = Actor[LockingSession]
 Session = LockingSession
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait

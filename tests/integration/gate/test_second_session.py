@@ -18,6 +18,8 @@ from tests.integration.gate.queueing import in_use
 from tests.integration.locking.steps import locks, save
 from tests.support.models import Customer, Order
 
+pytestmark = pytest.mark.quick
+
 Session = LockingSession
 ForUpdate = LockOptions.ForUpdate
 

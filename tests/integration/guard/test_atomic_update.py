@@ -15,6 +15,8 @@ from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 ADDS = sa.update(Order).where(Order.id == 1, Order.total >= 30).values(total=Order.total + 5)
 
 

@@ -11,6 +11,8 @@ from sa_doclock import LockingSession, LockOptions, WrongIsolation
 from tests.integration.guard.models import Comment, Customer, Entry, Line, Order, Tax, Voucher
 from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 Stored = Callable[[Any, Any], Any]
 
 

@@ -13,6 +13,8 @@ from sa_doclock import LockingSession, LockOptions
 from tests.integration.guard.models import City, Country, River
 from tests.integration.guard.steps import hold, refused
 
+pytestmark = pytest.mark.quick
+
 Change = Callable[[LockingSession, Country], object]
 
 

@@ -15,6 +15,8 @@ from sa_doclock import LockingSession, UnlockedWrite
 from tests.integration.guard.models import Customer, Line, Order
 from tests.integration.guard.steps import hold, writes_sent
 
+pytestmark = pytest.mark.quick
+
 
 def test_what_is_pending_is_flushed_before_the_database_is_asked(session: LockingSession) -> None:
     customer = session.get_one(Customer, 1)

@@ -12,6 +12,8 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Line, Order, Plan, Step, order_tag
 from tests.integration.guard.steps import count, hold, refused
 
+pytestmark = pytest.mark.quick
+
 LINES: Any = Line.__table__
 NAMES = ["id", "order_no", "value"]
 

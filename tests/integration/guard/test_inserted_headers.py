@@ -12,6 +12,8 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Line, Memo, Note, Order
 from tests.integration.guard.steps import Action, hold, refused
 
+pytestmark = pytest.mark.quick
+
 MEMOS: Any = Memo.__table__
 ORDERS: Any = Order.__table__
 

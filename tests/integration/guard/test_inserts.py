@@ -21,6 +21,8 @@ from tests.integration.guard.models import (
 )
 from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 LINES: Any = Line.__table__
 MEMOS: Any = Memo.__table__
 ORDERS: Any = Order.__table__

@@ -14,6 +14,8 @@ from tests.integration.guard.models import Patient, Repair, Ticket, Visit, Work
 from tests.integration.guard.steps import Action, hold, refused
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.quick
+
 WORK: Any = Work.__table__
 
 

@@ -16,6 +16,8 @@ from tests.integration.guard.models import Comment, Customer, Line, Order, Tag, 
 from tests.integration.guard.steps import hold, refused
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.quick
+
 MakeSession = Callable[..., LockingSession]
 Stored = Callable[[Any, Any], Any]
 

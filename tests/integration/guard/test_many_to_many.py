@@ -10,6 +10,8 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Order, Tag
 from tests.integration.guard.steps import hold, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 Action = Callable[[LockingSession], object]
 
 

@@ -15,6 +15,8 @@ from sa_doclock.errors import PAGE
 from tests.integration.guard.models import Line, Order, Tax
 from tests.integration.guard.steps import hold
 
+pytestmark = pytest.mark.quick
+
 MakeSession = Callable[..., LockingSession]
 Stored = Callable[[Any, Any], Any]
 

@@ -14,6 +14,8 @@ from tests.integration.guard.steps import hold, refused
 from tests.integration.locking.call_counts import calls_of
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.quick
+
 MakeSession = Callable[..., LockingSession]
 
 

@@ -19,6 +19,8 @@ from tests.integration.guard.models import (
 )
 from tests.integration.guard.steps import hold, refused
 
+pytestmark = pytest.mark.quick
+
 
 def new_order() -> Order:
     return Order(id=9, total=5, lines=[Line(id=9, value=5, taxes=[Tax(id=9)])])

@@ -13,6 +13,8 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Comment, Customer, Line, Order, Tag, Tax
 from tests.integration.guard.steps import refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 CUSTOMERS: Any = Customer.__table__
 Action = Callable[[LockingSession], object]
 

@@ -14,6 +14,8 @@ from sa_doclock import LockingSession, LockOptions, WrongIsolation
 from tests.integration.guard.models import Customer, Line, Order
 from tests.integration.guard.steps import hold, pending, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 SnapshotRead, NoLock, None_ = LockOptions.SnapshotRead, LockOptions.NoLock, LockOptions.None_
 Stored = Callable[[Any, Any], Any]

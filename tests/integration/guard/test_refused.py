@@ -11,6 +11,8 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Customer, Entry, Line, Order, Tax, Voucher
 from tests.integration.guard.steps import Action, hold, pending, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 
 class Case(NamedTuple):
     action: Action

@@ -13,6 +13,8 @@ from sa_doclock import LockingSession, LockOptions, UnlockedWrite, document
 from tests.support.databases import Database
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.quick
+
 
 class Base(DeclarativeBase):
     """The tables of this file."""

@@ -25,6 +25,8 @@ from tests.integration.guard.models import (
 )
 from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 LINES: Any = Line.__table__
 ORDERS: Any = Order.__table__
 LEASES: Any = Lease.__table__

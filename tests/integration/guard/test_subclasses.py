@@ -11,6 +11,8 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Fault, Patient, Repair, Ticket, Work
 from tests.integration.guard.steps import Action, hold, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 TICKETS: Any = Ticket.__table__
 WORKS: Any = Work.__table__
 

@@ -11,6 +11,8 @@ from sa_doclock import LockingSession
 from tests.integration.guard.models import Archive, Box, Customer, Line, Order, Plan, Project, Step
 from tests.integration.guard.steps import count, hold, refused, writes_sent
 
+pytestmark = pytest.mark.quick
+
 Action = Callable[[LockingSession], object]
 
 

@@ -15,6 +15,8 @@ from tests.integration.guard.models import Line, Order, Tag
 from tests.integration.guard.steps import pending, refused
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.quick
+
 Stored = Callable[[Any, Any], Any]
 
 

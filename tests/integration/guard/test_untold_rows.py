@@ -16,6 +16,8 @@ from tests.integration.guard.steps import refused
 from tests.support.databases import Database
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.quick
+
 
 class Base(DeclarativeBase):
     """The tables of people, what they own, and the cars."""

@@ -14,7 +14,7 @@ from sa_doclock import LockingSession, document
 from tests.integration.guard.steps import hold, refused
 from tests.support.databases import Database
 
-pytestmark = pytest.mark.not_databases("mssql")  # has no such INSERT
+pytestmark = [pytest.mark.quick, pytest.mark.not_databases("mssql")]  # has no such INSERT
 Upsert = Callable[..., Any]
 
 

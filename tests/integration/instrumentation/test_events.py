@@ -13,7 +13,7 @@ from tests.integration.instrumentation.hearing import hearing
 from tests.integration.locking.steps import add_ten
 from tests.support.models import Customer, Order, Voucher
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
 Session = LockingSession

@@ -18,7 +18,7 @@ from sa_doclock import (
 from tests.integration.locking.steps import finds_held, locks_rows, recorded
 from tests.support.models import Account, Contract, Fault, Lease, Order, Ticket, Voucher
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

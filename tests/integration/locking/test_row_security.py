@@ -135,3 +135,27 @@ def test_a_table_that_got_it_later(engine: sa.Engine, database: Database) -> Non
             assert session.get_entity(Doc, 3, LockOptions.ForUpdate) is None
     with LockingSession(engine) as session, pytest.raises(LockNotSupported, match="Doc 2"):
         session.get_entity(Doc, 2, LockOptions.ForUpdate)
+
+
+def test_a_view_of_the_table(engine: sa.Engine, database: Database) -> None:
+    admin = database.engine()
+    with admin.begin() as connection:
+        connection.exec_driver_sql("CREATE VIEW rls_view AS SELECT * FROM rls_doc")
+        connection.exec_driver_sql(f"ALTER VIEW rls_view OWNER TO {ROLE}")
+
+    class Seen(DeclarativeBase):
+        pass
+
+    class SeenDoc(Seen):
+        __tablename__ = "rls_view"
+        id: Mapped[int] = mapped_column(primary_key=True)
+
+    try:
+        with LockingSession(engine) as session:
+            assert session.get_entity(SeenDoc, 3, LockOptions.ForUpdate) is None
+            assert session.get_entity(SeenDoc, 1, LockOptions.ForUpdate)
+            with pytest.raises(LockNotSupported, match="SeenDoc 2 can be read"):
+                session.get_entity(SeenDoc, 2, LockOptions.ForUpdate)
+    finally:
+        with admin.begin() as connection:
+            connection.exec_driver_sql("DROP VIEW rls_view")

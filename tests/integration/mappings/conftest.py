@@ -33,14 +33,17 @@ class Tables:
         if metadata not in self._made:
             engine = self._engine.execution_options(schema_translate_map=mapping.schemas)
             self._made[metadata] = engine
-            metadata.drop_all(engine)  # a run that was killed has left its tables behind
-            metadata.create_all(engine)
+            try:
+                metadata.create_all(engine, checkfirst=False)  # to look takes as long
+            except sa.exc.DBAPIError:  # a run that was killed has left its tables behind
+                metadata.drop_all(engine)
+                metadata.create_all(engine)
         return self._made[metadata]
 
     def close(self) -> None:
         """Drop the tables."""
         for metadata, engine in self._made.items():
-            metadata.drop_all(engine)
+            metadata.drop_all(engine, checkfirst=False)
         self.database.close()
 
 

@@ -31,8 +31,8 @@ FAMILIES: Sequence[Any] = (
 MAPPINGS: list[MappedDocument] = [one for family in FAMILIES for one in family.MAPPINGS]
 NAMES = list(CHANGES)
 
-#: Of three of the ways, ``make test`` takes one on each database.
-SPREAD = 3
+#: Of three of the ways, ``make test`` takes one on each database; of six, one with a pipeline.
+SPREAD, SPREAD_OF_PIPELINE = 3, 6
 
 Chosen = Sequence[tuple[Way, Sequence[str]]]
 ALL: Chosen = [(way, NAMES) for way in WAYS]
@@ -40,10 +40,10 @@ ALL: Chosen = [(way, NAMES) for way in WAYS]
 each_mapping = pytest.mark.parametrize("mapping", MAPPINGS, ids=str)
 
 
-def chosen_for(mapping: MappedDocument, column: int) -> Chosen:
-    """Return every third way, each with one of the changes; other ways in the next column."""
+def chosen_for(mapping: MappedDocument, column: int, spread: int = SPREAD) -> Chosen:
+    """Return one of so many ways, each with one of the changes; other ways in the next column."""
     row = MAPPINGS.index(mapping)
-    ways = WAYS[(row + column) % SPREAD :: SPREAD]
+    ways = WAYS[(row + column) % spread :: spread]
     return [(way, [NAMES[(row + WAYS.index(way)) % len(NAMES)]]) for way in ways]
 
 

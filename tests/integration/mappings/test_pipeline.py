@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.mappings.conftest import Meet
-from tests.integration.mappings.every_mapping import ALL, chosen_for, each_mapping, meet_in
+from tests.integration.mappings.every_mapping import (
+    ALL,
+    SPREAD_OF_PIPELINE,
+    chosen_for,
+    each_mapping,
+    meet_in,
+)
 from tests.integration.mappings.mapped_document import MappedDocument
 from tests.support.databases import Database
 
@@ -16,7 +22,7 @@ pytestmark = pytest.mark.databases("postgresql")
 def test_what_another_session_changes_meanwhile_is_seen(
     meet: Meet, database: Database, mapping: MappedDocument
 ) -> None:
-    meet_in(meet, database, mapping, chosen_for(mapping, 0), pipeline=True)
+    meet_in(meet, database, mapping, chosen_for(mapping, 0, SPREAD_OF_PIPELINE), pipeline=True)
 
 
 @pytest.mark.slow

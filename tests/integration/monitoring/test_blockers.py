@@ -28,7 +28,7 @@ from tests.support.databases import Database
 from tests.support.models import Lease, Order, Ticket, Voucher
 from tests.support.waits import wait_until_blocked
 
-pytestmark = ON_SERVERS
+pytestmark = [pytest.mark.quick, ON_SERVERS]
 Session = Actor[LockingSession]
 SHARED = LockOptions.SharedRead
 

@@ -232,7 +232,7 @@ def test_another_process_tells_the_key_too(
     alice.does(lambda session: session.lock_key("import:prices of 100%"))
     queued = bob.starts(lambda session: session.lock_key("import:prices of 100%", lock_timeout=60))
     wait_until_blocked(waiter=bob, holder=alice, step=queued)
-    recent = "sa_doclock.dialects.recent_keys._keys"
+    recent = "sa_doclock.dialects.named_locks._keys"
     with monkeypatch.context() as patched:
         patched.setattr(recent, {})  # as in a process that has asked for no key
         (wait,) = among(lock_waits(engine), bob)

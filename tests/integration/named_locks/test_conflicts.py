@@ -14,6 +14,8 @@ from tests.support.actors import Actor
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Session = Actor[LockingSession]
 
 not_sqlite = pytest.mark.not_databases("sqlite")  # one lock for the file

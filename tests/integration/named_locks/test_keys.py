@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, doclock_key
-from sa_doclock.dialects.names import short_name
+from sa_doclock.dialects.named_locks import short_name
 from tests.integration.locking.steps import recorded
 
 

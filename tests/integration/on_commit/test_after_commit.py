@@ -13,7 +13,7 @@ from tests.integration.locking.steps import finds_held
 from tests.integration.on_commit.promises import Promises
 from tests.support.models import Customer, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession

@@ -11,20 +11,36 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
-from tests.integration.pipeline.models import Base, fill
+from tests.integration.pipeline.models import Base, Bill, fill
 from tests.integration.timeouts.wire import Wire, over, wire_to
 from tests.support.databases import Database
+from tests.support.kept import KeptTables
 
 Sessions = Callable[..., LockingSession]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell what the marker of these tests means."""
+    config.addinivalue_line("markers", "alters_tables: the next test has new ones")
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[KeptTables]:
+    """Keep the tables until the last test has ended."""
+    tables = KeptTables(Base.metadata, fill)
+    yield tables
+    tables.close()
+
+
 @pytest.fixture
-def bills(database: Database) -> Database:
+def bills(
+    request: pytest.FixtureRequest, database: Database, kept: KeptTables
+) -> Iterator[Database]:
     """Return the database with the rows of models.py in it."""
-    database.create(Base.metadata)
-    with database.engine().begin() as connection:
-        fill(connection)
-    return database
+    kept.put_rows(database)
+    yield database
+    if request.node.get_closest_marker("alters_tables"):
+        kept.close()
 
 
 @pytest.fixture
@@ -37,10 +53,12 @@ def wire(bills: Database) -> Iterator[Wire]:
 
 @pytest.fixture
 def engine(bills: Database, wire: Wire) -> Iterator[sa.Engine]:
-    """Make an engine of one connection, which is in the pool already, and has asked for its level."""
+    """Make an engine of one connection, which is in the pool already, and has asked what is asked once."""
     through, one = over(wire, bills.url), {"pool_size": 1, "max_overflow": 0}
     engine = sa.create_engine(through, connect_args=bills.connect_args, **one)
-    strategy_for(engine)
+    strategy = strategy_for(engine)
+    with engine.connect() as connection:
+        strategy.check_table(connection, Base.metadata.tables[Bill.__tablename__])
     yield engine
     engine.dispose()
 

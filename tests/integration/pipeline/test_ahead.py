@@ -148,7 +148,7 @@ async def test_under_asyncio_as_well(wire: Wire, engine: sa.Engine) -> None:
         connected(engine.url, pool_size=1, max_overflow=0) as through,
         AsyncLockingSession(through, pipeline=True) as session,
     ):
-        await session.connection()
+        await session.get_entity(Bill, 1, ForUpdate)
         await session.rollback()
         with wire.counting() as counted:
             bill = await session.get_document(Bill, 1, ForUpdate, lock_timeout=29.5)

@@ -18,7 +18,7 @@ from tests.integration.pipeline.only import ON_POSTGRESQL
 from tests.support.databases import Database
 from tests.support.poolers import skip_server_cursor
 
-pytestmark = ON_POSTGRESQL
+pytestmark = [pytest.mark.quick, *ON_POSTGRESQL]
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession

@@ -13,7 +13,7 @@ from tests.integration.pipeline.conftest import Sessions
 from tests.integration.pipeline.models import Note
 from tests.integration.pipeline.only import ON_POSTGRESQL
 
-pytestmark = ON_POSTGRESQL
+pytestmark = [*ON_POSTGRESQL, pytest.mark.alters_tables]
 
 both = pytest.mark.parametrize("pipeline", [False, True])
 

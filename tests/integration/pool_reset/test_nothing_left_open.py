@@ -16,7 +16,7 @@ from sa_doclock.dialects import strategy_for
 from tests.integration.locking.steps import finds_held
 from tests.support.models import Order
 
-pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
+pytestmark = [pytest.mark.quick, pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")]
 
 Session = LockingSession
 ForUpdate = LockOptions.ForUpdate

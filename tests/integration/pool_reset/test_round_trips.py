@@ -13,6 +13,8 @@ from tests.integration.timeouts.wire import Wire
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Order
 
+pytestmark = pytest.mark.quick
+
 Session = LockingSession
 Connect = Callable[..., Session]
 innodb = pytest.mark.databases("mysql", "mariadb")

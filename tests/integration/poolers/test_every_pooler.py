@@ -34,7 +34,7 @@ from tests.support.waits import wait_until_blocked
 __all__ = ["documents"]  # a fixture
 
 ForUpdate = LockOptions.ForUpdate
-pytestmark = [pytest.mark.poolers, pytest.mark.slow]
+pytestmark = [pytest.mark.poolers, pytest.mark.slow, pytest.mark.exhaustive]
 
 
 @pytest.fixture(params=["psycopg", "psycopg2"])

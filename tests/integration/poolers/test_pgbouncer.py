@@ -22,7 +22,10 @@ __all__ = ["documents"]  # a fixture
 
 ForUpdate = LockOptions.ForUpdate
 PGBOUNCERS = ("pgbouncer-transaction", "pgbouncer-session")
-pytestmark = [pytest.mark.poolers, pytest.mark.slow, pytest.mark.databases(*PGBOUNCERS)]
+pytestmark = [
+    *(pytest.mark.poolers, pytest.mark.slow, pytest.mark.exhaustive),
+    pytest.mark.databases(*PGBOUNCERS),
+]
 
 
 _counted = itertools.count(20, 20)

@@ -33,7 +33,10 @@ from tests.support.waits import wait_until, wait_until_blocked
 
 __all__ = ["documents"]  # a fixture
 
-pytestmark = [pytest.mark.poolers, pytest.mark.slow, pytest.mark.databases("pgpool")]
+pytestmark = [
+    *(pytest.mark.poolers, pytest.mark.slow, pytest.mark.exhaustive),
+    pytest.mark.databases("pgpool"),
+]
 
 ForUpdate, SharedRead, SnapshotRead = (
     LockOptions.ForUpdate,

@@ -26,6 +26,8 @@ from tests.integration.locking.steps import finds_held
 from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
 from tests.support.models import Customer, Order
 
+pytestmark = pytest.mark.quick
+
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
 

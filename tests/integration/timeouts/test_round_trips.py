@@ -38,7 +38,7 @@ def session(documents: Database, wire: Wire) -> Iterator[Session]:
     """Open a session through the wire, on a connection that is in the pool already."""
     through = sa.create_engine(over(wire, documents.url), pool_size=1, max_overflow=0)
     with Session(through) as session:
-        session.get_one(Order, 1)
+        session.get_one_entity(Order, 1, ForUpdate)  # asks what is asked once for a table
         session.rollback()
         yield session
     through.dispose()
@@ -85,7 +85,7 @@ def test_the_header_and_its_parts_take_two_after_begin(wire: Wire, session: Sess
 async def test_nor_under_asyncio(documents: Database, wire: Wire) -> None:
     through = over(wire, url_for(documents, "psycopg").render_as_string(hide_password=False))
     async with opened(through, pool_size=1, max_overflow=0) as session:
-        await session.get_one(Order, 1)
+        await session.get_one_entity(Order, 1, ForUpdate)
         await session.rollback()
         counts = []
         for seconds in (None, 29.5):

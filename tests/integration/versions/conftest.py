@@ -6,32 +6,38 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
 
 from sa_doclock import LockingSession
 from tests.integration.versions.models import KINDS, Base
 from tests.support.databases import Database
+from tests.support.kept import KeptTables
 
 
-@pytest.fixture
-def engine(database: Database) -> Iterator[sa.Engine]:
-    """Make the tables, with document 1 of each kind and its two lines."""
-    engine = (
-        database.engine(isolation_level="READ COMMITTED")
-        if database.name in ("mysql", "mariadb")
-        else database.engine()
-    )
-    Base.metadata.drop_all(engine)
-    Base.metadata.create_all(engine)
-    with LockingSession(engine, guard="off") as session:
+def fill(connection: sa.Connection) -> None:
+    """Store document 1 of each kind with its two lines, and document 2."""
+    with Session(connection) as session:
         for header, line in KINDS:
             values = [line(id=1, value=10), line(id=2, value=20)]
             session.add(header(id=1, total=30, lines=values))
             session.add(header(id=2, total=0))
-        session.commit()
-    yield engine
-    Base.metadata.drop_all(engine)
-    engine.dispose()
+        session.flush()
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[KeptTables]:
+    """Keep the tables until the last test has ended."""
+    tables = KeptTables(Base.metadata, fill)
+    yield tables
+    tables.close()
+
+
+@pytest.fixture
+def engine(database: Database, kept: KeptTables) -> sa.Engine:
+    """Put the documents into the tables, and make the engine of all sessions."""
+    kept.put_rows(database)
+    innodb = database.name in ("mysql", "mariadb")  # whose default is REPEATABLE READ
+    return database.engine(**({"isolation_level": "READ COMMITTED"} if innodb else {}))
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import pytest
 from sa_doclock import LockingSession, LockMisuse, LockOptions, StaleDocument
 from tests.integration.versions.models import KINDS, Numbered, NumberedLine
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 each_kind = pytest.mark.parametrize("header", [header for header, _ in KINDS])
 

@@ -1,7 +1,7 @@
 """Random programs, other ones in every run: no update is lost, and nothing is written without its lock.
 
 The seed stands in the summary of the run; ``SA_DOCLOCK_ATTACK_SEED=7`` repeats it, and
-``SA_DOCLOCK_ATTACK_SECONDS=600`` goes on for longer than the 15 seconds of every day; ``.ci/run`` takes 6.
+``SA_DOCLOCK_ATTACK_SECONDS=600`` goes on for longer than the 15 seconds of every day.
 hypothesis shrinks a program that fails.
 """
 

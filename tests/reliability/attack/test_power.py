@@ -20,9 +20,9 @@ from sa_doclock.core.transaction.connection_events import ConnectionEvents
 from sa_doclock.features import versions
 from sa_doclock.features.adoption.adopted_rows import AdoptedRows
 from sa_doclock.features.adoption.loaded_headers import LoadedHeaders
-from sa_doclock.features.guard import flush, full_check
-from sa_doclock.features.guard.flush import FlushGuard
+from sa_doclock.features.guard import full_check, write_guard
 from sa_doclock.features.guard.full_check import FullCheck
+from sa_doclock.features.guard.write_guard import WriteGuard
 from sa_doclock.features.guard.writes import Write
 from tests.reliability.attack.models import Again
 from tests.reliability.attack.programs import Attack
@@ -80,8 +80,8 @@ def _was_part(state: Any, part: Any) -> bool:
 
 _real_expire, _real_expire_of_set = _RowsByKey.expire, RowsOfSelect.expire
 _real_expire_fresh, _real_expire_one = DocumentIndex._expire_fresh, DocumentIndex._expire
-_real_rules_for = flush.rules_for
-_real_check_row = FlushGuard.check_row
+_real_rules_for = write_guard.rules_for
+_real_check_row = WriteGuard.check_row
 
 
 Replaced = tuple[Any, str, Callable[..., Any]]
@@ -93,10 +93,10 @@ MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
     ),
     "an adopted lock is none": ((AdoptedRows, "_take_in_transaction", _opens_alone),),
     "second classes are not guarded": tuple(
-        (module, "rules_for", _rules_for) for module in (flush, full_check)
+        (module, "rules_for", _rules_for) for module in (write_guard, full_check)
     ),
-    "rows of listeners are not guarded": ((FlushGuard, "check_row", nothing),),
-    "inserted rows of listeners are not guarded": ((FlushGuard, "check_row", _check_row),),
+    "rows of listeners are not guarded": ((WriteGuard, "check_row", nothing),),
+    "inserted rows of listeners are not guarded": ((WriteGuard, "check_row", _check_row),),
     "nobody asks whose transaction it is": (
         (ConnectionEvents, "_has_ended", no),
         (TransactionConnection, "has_ended", no),

@@ -56,6 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             database, _ = CLUSTERS[str(item.callspec.params["cluster"])]
             if database in databases:
                 item.add_marker("slow")
+                item.add_marker("exhaustive")
             else:
                 others.append(item)
     if others:

@@ -33,6 +33,7 @@ def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_locks_there_are_lost_updates(engine: Engine, database: Database) -> None:
     if database.name == "mariadb":  # 1020 refuses them at REPEATABLE READ, since 11.6.2
         engine = engine.execution_options(isolation_level="READ COMMITTED")

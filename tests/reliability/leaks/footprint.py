@@ -44,7 +44,7 @@ ROOM = {
     "blocks": 1000,
     "kB of memory": 2048,
     _REFERENCES: 1000,
-    "in sa_doclock.dialects.recent_keys._keys": 1000,  # the last ones, and no more
+    "in sa_doclock.dialects.named_locks._keys": 1000,  # the last ones, and no more
     "object LockLimit": 16,  # the last ones: what is left of a limit is another one each time
     # A session that goes on keeps the states of a few objects that were freed.
     **dict.fromkeys(("object InstanceState", "object set"), 30),

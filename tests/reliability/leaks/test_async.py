@@ -34,7 +34,13 @@ def async_scene(scene: Scene, driver: str) -> Iterator[AsyncScene]:
     if scene.database.column == PIPELINED and driver != "psycopg":
         pytest.skip(f"pipeline=True is not for {driver}")
     connect_args = CONNECT_ARGS["sqlite"] if driver == "aiosqlite" else {}
-    made = create_async_engine(url_for(scene.database, driver), connect_args=connect_args)
+    made = create_async_engine(
+        url_for(scene.database, driver),
+        connect_args=connect_args,
+        # As many connections as a way needs, whichever a cancelled waiter has given up: else the next ways
+        # take turns at those that are there, and asyncpg keeps the prepared statements of each.
+        pool_use_lifo=True,
+    )
     engine = made.execution_options(compiled_cache=scene.compiled)
     loop = asyncio.new_event_loop()
     yield AsyncScene(scene.database, engine.sync_engine, scene.compiled, 0, engine, loop)

@@ -57,6 +57,7 @@ def test_with_locks_nothing_goes_wrong(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("whole", "details_only"), half_of(WAYS, WRITERS))
 def test_without_locks_it_finds_what_goes_wrong(
     engine: Engine, database: Database, whole: bool, details_only: bool
@@ -71,6 +72,7 @@ def test_without_locks_it_finds_what_goes_wrong(
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @both_writers
 @pytest.mark.databases("mariadb")
 def test_without_locks_it_finds_what_goes_wrong_at_read_committed(
@@ -90,6 +92,7 @@ class PlainReaders(Plan):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @both_ways
 @pytest.mark.not_databases("mysql", "mariadb")  # a plain read is a snapshot, at their default
 def test_readers_without_their_lock_see_broken_documents(engine: Engine, whole: bool) -> None:
@@ -105,6 +108,6 @@ class PlainWriters(Plan):
 
 @both_ways
 def test_writers_without_their_lock_are_refused_by_the_guard(engine: Engine, whole: bool) -> None:
-    outcome = run(engine, PlainWriters(iterations=5, whole=whole, seed=1))
+    outcome = run(engine, PlainWriters(threads=10, iterations=5, whole=whole, seed=1))
     assert outcome.tally.errors.keys() == {"UnlockedWrite"}, summary(outcome)
     assert outcome.inconsistencies == 0, summary(outcome)

@@ -14,7 +14,6 @@ from tests.support.databases import Database
 
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},
-    "pipeline": {"pipeline": True},
     "gate": {"gate": True},
     "reports": {"warn_held_after": 30, "diagnose": True},
 }
@@ -23,9 +22,18 @@ WAYS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_eight_threads_lose_nothing(database: Database, way: str) -> None:
-    if way == "pipeline" and "psycopg" not in database.url:
+    lose_nothing(database, {"gate": DocumentGate()} if way == "gate" else WAYS[way])
+
+
+@pytest.mark.slow
+@pytest.mark.databases("postgresql")
+def test_nor_in_a_pipeline(database: Database) -> None:
+    if "psycopg" not in database.url:
         pytest.skip("needs psycopg 3")
-    options = {"gate": DocumentGate()} if way == "gate" else WAYS[way]
+    lose_nothing(database, {"pipeline": True})
+
+
+def lose_nothing(database: Database, options: dict[str, Any]) -> None:
     plan = Plan(threads=8, iterations=100, whole=True, seed=1)
     with open_database(database.url, plan.threads) as target, fresh_tables(target.engine):
         outcome = run(target.engine, plan, **options)

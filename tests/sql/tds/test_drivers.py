@@ -58,6 +58,7 @@ def test_they_are_not_to_be_had_on_another_system(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_microsofts_without_a_network(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No matching distribution found for mssql-python"):
         drivers.odbc18(0)

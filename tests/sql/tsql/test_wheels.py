@@ -63,6 +63,7 @@ def test_each_wheel_is_announced() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_without_a_network(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No matching distribution found for mssql-cli"):
         unpacked()

@@ -13,6 +13,8 @@ from sqlalchemy import event
 from sa_doclock import LockingSession, LockMisuse, LockOptions
 from tests.support.models import Customer, Order
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 Lock = Callable[[LockingSession], Any]
 

@@ -17,7 +17,7 @@ from sa_doclock import (
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Customer, Line, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoWait, SnapshotRead = LockOptions.NoWait, LockOptions.SnapshotRead

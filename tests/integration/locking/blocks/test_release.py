@@ -15,6 +15,8 @@ from tests.support.databases import Database
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Session = Actor[LockingSession]
 End = Callable[[LockingSession], object]
 

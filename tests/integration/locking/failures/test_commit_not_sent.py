@@ -15,7 +15,7 @@ from tests.support.models import Order
 
 ForUpdate = LockOptions.ForUpdate
 # With pipeline=True the COMMIT was sent with the last flush when its listeners are called.
-pytestmark = pytest.mark.not_databases(PIPELINED)
+pytestmark = [pytest.mark.quick, pytest.mark.not_databases(PIPELINED)]
 
 
 @pytest.fixture

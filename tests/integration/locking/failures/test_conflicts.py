@@ -17,6 +17,8 @@ from tests.support.databases import Database
 from tests.support.models import Customer, Order
 from tests.support.poolers import SETS_CONNECTION
 
+pytestmark = pytest.mark.quick
+
 Session = LockingSession
 Run = Callable[..., list[Any]]
 MakeSession = Callable[..., LockingSession]

@@ -21,6 +21,7 @@ from tests.support.models import Customer, Order
 from tests.support.waits import wait_until_blocked
 
 pytestmark = [
+    pytest.mark.quick,
     pytest.mark.not_databases("sqlite"),  # the file's lock is one
     pytest.mark.read_committed,
 ]

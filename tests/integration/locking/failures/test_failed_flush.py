@@ -9,6 +9,8 @@ from sqlalchemy.exc import IntegrityError, PendingRollbackError
 from sa_doclock import LockingSession, LockOptions, ReleasedLock
 from tests.support.models import Line, Order
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
 

@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Customer, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 Session = LockingSession

@@ -14,6 +14,7 @@ from tests.integration.locking.steps import finds_held
 from tests.support.models import Customer, Line, Order
 
 pytestmark = [
+    pytest.mark.quick,
     pytest.mark.not_databases("sqlite"),  # who has written there holds the one lock
     pytest.mark.read_committed,
 ]

@@ -16,6 +16,8 @@ from tests.support.ctrl_c import CtrlC
 from tests.support.models import Line, Order
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 
 

@@ -87,6 +87,7 @@ def by_driver(
 def test_while_it_waits_for_an_answer(documents: Database, proxy: Proxy) -> None:
     def play(engine: sa.Engine) -> None:
         with LockingSession(engine) as session:
+            ask_once(session)
             for text, use in USES.items():
                 lose(session, proxy, text, use)
 

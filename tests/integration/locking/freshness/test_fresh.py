@@ -17,7 +17,7 @@ from tests.integration.locking.kinds import KINDS
 from tests.integration.locking.steps import Seen, add_ten, move_five, read_again, seen
 from tests.support.models import Account, Lease, Line, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 LOCKS = [ForUpdate, SharedRead, LockOptions.SnapshotRead]

@@ -15,6 +15,8 @@ from tests.integration.locking.kinds import KINDS
 from tests.integration.locking.steps import finds_held, locks_rows, recorded
 from tests.support.models import Account, Contract, Customer, Lease, Order
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoWait, SnapshotRead = LockOptions.NoWait, LockOptions.SnapshotRead
 Session = LockingSession

@@ -20,7 +20,7 @@ from tests.support.models import (
     Voucher,
 )
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 Session = LockingSession
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead

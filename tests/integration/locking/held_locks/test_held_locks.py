@@ -12,7 +12,7 @@ from tests.integration.locking.kinds import KINDS
 from tests.integration.locking.steps import finds_held, locks_rows, recorded
 from tests.support.models import ColdStore, Contract, Lease, Line, Order, Ticket, Voucher
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 NoWait, SnapshotRead = LockOptions.NoWait, LockOptions.SnapshotRead

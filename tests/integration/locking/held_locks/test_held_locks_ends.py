@@ -16,7 +16,7 @@ from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

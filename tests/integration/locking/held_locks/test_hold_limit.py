@@ -34,7 +34,7 @@ from tests.support.databases import Database
 from tests.support.models import Customer, Order
 from tests.support.poolers import SETS_CONNECTION
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

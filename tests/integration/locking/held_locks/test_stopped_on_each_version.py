@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Mapping
-from itertools import product
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -25,7 +23,10 @@ from tests.support.servers.postgresql_versions import VERSIONS
 from tests.support.waits import wait_until
 from tests.support.workers import check_required, note_skipped
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="there is no SIGSTOP")
+pytestmark = [
+    *(pytest.mark.slow, pytest.mark.exhaustive),
+    pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="there is no SIGSTOP"),
+]
 
 DRIVERS = ("psycopg", "psycopg_async", "psycopg2", "pg8000", "asyncpg")
 _WAITS = sa.text("SELECT count(*) FROM pg_stat_activity WHERE pg_blocking_pids(pid) <> '{}'")
@@ -59,26 +60,13 @@ def documents(
     found.close()
 
 
-def case(version: int, driver: str, way: str) -> Any:
-    """Return the parameters of a test.
-
-    make test runs it on the oldest version with psycopg; CI on the newest with each driver; make test-all runs all.
-    """
-    marks: list[pytest.MarkDecorator] = []
-    if (version, driver) != (min(VERSIONS), "psycopg"):
-        marks.append(pytest.mark.slow)
-    if version != max(VERSIONS):
-        marks.append(pytest.mark.exhaustive)
-    return pytest.param(version, driver, way, marks=marks, id=f"{version}-{driver}-{way}")
-
-
 #: What a way waits for, held by another session.
 WAITS_FOR: Mapping[str, type[Base]] = {"lock": Order, "lock and flush many": Line}
-CASES = [case(*one) for one in product(VERSIONS, DRIVERS, WAITS_FOR)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("documents", "driver", "way"), CASES, indirect=["documents"])
+@pytest.mark.parametrize("way", WAITS_FOR)
+@pytest.mark.parametrize("driver", DRIVERS)
+@pytest.mark.parametrize("documents", VERSIONS, indirect=True)
 def test_its_lock_goes_to_another(documents: Database, driver: str, way: str) -> None:
     """It has waited for the last answer: so its driver had none yet when it had sent all."""
     url = sa.make_url(documents.url).set(drivername=f"postgresql+{driver}")

@@ -23,6 +23,8 @@ from tests.support.actors import Actor
 from tests.support.models import Contract, Customer, Invoice, Lease, Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Session = Actor[LockingSession]
 
 

@@ -14,6 +14,8 @@ from tests.support.actors import Actor
 from tests.support.models import Customer, Invoice
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Session = Actor[LockingSession]
 NO_KEY = LockOptions.ForUpdate | LockOptions.NoKey
 SHARED = LockOptions.SharedRead

@@ -20,6 +20,8 @@ from tests.support.models import Lease, Order, Voucher
 from tests.support.poolers import SETS_CONNECTION
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
 
 #: How not to wait: the tests' connections would wait longer than an actor's patience.

@@ -17,6 +17,8 @@ from tests.support.actors import Actor
 from tests.support.models import Lease
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Session = Actor[LockingSession]
 
 FRESH, STALE = True, False

@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions
 from tests.integration.locking.steps import finds_held
 from tests.support.models import Customer, Order
 
-pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")
+pytestmark = [pytest.mark.quick, pytest.mark.databases("postgresql", "mysql", "mariadb")]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sa_doclock import LockingSession, LockOptions
 from tests.integration.locking.expectations import (
     GOES_ON,
@@ -26,6 +28,8 @@ from tests.integration.locking.steps import (
 from tests.support.actors import Actor
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
+
+pytestmark = pytest.mark.quick
 
 Session = Actor[LockingSession]
 SharedRead = LockOptions.SharedRead

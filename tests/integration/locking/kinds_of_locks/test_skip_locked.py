@@ -12,6 +12,8 @@ from tests.support.actors import Actor
 from tests.support.models import Contract, Lease, Line, Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 SkipLocked = LockOptions.SkipLocked
 

@@ -25,6 +25,8 @@ from tests.integration.locking.steps import (
 from tests.support.actors import Actor
 from tests.support.models import Line, Order, Voucher
 
+pytestmark = pytest.mark.quick
+
 SnapshotRead, ForUpdate = LockOptions.SnapshotRead, LockOptions.ForUpdate
 Session = LockingSession
 Run = Callable[..., list[Any]]

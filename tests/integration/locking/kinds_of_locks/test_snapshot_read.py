@@ -30,6 +30,8 @@ from tests.support.actors import Actor
 from tests.support.models import Customer, Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 Session = Actor[LockingSession]
 SnapshotRead = LockOptions.SnapshotRead
 

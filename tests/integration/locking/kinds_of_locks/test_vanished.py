@@ -18,6 +18,8 @@ from tests.support.actors import Actor
 from tests.support.models import Clause, Entry, Lease, Line, Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 LOCKS = [ForUpdate, SharedRead, LockOptions.SnapshotRead]
 Run = Callable[..., list[Any]]

@@ -19,7 +19,7 @@ from tests.support.databases import PGPOOL, Database
 from tests.support.models import Customer, Order
 from tests.support.waits import wait_until
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession

@@ -9,6 +9,8 @@ from tests.support.actors import Actor
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 
 

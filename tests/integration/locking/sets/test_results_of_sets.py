@@ -13,6 +13,8 @@ from sqlalchemy.orm import Bundle, Session, contains_eager
 from sa_doclock import LockingSession, LockOptions, with_lock
 from tests.support.models import Invoice, Line, Order
 
+pytestmark = pytest.mark.quick
+
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 _lines = (
     sa.select(Order)

@@ -14,6 +14,8 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Line, Order
 
+pytestmark = pytest.mark.quick
+
 ForUpdate = LockOptions.ForUpdate
 
 REFUSED: Mapping[str, Any] = {

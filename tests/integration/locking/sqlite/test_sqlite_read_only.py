@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,10 +25,16 @@ LOCKS: dict[str, Callable[[LockingSession], Any]] = {
 }
 
 
-@pytest.fixture(params=["mode=ro", "query_only"])
+@pytest.fixture(params=["mode=ro", "creator", "do_connect", "query_only"])
 def reader(request: pytest.FixtureRequest, engine: sa.Engine) -> Iterator[LockingSession]:
+    file = f"file:{engine.url.database}?mode=ro"
     if request.param == "mode=ro":
-        replica = sa.create_engine(f"sqlite:///file:{engine.url.database}?mode=ro&uri=true")
+        replica = sa.create_engine(f"sqlite:///{file}&uri=true")
+    elif request.param == "creator":  # the URL does not tell
+        replica = sa.create_engine(engine.url, creator=lambda: sqlite3.connect(file, uri=True))
+    elif request.param == "do_connect":
+        replica = sa.create_engine(engine.url)
+        sa.event.listen(replica, "do_connect", lambda *_: sqlite3.connect(file, uri=True))
     else:
         replica = sa.create_engine(engine.url)
         sa.event.listen(replica, "connect", lambda one, _: one.execute("PRAGMA query_only = 1"))

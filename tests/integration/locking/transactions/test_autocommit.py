@@ -13,6 +13,8 @@ from sa_doclock import LockingSession, LockNotSupported, LockOptions
 from tests.integration.locking.steps import finds_held
 from tests.support.models import Customer, Order
 
+pytestmark = pytest.mark.quick
+
 AUTOCOMMIT = {"isolation_level": "AUTOCOMMIT"}
 LOCKS = [LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.SnapshotRead]
 MakeEngine = Callable[..., sa.Engine]

@@ -4,7 +4,7 @@ They are ceilings for who reads the code, and the same on every machine.  A fail
 
 What the two longest ways consist of, in calls:
 
-A lock with a ``lock_timeout`` on PostgreSQL by psycopg: 41 are those of a lock without one.  3 choose what limits
+A lock with a ``lock_timeout`` on PostgreSQL by psycopg: 40 are those of a lock without one.  3 choose what limits
 the wait: ``_send_in_blocks``, ``_limit``, whether the rows are few.  22 send the limit, the lock and the end of the
 limit in one round trip:
 
@@ -25,8 +25,8 @@ early read takes the place of a cursor.
 - 13 are SQLAlchemy's calls of our listeners: 6 of the session's, 4 for two rows, 2 for two statements, 1 of the pool;
 - 8 are two checks that the locks are still held, in front of the flush and of COMMIT.  Neither can go: between them
   are the flush and the listeners of the program, which may end the transaction, and ``commit()`` may come alone;
-- 23 are the guard: 5 make it at the first flush of a session, 10 judge the two classes whose rows are written.  It is
-  made late, since most sessions of a server flush once or never;
+- 12 are the guard: 4 group the rows by their classes, each class is asked for the headers of its rows (4), and the
+  document, which is one, is asked for once (2); warnings are reset before, and all is forgotten at the end;
 - 8 end the transaction, and 5 tell the loaded documents and the parts of the session.
 """
 
@@ -41,6 +41,8 @@ import pytest
 
 from tests.integration.locking.call_counts import INDENT, calls_of
 from tests.support.databases import Database
+
+pytestmark = pytest.mark.quick
 
 
 class Budget(NamedTuple):
@@ -57,11 +59,11 @@ BUDGETS = {
         "save": Budget(35, 13, 6),
     },
     "postgresql": {
-        "declared lock": Budget(41, 13, 8),
+        "declared lock": Budget(40, 13, 8),
         # The end of a pipeline waits for the server once or twice, each time by a call.
-        "declared lock_in_time": Budget(66, 17, 13),
+        "declared lock_in_time": Budget(65, 17, 13),
         "declared lock_by_scalars": Budget(71, 17, 10),
-        "declared save": Budget(60, 19, 7),
+        "declared save": Budget(49, 16, 6),
     },
 }
 

@@ -16,7 +16,7 @@ from tests.support.actors import Actor
 from tests.support.models import Customer, Order
 from tests.support.waits import wait_until_blocked
 
-pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb")
+pytestmark = [pytest.mark.quick, pytest.mark.databases("postgresql", "mysql", "mariadb")]
 
 ForUpdate = LockOptions.ForUpdate
 MakeEngine = Callable[..., sa.Engine]

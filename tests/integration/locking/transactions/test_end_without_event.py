@@ -18,7 +18,7 @@ from tests.support.models import Order
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 
 # SQLAlchemy's pool logs the interruption of a reset, and raises it.
-pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.steps import FIRST, finds_held, reads
 from tests.support.models import Customer, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

@@ -17,7 +17,7 @@ from tests.integration.locking.steps import locks
 from tests.support.actors import Actor
 from tests.support.models import Customer, Line, Order
 
-pytestmark = [pytest.mark.not_databases("sqlite"), pytest.mark.read_committed]
+pytestmark = [pytest.mark.quick, pytest.mark.not_databases("sqlite"), pytest.mark.read_committed]
 
 ForUpdate = LockOptions.ForUpdate
 

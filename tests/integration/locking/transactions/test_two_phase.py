@@ -16,6 +16,7 @@ from tests.support.databases import PIPELINED, Database
 from tests.support.models import Line, Order
 
 pytestmark = [
+    pytest.mark.quick,
     pytest.mark.databases("postgresql", "mysql", "mariadb"),
     pytest.mark.not_databases(PIPELINED),  # which excludes twophase=True
 ]

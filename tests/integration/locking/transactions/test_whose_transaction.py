@@ -12,7 +12,7 @@ from sa_doclock import LockingSession, LockMisuse, LockOptions
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Customer, Line, Order
 
-pytestmark = pytest.mark.read_committed
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

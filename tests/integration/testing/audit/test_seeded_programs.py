@@ -6,13 +6,13 @@ import asyncio
 import gc
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import pytest
 import tenacity
-from sqlalchemy import Engine, select, text
+from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -22,6 +22,7 @@ from sa_doclock.testing.audit.finding import CODES
 from sa_doclock.testing.audit.lost_update import LostUpdate
 from tests.integration.asyncio.drivers import drivers_of, url_for
 from tests.support.databases import Database
+from tests.support.kept import KeptTables
 
 from . import models, right, wrong
 from .models import Article, Base, fill
@@ -44,13 +45,22 @@ def programs(module: ModuleType) -> list[Program]:
     return [one for name, one in found if one.__module__ == module.__name__ and name[0] != "_"]
 
 
-@pytest.fixture
-def engine(database: Database) -> Engine:
-    database.create(Base.metadata)
-    engine = database.engine(**_LEVEL.get(database.name, {}))
-    with Session(engine) as session:
+def fill_tables(connection: Connection) -> None:
+    with Session(connection) as session:
         fill(session)
-    return engine
+
+
+@pytest.fixture(scope="module")
+def kept() -> Iterator[KeptTables]:
+    tables = KeptTables(Base.metadata, fill_tables)
+    yield tables
+    tables.close()
+
+
+@pytest.fixture
+def engine(database: Database, kept: KeptTables) -> Engine:
+    kept.put_rows(database)
+    return database.engine(**_LEVEL.get(database.name, {}))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 -- here.
 
 -- get_entity ForUpdate ----------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -11,6 +12,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
 (rollback)
 
 -- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order NOWAIT  -- 1
@@ -19,6 +21,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order NOWAIT  -- 1
 (rollback)
 
 -- get_entity ForUpdate, lock_timeout 0.3 ----------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -31,6 +34,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- get_entity ForUpdate, composite key, lock_timeout 0.3 -------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_voucher'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
@@ -43,6 +47,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'books."Journal of Group"'
 SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR UPDATE OF "Journal of Group"  -- 1
@@ -51,6 +56,7 @@ WHERE books."Journal of Group"."Key" = %(pk_0)s::INTEGER FOR UPDATE OF "Journal 
 (rollback)
 
 -- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_contract NOWAIT  -- 1
@@ -62,6 +68,7 @@ WHERE shop_contract.id = %(pk_0)s::INTEGER  -- 1
 (rollback)
 
 -- get_entity SharedRead ---------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
@@ -70,6 +77,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
 (rollback)
 
 -- get_entity SharedRead, joined inheritance -------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
 SELECT shop_contract.id
 FROM shop_contract
 WHERE shop_contract.id = %(pk_0)s::INTEGER FOR SHARE OF shop_contract  -- 1
@@ -81,6 +89,7 @@ WHERE shop_contract.id = %(pk_0)s::INTEGER  -- 1
 (rollback)
 
 -- get_entity SharedRead|NoWait --------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order NOWAIT  -- 1
@@ -89,6 +98,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order NOWAIT  -- 1
 (rollback)
 
 -- get_entity SharedRead, lock_timeout 0.3 ---------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -120,18 +130,20 @@ WHERE shop_order.id = %(pk_1)s::INTEGER  -- 1
 (rollback)
 
 -- get_entity ForUpdate of a missing row -----------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_or_create_entity of a missing row -----------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '2000ms', '2030ms', '2030ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -146,7 +158,7 @@ FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 99
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %(lock)s, true)  -- '2000ms'
 SAVEPOINT sa_savepoint_1
 INSERT INTO shop_order (id, customer_id, total) VALUES (%(id)s::INTEGER, %(customer_id)s::INTEGER, %(total)s::INTEGER)  -- 99, 1, 0
@@ -172,6 +184,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 -- raises LockMisuse
 
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -180,6 +193,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
 (rollback)
 
 -- get_entity ForUpdate, mapped lazy='joined' ------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_invoice'
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_invoice  -- 1
@@ -191,6 +205,7 @@ WHERE shop_customer.id IN (%(primary_keys_1)s::INTEGER)  -- 1
 (rollback)
 
 -- locked, changes ---------------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -203,6 +218,7 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 (rollback)
 
 -- locked, changes to joined inheritance, lock_timeout 0.3 -----------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_contract.id
@@ -220,6 +236,7 @@ UPDATE shop_lease SET rent=%(rent)s::INTEGER WHERE shop_lease.id = %(shop_lease_
 (rollback)
 
 -- locked, left by an exception --------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -229,6 +246,7 @@ UPDATE shop_order SET total=%(total)s::INTEGER WHERE shop_order.id = %(shop_orde
 (rollback)
 
 -- entity_set ForUpdate, limit 10 ------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order  -- 10
@@ -237,6 +255,7 @@ LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order  -- 10
 (rollback)
 
 -- entity_set ForUpdate|SkipLocked, limit 10 -------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 10
@@ -245,6 +264,7 @@ LIMIT %(param_1)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 10
 (rollback)
 
 -- entity_set SharedRead|SkipLocked, limit 10 ------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order ORDER BY shop_order.id
 LIMIT %(param_1)s::INTEGER FOR SHARE OF shop_order SKIP LOCKED  -- 10
@@ -253,6 +273,7 @@ LIMIT %(param_1)s::INTEGER FOR SHARE OF shop_order SKIP LOCKED  -- 10
 (rollback)
 
 -- entity_set ForUpdate, joined inheritance --------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
 SELECT shop_lease.id
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id FOR UPDATE OF shop_contract
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
@@ -263,6 +284,7 @@ WHERE shop_lease.id IN (%(id_2_1)s::INTEGER)  -- 1
 (rollback)
 
 -- entity_set ForUpdate, no parameters, lock_timeout 0.3 -------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -274,6 +296,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- entity_set ForUpdate, a join, lock_timeout 0.3 --------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT shop_order.id
@@ -289,6 +312,7 @@ WHERE shop_line.value > %(value_1)s::INTEGER AND shop_order.id IN (%(id_1_1)s::I
 (rollback)
 
 -- entity_set ForUpdate, names and texts in quotes, lock_timeout 0.3 -------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'books."Journal of Group"'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '300ms'
 SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
@@ -301,6 +325,7 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 
 -- with_lock ForUpdate, a join ---------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id
 FROM shop_order JOIN shop_line ON shop_order.id = shop_line.order_id
 WHERE shop_line.value > %(value_1)s::INTEGER FOR UPDATE OF shop_order  -- 0
@@ -315,6 +340,7 @@ WHERE shop_line.value > %(value_1)s::INTEGER AND shop_order.id IN (%(id_1_1)s::I
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -326,6 +352,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
@@ -337,6 +364,7 @@ WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order  -- 1
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR SHARE OF shop_order NOWAIT  -- 1
@@ -354,10 +382,12 @@ WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
 (rollback)
 
 -- ForUpdate, then another in a savepoint ----------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
 SAVEPOINT sa_savepoint_1
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_invoice'
 SELECT shop_invoice.id, shop_invoice.customer_id, shop_invoice.total
 FROM shop_invoice
 WHERE shop_invoice.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_invoice  -- 1
@@ -371,6 +401,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 
 -- begin, savepoint, ForUpdate ---------------------------------------------------------------------
 SAVEPOINT sa_savepoint_1
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -380,18 +411,20 @@ RELEASE SAVEPOINT sa_savepoint_1
 (rollback)
 
 -- get_entities ForUpdate --------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 1, 2
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate, lock_timeout 0.3 --------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '300ms', '330ms', '330ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -406,12 +439,13 @@ FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
 SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true), set_config('statement_timeout', current_setting('doclock.statement_timeout'), true)
 (end of pipeline)
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate|SkipLocked ---------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order SKIP LOCKED  -- 1, 2
@@ -420,13 +454,14 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_
 (rollback)
 
 -- get_entities SharedRead -------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 1, 2
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 2
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -440,18 +475,20 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_
 (rollback)
 
 -- get_entities ForUpdate, composite key -----------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_voucher'
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number_1)s::INTEGER OR shop_voucher.year = %(year_2)s::INTEGER AND shop_voucher.number = %(number_2)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher  -- 1, 1, 2, 1
 SELECT shop_voucher.year, shop_voucher.number, shop_voucher.total
 FROM shop_voucher
 WHERE shop_voucher.year = %(year_1)s::INTEGER AND shop_voucher.number = %(number_1)s::INTEGER ORDER BY shop_voucher.year, shop_voucher.number FOR UPDATE OF shop_voucher  -- 2, 1
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_voucher'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_voucher'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate, joined inheritance ------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
 SELECT shop_contract.id, shop_contract.kind
 FROM shop_contract
 WHERE shop_contract.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_contract.id FOR UPDATE OF shop_contract  -- 1, 2
@@ -464,12 +501,13 @@ WHERE shop_contract.id IN (%(keys_1)s::INTEGER) ORDER BY shop_contract.id FOR UP
 SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id IN (%(keys_1)s::INTEGER) ORDER BY shop_contract.id  -- 1
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_contract'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_entities ForUpdate, one is held already -----------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -479,7 +517,7 @@ WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE O
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR UPDATE OF shop_order  -- 2
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
@@ -488,18 +526,20 @@ SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclas
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = %(pk_1)s::INTEGER  -- 1
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 1, 2
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id IN (%(keys_1)s::INTEGER) ORDER BY shop_order.id FOR SHARE OF shop_order  -- 2
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (rollback)
 (back to the pool)
 (rollback)
 
 -- get_document ForUpdate --------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
@@ -554,13 +594,14 @@ WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (rollback)
 
 -- get_documents ForUpdate -------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id IN (%(keys_1)s::INTEGER, %(keys_2)s::INTEGER) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 1, 2
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id IN (%(keys_1)s::INTEGER) ORDER BY shop_delivery.id FOR UPDATE OF shop_delivery  -- 2
-SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
+SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_box.id, shop_box.delivery_id
 FROM shop_box
 WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_box.id  -- 1
@@ -598,6 +639,7 @@ WHERE shop_box.delivery_id = %(pk_0)s::INTEGER ORDER BY shop_item.id  -- 1
 (isolation level READ_COMMITTED)
 
 -- guard, UPDATE of headers ------------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
@@ -609,6 +651,7 @@ UPDATE shop_delivery SET total=%(total)s::INTEGER  -- 7
 (rollback)
 
 -- guard, UPDATE and DELETE of parts ---------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
@@ -625,6 +668,7 @@ DELETE FROM shop_box WHERE shop_box.delivery_id = %(delivery_id_1)s::INTEGER  --
 (rollback)
 
 -- guard, UPDATE and DELETE of parts of parts ------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
@@ -655,6 +699,7 @@ WHERE shop_box.id > %(id_1)s::INTEGER GROUP BY shop_box.delivery_id  -- 5
 (rollback)
 
 -- guard, a part of a part that is changed ---------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_delivery'
 SELECT shop_delivery.id, shop_delivery.total
 FROM shop_delivery
 WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
@@ -728,6 +773,7 @@ SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_reco
 
 -- lock_key, then locked ---------------------------------------------------------------------------
 SELECT pg_advisory_xact_lock(CAST(%(number)s AS bigint)) WHERE NOT pg_is_in_recovery() /* sa_doclock key: user:42 */  -- -1567300791643570846
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_order  -- 1
@@ -761,6 +807,7 @@ LIMIT %(param_1)s::INTEGER  -- 0, 101
 (commit)
 (back to the pool)
 (rollback)
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id = %(doclock_key_0)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
@@ -785,6 +832,7 @@ LIMIT %(param_1)s::INTEGER  -- 0, 101
 (commit)
 (back to the pool)
 (rollback)
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.total > %(total_1)s::INTEGER AND shop_order.id = %(doclock_key_0)s::INTEGER FOR UPDATE OF shop_order SKIP LOCKED  -- 0, 1
@@ -797,6 +845,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 
 -- batch session, ForUpdate ------------------------------------------------------------------------
 SAVEPOINT sa_savepoint_1
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 (pipeline)
 SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true), set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), set_config('statement_timeout', CASE WHEN current_setting('statement_timeout')::interval BETWEEN '0.001 s' AND %s THEN current_setting('statement_timeout') ELSE %s END, true)  -- '60000ms', '60030ms', '60030ms'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
@@ -810,6 +859,7 @@ RELEASE SAVEPOINT sa_savepoint_1
 (rollback)
 
 -- with_for_update() of the program ----------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE  -- 1
@@ -818,6 +868,7 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE  -- 1
 (rollback)
 
 -- with_for_update(nowait=True) of the program -----------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE NOWAIT  -- 1
@@ -826,6 +877,7 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE NOWAIT  -- 1
 (rollback)
 
 -- with_for_update(skip_locked=True) of the program ------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE SKIP LOCKED  -- 1
@@ -834,6 +886,7 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE SKIP LOCKED  -- 1
 (rollback)
 
 -- with_for_update(read=True) of the program -------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(id_1)s::INTEGER FOR SHARE  -- 1
@@ -842,6 +895,7 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR SHARE  -- 1
 (rollback)
 
 -- with_for_update(key_share=True) of the program --------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(id_1)s::INTEGER FOR NO KEY UPDATE  -- 1
@@ -850,6 +904,7 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR NO KEY UPDATE  -- 1
 (rollback)
 
 -- with_for_update(read=True, key_share=True) of the program ---------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(id_1)s::INTEGER FOR KEY SHARE  -- 1
@@ -858,6 +913,7 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR KEY SHARE  -- 1
 (rollback)
 
 -- with_for_update() of a table --------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE  -- 1
@@ -866,6 +922,8 @@ WHERE shop_order.id = %(id_1)s::INTEGER FOR UPDATE  -- 1
 (rollback)
 
 -- with_for_update() of an alias, a join -----------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_line'
 SELECT o.id
 FROM shop_order AS o JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
 (rollback)
@@ -873,6 +931,7 @@ FROM shop_order AS o JOIN shop_line ON shop_line.order_id = o.id FOR UPDATE
 (rollback)
 
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id
 FROM shop_order JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE OF shop_order
 (rollback)
@@ -880,6 +939,7 @@ FROM shop_order JOIN shop_line ON shop_line.order_id = shop_order.id FOR UPDATE 
 (rollback)
 
 -- with_for_update() of a literal ------------------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT %(param_1)s::INTEGER AS anon_1
 FROM shop_order FOR UPDATE  -- 1
 (rollback)
@@ -887,6 +947,7 @@ FROM shop_order FOR UPDATE  -- 1
 (rollback)
 
 -- get(with_for_update=True) of the program --------------------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = %(pk_1)s::INTEGER FOR UPDATE  -- 1

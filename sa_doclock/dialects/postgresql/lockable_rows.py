@@ -1,0 +1,82 @@
+"""Relations of PostgreSQL whose rows FOR UPDATE does not lock, without an error: some views, foreign tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+
+from ...core.sqlalchemy_internals import raise_as_statement
+from ...errors import LockNotSupported
+from ..connection import ask_driver
+
+# Whether it is a view, a foreign table and so on; or a table whose partitions or heirs may be such.
+_QUESTION: Final = (
+    "SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class "
+    "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
+)
+# What it consists of, and what a view reads; of these, what has rows that are not locked.  A CTE or a function may
+# stand in the plan as if its tables were locked, where the planner has put its text in its place; beside a UNION the
+# plan may lock another table.  By the parsed view (ev_action), not by pg_get_viewdef(): that waits for its tables,
+# and writes "timestamp with time zone".
+_BELOW: Final = (
+    "WITH RECURSIVE read (oid) AS ("
+    "SELECT CAST(pg_catalog.to_regclass(CAST(:name AS text)) AS oid) "
+    "UNION SELECT below.oid FROM read, LATERAL ("
+    "SELECT inhrelid FROM pg_catalog.pg_inherits WHERE inhparent = read.oid "
+    "UNION ALL SELECT refobjid FROM pg_catalog.pg_depend "
+    "JOIN pg_catalog.pg_rewrite rule ON objid = rule.oid "
+    "WHERE classid = CAST('pg_catalog.pg_rewrite' AS pg_catalog.regclass) "
+    "AND refclassid = CAST('pg_catalog.pg_class' AS pg_catalog.regclass) "
+    "AND ev_class = read.oid AND ev_type = '1') below (oid)) "
+    "SELECT CAST(relkind AS text), CAST(relname AS text) FROM read "
+    "JOIN pg_catalog.pg_class one USING (oid) WHERE relkind IN ('f', 'm') OR relkind = 'v' AND ("
+    "EXISTS (SELECT 1 FROM pg_catalog.pg_rewrite "
+    r"WHERE ev_class = one.oid AND ev_type = '1' AND CAST(ev_action AS text) ~ 'cteList \(|setOperations \{') "
+    "OR EXISTS (SELECT 1 FROM pg_catalog.pg_depend "
+    "JOIN pg_catalog.pg_rewrite rule ON objid = rule.oid "
+    "JOIN pg_catalog.pg_proc function ON refobjid = function.oid "
+    "WHERE classid = CAST('pg_catalog.pg_rewrite' AS pg_catalog.regclass) "
+    "AND refclassid = CAST('pg_catalog.pg_proc' AS pg_catalog.regclass) "
+    "AND ev_class = one.oid AND proretset))"
+)
+# FOR UPDATE of a view goes on to the tables in its FROM.  The plan fetches the place (ctid) of each row that it locks.
+# https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
+_PLAN: Final = "EXPLAIN (VERBOSE, COSTS OFF) SELECT * FROM {} FOR UPDATE"
+
+_REASONS: Final = {
+    "f": "is a foreign table, whose rows another server or program has: no lock here is a lock there",
+    "m": "is a materialized view, whose rows are copies",
+    "v": (
+        "is a view of which FOR UPDATE may lock no row: it goes on to tables in the view's FROM, and to no UNION, "
+        "CTE or function; lock the row of the table that the view selects from"
+    ),
+}
+
+
+def check_rows(connection: Connection, name: str) -> bool:
+    """Raise LockNotSupported for a relation whose rows, or some, are not locked by FOR UPDATE.
+
+    :param name: as it stands in a statement.
+    :returns: False: there is no such relation.
+    :raises DBAPIError: as if the lock had met it.  It has ended the transaction, and is told once.
+    """
+    try:
+        for kind, may_be_unlocked in ask_driver(connection, _QUESTION, name=name):
+            if may_be_unlocked:
+                _check_below(connection, name, kind)
+            return True
+    except DBAPIError as error:
+        raise_as_statement(connection, error)
+    return False
+
+
+def _check_below(connection: Connection, name: str, kind: str) -> None:
+    for below, relation in ask_driver(connection, _BELOW, name=name):
+        raise LockNotSupported(f"{relation!r} {_REASONS[below]}")
+    if kind == "v":
+        # By SQLAlchemy: it waits for DDL as the lock does, and has the lock's limit by its text.
+        plan = connection.exec_driver_sql(_PLAN.format(name)).scalars()
+        if not any("ctid" in line for line in plan):
+            raise LockNotSupported(f"{name!r} {_REASONS[kind]}")

@@ -1,0 +1,212 @@
+"""The rows that a locking SELECT reads beside those that it locks: older than the lock, after a wait.
+
+PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement began.
+So what it has loaded of the locked documents from them is read once more, under the lock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Column
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, undefer
+from sqlalchemy.orm.attributes import instance_state, set_committed_value
+from sqlalchemy.orm.collections import collection_adapter
+from sqlalchemy.sql.visitors import iterate
+
+from ...core.documents import (
+    Part,
+    columns_read,
+    document_key,
+    has_subquery,
+    key_attributes,
+    mapper_cache,
+    parts_of,
+    root_of,
+)
+from ...core.loading import Unreadable, load_again, role_of
+from ...core.lock_info import Identity
+from ...core.locking import read_many
+from ...core.sqlalchemy_internals import (
+    deleted_states,
+    for_update_tables,
+    loads_of,
+    narrowed_by,
+    options_of,
+)
+from ...core.transaction import LockContext, LockRequest
+from .for_update import inner_select
+from .locked_froms import base_of_from
+
+State = InstanceState[Any]
+_AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # by SELECTs of their own
+
+
+class RowsBeside:
+    """All that one statement has loaded of documents that were not held before it.
+
+    It is expired when this is made, before the ledger has the locks.  What the parts have loaded of other
+    objects stays loaded: in asyncio, and after ``raiseload()``, no access would load it.
+
+    :param headers: the locked objects that the statement has returned.
+    :param objects: all objects that it has returned.
+    """
+
+    def __init__(
+        self, context: LockContext, statement: Any, headers: Iterable[State], objects: Iterable[Any]
+    ) -> None:
+        self._context, self._session = context, context.session()
+        select = inner_select(statement)
+        options = (*options_of(statement), *options_of(select))
+        self._strategies = dict(loads_of(options))
+        self._narrowed = {*narrowed_by(options)}
+        self._parts: Unreadable = {}
+        self._chosen: list[tuple[State, Part, Sequence[tuple[Any, object]]]] = []
+        self._named: dict[State, dict[str, object]] = {}
+        self._unread: defaultdict[State, set[str]] = defaultdict(set)
+        self._locked = dict.fromkeys(headers)
+        of = frozenset(map(base_of_from, for_update_tables(select)))
+        new = [state for state in self._locked if not self._is_held(state)]
+        # The objects too: they must not be freed before they are read, with what only they have.
+        self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
+        for state in new:
+            self._expire(state, _columns_beside(state.mapper, of))
+            self._expire_parts_of(root_of(state.mapper), state)
+        roots = {root_of(state.mapper) for state in new}
+        for state in [*self._objects]:
+            if any(_is_part(root, state.mapper) for root in roots):
+                self._expire_part(state)
+
+    def _is_held(self, state: State) -> bool:
+        key = document_key(state.mapper, state.identity or ())
+        return key in self._context.ledger.held
+
+    def _expire(self, state: State, names: frozenset[str]) -> None:
+        unchanged = names & state.dict.keys() - state.committed_state.keys()
+        if unchanged:
+            self._session.expire(state.obj(), unchanged)
+            self._unread[state].update(unchanged)
+
+    def _expire_parts_of(self, root: Mapper[Any], state: State) -> None:
+        """Expire the parts that the object has loaded, and theirs, but for those with pending changes."""
+        for part in [*self._loaded_parts(root, state)]:
+            members = _members(state, part)
+            if self._narrowed.isdisjoint((part.relationship, "*")):
+                self._parts.setdefault(part, []).append(state.obj())
+                self._expire(state, frozenset((part.name,)))
+            else:  # the program has left members out, and means to
+                found = [(one, _values(instance_state(one), part.attributes)) for one in members]
+                self._chosen.append((state, part, found))
+            for detail in map(instance_state, members):
+                if self._expire_part(detail):
+                    self._expire_parts_of(root, detail)
+
+    def _loaded_parts(self, root: Mapper[Any], state: State) -> Iterator[Part]:
+        if role_of(root, state.mapper) is None:
+            return
+        unchanged = state.dict.keys() - state.committed_state.keys()
+        for part in parts_of(root):
+            has_it = part.name in unchanged and state.mapper.isa(part.owner)
+            if has_it and not self._is_read_after_lock(part):
+                yield part
+
+    def _is_read_after_lock(self, part: Part) -> bool:
+        if part.owner_path:
+            return False  # the strategies are those of the headers alone
+        strategy = self._strategies.get("*", part.relationship.lazy)
+        return self._strategies.get(part.relationship, strategy) in _AFTER_THE_LOCK
+
+    def _expire_part(self, state: State) -> bool:
+        """Expire the columns of a part; return False where that was done before, or it has changes."""
+        changed = state.modified or state in deleted_states(self._session)
+        if state in self._named or changed or state.identity is None:
+            return False
+        self._named[state] = {
+            name: _values(state, columns)
+            for name, columns in _named_by_columns(state.mapper).items()
+            if name in state.dict
+        }
+        self._objects[state] = state.obj()
+        if state not in self._locked:
+            names = frozenset(state.mapper.column_attrs.keys())
+            self._expire(state, names.difference(key_attributes(state.mapper)))
+        return True
+
+    def read(self, request: LockRequest) -> None:
+        """Read it again, under the lock."""
+        load_again(self._session, self._parts)
+        for (mapper, deferred), keys in self._expired().items():
+            options = [undefer(mapper.attrs[name].class_attribute) for name in deferred]
+            read_many(self._context, mapper, keys, request._replace(options=options))
+        for state, named in self._named.items():  # objects of the foreign keys that it had before
+            others = (name for name, before in named.items() if before != self._now(state, name))
+            self._expire(state, frozenset(others))
+        for state, part, members in self._chosen:
+            _leave_out_moved(state, part, members)
+
+    def _expired(self) -> Mapping[tuple[Mapper[Any], frozenset[str]], Sequence[Identity]]:
+        """Return the keys of the rows to read, by class and by the deferred columns to read with it."""
+        expired: defaultdict[tuple[Mapper[Any], frozenset[str]], list[Identity]] = defaultdict(list)
+        for state, unread in self._unread.items():  # columns of a subclass may have expired before
+            names = state.expired_attributes & unread.intersection(state.mapper.column_attrs.keys())
+            if names and state.identity is not None:
+                deferred = names - columns_read(state.mapper)
+                expired[state.mapper, frozenset(deferred)].append(state.identity)
+        return expired
+
+    def _now(self, state: State, name: str) -> object:
+        return _values(state, _named_by_columns(state.mapper)[name])
+
+
+def _members(state: State, part: Part) -> list[Any]:
+    value = state.dict[part.name]
+    if part.relationship.uselist:
+        return [*collection_adapter(value)]
+    return [] if value is None else [value]
+
+
+def _values(state: State, names: Iterable[str]) -> object:
+    return [state.dict.get(name) for name in names]
+
+
+def _leave_out_moved(state: State, part: Part, members: Sequence[tuple[Any, object]]) -> None:
+    """Leave out the members that are deleted, or moved to another owner."""
+    kept = [one for one, was in members if _values(instance_state(one), part.attributes) == was]
+    if len(kept) < len(members):
+        value = kept if part.relationship.uselist else None
+        set_committed_value(state.obj(), part.name, value)
+
+
+def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+    role = role_of(root, mapper)
+    return role is not None and bool(role.parts)
+
+
+@mapper_cache
+def _named_by_columns(mapper: Mapper[Any]) -> dict[str, list[str]]:
+    """Return the relationships to objects that the row names, with the attributes of the foreign key."""
+    return {
+        one.key: [mapper.get_property_by_column(column).key for column in one.local_columns]
+        for one in mapper.relationships
+        if one.direction is RelationshipDirection.MANYTOONE
+    }
+
+
+@mapper_cache
+def _columns_beside(mapper: Mapper[Any], of: frozenset[Any]) -> frozenset[str]:
+    """Return the attributes that the database computes from other rows, or reads from other tables.
+
+    :param of: the tables that are locked; empty: all of them.
+    """
+    return frozenset(
+        one.key
+        for one in mapper.column_attrs
+        for column in one.columns
+        if has_subquery(column) or (of and not of.issuperset(_tables_in(column)))
+    )
+
+
+def _tables_in(column: Any) -> Iterator[Any]:
+    return (one.table for one in iterate(column) if isinstance(one, Column))
