@@ -128,7 +128,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     config.addinivalue_line("markers", "slow: takes more than a second; not in make test")
     config.addinivalue_line("markers", "poolers: runs on each pooler, also where none is named")
-    config.addinivalue_line("markers", "exhaustive: all cases, or many times: minutes; not in CI")
+    config.addinivalue_line(
+        "markers", "exhaustive: another server, a test of tests, or more of the same; not in CI"
+    )
     if seconds := config.getoption("slow_limit"):
         config.pluginmanager.register(UnmarkedSlowTests(seconds))
     config.stash[CONTROLLER] = Controller()
