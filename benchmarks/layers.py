@@ -29,7 +29,7 @@ from benchmarks.lab.proxy import Proxy, Recording
 from benchmarks.ways import Way, doclock, raw
 from benchmarks.ways.core import core
 from benchmarks.ways.django_orm import django
-from benchmarks.ways.orm import orm, orm_eager
+from benchmarks.ways.orm import orm, orm_eager, orm_timed
 from benchmarks.ways.peewee_orm import peewee
 
 NEAR_SECONDS, FAR_SECONDS = 4.0, 6.0
@@ -77,6 +77,7 @@ MAKERS: dict[str, Maker] = {
     "core": _on_engine(core),
     "orm": _on_engine(orm),
     "orm_eager": _on_engine(orm_eager),
+    "orm_timed": _on_engine(orm_timed),
     "django": lambda place, url: django(place.name, url),
     "peewee": lambda place, url: peewee(place.name, url),
     "entity": _on_engine(doclock.doclock),
@@ -199,8 +200,12 @@ def note(
             row += [str(found.total), str(found.held), f"{x_raw.value:.2f}", f"{x_orm.value:.3f}"]
         table.add_row(*row)
     for operation in OPERATIONS:
+        prefix = f"{place.name}.timed.{operation}"
         more = trips["timed"][operation].total - trips["entity"][operation].total
-        notes.note(f"{place.name}.timed.{operation}.more_round_trips", Figure(more))
+        notes.note(f"{prefix}.more_round_trips", Figure(more))
+        if "orm_timed" in ways:
+            by_hand = ratio(cpu[operation], "timed", "orm_timed", "cpu")
+            notes.note(f"{prefix}.cpu_to_orm_timed", by_hand)
     run.show(table)
 
 

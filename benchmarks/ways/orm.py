@@ -9,11 +9,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session, selectinload, sessionmaker
 from sqlalchemy.orm.interfaces import ORMOption
 
+from benchmarks.lab.figures import Absent
 from benchmarks.lab.models import Doc, numbers
 from benchmarks.ways import Way, nothing
 
 BY_HAND = "ORM by hand"
 BY_HAND_EAGER = "ORM by hand, selectinload"
+BY_HAND_TIMED = "ORM by hand, lock_timeout"
 
 
 def orm(engine: sa.Engine) -> Way:
@@ -26,9 +28,25 @@ def orm_eager(engine: sa.Engine) -> Way:
     return _by_hand(BY_HAND_EAGER, engine, (selectinload(Doc.details),))
 
 
-def _by_hand(name: str, engine: sa.Engine, options: Sequence[ORMOption]) -> Way:
+def orm_timed(engine: sa.Engine) -> Way:
+    """The details come by a lazy load; the wait is limited until the transaction ends.
+
+    :raises Absent: there is no one statement for this on the database.
+    """
+    if engine.dialect.name != "postgresql":
+        raise Absent("SET LOCAL lock_timeout is of PostgreSQL")
+    limit = sa.text("SET LOCAL lock_timeout = '29500ms'")
+    return _by_hand(BY_HAND_TIMED, engine, (), lambda session, _: session.execute(limit))
+
+
+def _by_hand(
+    name: str,
+    engine: sa.Engine,
+    options: Sequence[ORMOption],
+    begin: Callable[[Session, str], object] | None = None,
+) -> Way:
     sessions = sessionmaker(engine)
-    begin = begin_by_hand(engine)
+    begin = begin or begin_by_hand(engine)
 
     def update(number: int) -> None:
         with sessions() as session:

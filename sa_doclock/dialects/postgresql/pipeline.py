@@ -8,8 +8,8 @@ which the answers of the driver are awaited, as SQLAlchemy does it.
 Three things here are not documented by psycopg:
 
 - ``Pipeline.result_queue``.  psycopg waits for the answer of the BEGIN that it sends by itself, also
-  in a pipeline; ours, sent by its libpq wrapper, is announced in this queue.
-  tests/integration/pipeline/test_round_trips.py fails when that ends.
+  in a pipeline, and writes each statement to the socket by itself.  What we send by its libpq wrapper
+  is announced in this queue.  tests/integration/pipeline/test_round_trips.py fails when that ends.
 - ``Pipeline._fetch_gen()``, and ``generators.send()`` in it.  psycopg ends a pipeline with Sync, and
   with Flush where not all answers have come yet.  The server starts the clock of an idle transaction
   or session at Sync, and stops it at the next message, which is Flush: no idle timeout would end the
@@ -19,8 +19,17 @@ Three things here are not documented by psycopg:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import methodcaller
 from threading import Lock
@@ -63,15 +72,38 @@ def _make_and_await(call: Call) -> Any:
     return await_only(call())
 
 
-def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) -> None:
+@dataclass(eq=False)
+class Unread:
+    """A call of the driver whose answer nobody reads but for its error: it needs no cursor.
+
+    :ivar cursor: makes a cursor of the driver's own, for a psycopg that takes it no other way.
+    """
+
+    text: str
+    parameters: tuple[str, ...]
+    cursor: Callable[[], Any]
+
+    def __call__(self) -> Any:
+        return self.cursor().execute(self.text, self.parameters or None)
+
+
+# Threads: a cache of a function that has one answer.
+@lru_cache
+def _as_sent(text: str, parameters: tuple[str, ...]) -> tuple[bytes, Sequence[bytes] | None]:
+    """Return a statement and its parameters as the server gets them."""
+    for number, _ in enumerate(parameters, 1):
+        text = text.replace("%s", f"${number}", 1)
+    return text.encode(), [value.encode() for value in parameters] or None
+
+
+def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     """Send the statements of these calls in one round trip, with BEGIN where it is due.
 
     After the first statement that fails the server runs none of the others.  A call that fails
     here is the last one.
-
-    :param begin: False leaves BEGIN to the driver, which waits for its answer.
     """
     before = driver.pgconn.pipeline_status  # a program may have a pipeline open
+    calls = [*begin_of(driver), *calls]
     block, make = driver.pipeline(), _make
     if isinstance(driver, AsyncConnection):
         make, enter, leave = _make_and_await, block.__aenter__, block.__aexit__
@@ -80,10 +112,13 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) 
     pipeline = make(enter)
     failure: BaseException | None = None
     try:
-        if begin:
-            _send_begin(driver, pipeline)
+        queue = getattr(pipeline, "result_queue", None)
         for call in calls:
-            make(call)
+            if queue is not None and isinstance(call, Unread):
+                driver.pgconn.send_query_params(*_as_sent(call.text, call.parameters))
+                queue.append(None)
+            else:
+                make(call)
     except BaseException as error:  # noqa: BLE001  # raised below
         failure = _unless_freed(driver, error)
     try:
@@ -94,15 +129,6 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call], *, begin: bool = True) 
         if driver.pgconn.pipeline_status != before:
             driver.pgconn.finish()  # interrupted between two answers: it is of no use
         raise failure
-
-
-def _send_begin(driver: Any, pipeline: Any) -> None:
-    """Send BEGIN, so that psycopg does not send its own, for whose answer it would wait."""
-    queue = getattr(pipeline, "result_queue", None)
-    if queue is not None and starts_transaction(driver):
-        begin = _begin(driver.isolation_level, driver.read_only, driver.deferrable)
-        driver.pgconn.send_query_params(begin, None)
-        queue.append(None)
 
 
 def _end(pipeline: Any, leave: Call) -> None:
@@ -144,23 +170,22 @@ def _error_to_raise(failure: BaseException | None, later: BaseException) -> Base
     return failure or later
 
 
-def starts_transaction(driver: Any) -> bool:
-    """Return whether the driver would send BEGIN in front of the next statement."""
-    return not driver.autocommit and driver.pgconn.transaction_status == TransactionStatus.IDLE
+def begin_of(driver: Any) -> list[Unread]:
+    """Return the BEGIN that the driver would send in front of the next statement, and wait for.
 
-
-# Threads: a cache of a function that has one answer.
-@lru_cache
-def _begin(level: IsolationLevel | None, read_only: bool | None, deferrable: bool | None) -> bytes:
-    """Return the BEGIN that the driver would send, by what is documented to be in it."""
+    By what is documented to be in it; none where a transaction has begun.
+    """
+    if driver.autocommit or driver.pgconn.transaction_status != TransactionStatus.IDLE:
+        return []
+    level: IsolationLevel | None = driver.isolation_level
     words = ["BEGIN"]
     if level is not None:
         words += ["ISOLATION LEVEL", level.name.replace("_", " ")]
-    if read_only is not None:
-        words.append("READ ONLY" if read_only else "READ WRITE")
-    if deferrable is not None:
-        words.append("DEFERRABLE" if deferrable else "NOT DEFERRABLE")
-    return " ".join(words).encode()
+    if driver.read_only is not None:
+        words.append("READ ONLY" if driver.read_only else "READ WRITE")
+    if driver.deferrable is not None:
+        words.append("DEFERRABLE" if driver.deferrable else "NOT DEFERRABLE")
+    return [Unread(" ".join(words), (), driver.cursor)]
 
 
 class CursorInterceptor:
@@ -185,7 +210,7 @@ class CursorInterceptor:
         """Execute one statement with many rows."""
         call = partial(cursor.own.executemany, query, rows, **options)
         self.before_other()
-        send_in_pipeline(self.driver, [call], begin=False)
+        send_in_pipeline(self.driver, [call])
 
     def run(self, call: Call) -> None:
         """Make one call of the driver's."""

@@ -59,5 +59,5 @@ def _execute_many(
     if connection.dialect.is_async:  # the cursor is SQLAlchemy's, which waits for the driver itself
         call = partial(greenlet_spawn, call)
     driver = connection.connection.driver_connection
-    send_in_pipeline(driver, [call], begin=False)
+    send_in_pipeline(driver, [call])
     return True

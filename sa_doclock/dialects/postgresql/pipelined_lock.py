@@ -21,8 +21,9 @@ from .pipeline import (
     Call,
     CursorInterceptor,
     InterceptedCursor,
+    Unread,
+    begin_of,
     send_in_pipeline,
-    starts_transaction,
 )
 
 # In front of an early read.  pgpool-II chooses a server for it before the lock is answered, and may
@@ -41,7 +42,7 @@ class _EarlyRead(NamedTuple):
 
 
 class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
-    """A lock is sent with its limit; on demand also with its BEGIN, and with the reads after it.
+    """A lock is sent with its limit and its BEGIN; on demand also with the reads after it.
 
     It is the block in which the lock is taken.  The result of an early read is given to the
     statement that asks for it next, word for word.  The first statement that is another one
@@ -49,8 +50,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
     and no statement has asked for it, the end of the block raises its error.
 
     :param seconds: how long to wait for the lock; None: as the server is configured.
-    :param reads: returns the early reads, when the first lock is taken; None: there are none, and
-        the driver sends BEGIN before.
+    :param reads: returns the early reads, when the first lock is taken; None: there are none.
     :param few_rows: the lock is of a few rows by their keys, so that its whole statement is limited.
     :param after: a statement that is sent once, right behind the first lock.
     """
@@ -100,10 +100,10 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         if isinstance(query, str) and waits_for_lock(query):
             calls = self._with_limits(call)
             if self._reads is None:
-                send_in_pipeline(self.driver, calls, begin=False)
+                send_in_pipeline(self.driver, calls)
             else:
                 self._lock_and_read(cursor, calls, self._early_reads(self._reads()))
-        elif self._reads is not None and starts_transaction(self.driver):
+        elif self._reads is not None and begin_of(self.driver):
             send_in_pipeline(self.driver, [call])
         else:
             self.run(call)
@@ -128,14 +128,13 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def _with_limits(self, call: Call) -> list[Call]:
         """Return a lock, with what limits its wait, and what limits the transaction after it."""
-        if self._limit is None:
-            calls = [call]
-        else:
-            sent, cursor = self._limit.statements, self.cursor()
-            write = partial(cursor.execute, sent.write, self._limit.parameters)
-            calls = [write, call, partial(cursor.execute, sent.restore)]
+        calls: list[Call] = [call]
+        if self._limit is not None:
+            sent = self._limit.statements
+            write = Unread(sent.write, self._limit.parameters, self.cursor)
+            calls = [write, call, Unread(sent.restore, (), self.cursor)]
         if self._after is not None:
-            calls.append(partial(self.cursor().execute, self._after))
+            calls.append(Unread(self._after, (), self.cursor))
             self._after = None
         return calls
 

@@ -5,16 +5,16 @@ They are ceilings for who reads the code, and the same on every machine.  A fail
 What the two longest ways consist of, in calls:
 
 A lock with a ``lock_timeout`` on PostgreSQL by psycopg: 40 are those of a lock without one.  3 choose what limits
-the wait: ``_send_in_blocks``, ``_limit``, whether the rows are few.  22 send the limit, the lock and the end of the
-limit in one round trip:
+the wait: ``_send_in_blocks``, ``_limit``, whether the rows are few.  22 send BEGIN, the limit, the lock and the end of
+the limit in one round trip:
 
 - 3 make the block, and 4 put it on the connection and take it off;
 - 7 are the cursor in place of the driver's: it is made, makes the driver's, is asked for ``execute``,
   ``description``, ``fetchall`` and ``close``;
-- 4 put the limit around the lock;
-- 4 send it: two functions, and what fetches the answers in psycopg's place, which is called once more when it has
-  waited.  That is the depth of 13: SQLAlchemy executes the statement (8), the cursor gives it to the block (10),
-  which sends it (11), ends the pipeline (12) and fetches (13).
+- 3 put the limit around the lock;
+- 5 send it: two functions, what makes the BEGIN, and what fetches the answers in psycopg's place, which is called
+  once more when it has waited.  That is the depth of 13: SQLAlchemy executes the statement (8), the cursor gives it
+  to the block (10), which sends it (11), ends the pipeline (12) and fetches (13).
 
 A cursor of psycopg's own class would save 4 of the 7; but the class is the program's to choose, and the result of an
 early read takes the place of a cursor.
