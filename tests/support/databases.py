@@ -113,6 +113,11 @@ class Database:
             self._engines.append(self._poller)
         return self._poller
 
+    def kept(self) -> Database:
+        """Return the same database with engines of its own, for what outlasts the test."""
+        ways = {"direct_url": self.direct_url, "standby_url": self.standby_url}
+        return Database(self.column, self.url, self.version, **ways)
+
     def create(self, metadata: sa.MetaData) -> None:
         """Create these tables, empty; they are dropped when the test ends."""
         with self._administrator() as connection:

@@ -59,9 +59,7 @@ class KeptTables:
         self._keepers.clear()
 
     def _keep(self, database: Database) -> None:
-        own = Database(
-            database.column, database.url, database.version, direct_url=database.direct_url
-        )
+        own = database.kept()
         own.create(self._metadata)
         engine = engine_for_refills(own)
         with engine.begin() as connection:

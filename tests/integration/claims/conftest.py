@@ -54,7 +54,7 @@ def documents(database: Database, keepers: dict[str, Keeper]) -> Database:
     if database.url in keepers:
         keeper = keepers[database.url]
     else:
-        kept = Database(database.column, database.url, database.version)
+        kept = database.kept()
         keeper = keepers[database.url] = Keeper(kept, kept.engine())
     try:
         with keeper.engine.begin() as connection:

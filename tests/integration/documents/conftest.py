@@ -40,7 +40,7 @@ def documents(database: Database, kept: Kept) -> Database:
         _FILES.copy_to(database)
         return database
     if database.url not in kept:
-        own = Database(database.column, database.url, database.version)
+        own = database.kept()
         own.create(Base.metadata)
         kept[database.url] = own, engine_for_refills(own)
     with kept[database.url][1].begin() as connection:

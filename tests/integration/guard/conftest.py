@@ -37,7 +37,7 @@ def documents(database: Database, kept: Kept) -> Database:
         return database
     # By URL: a process may have the tests of both servers of a database.
     if database.url not in kept:
-        own = Database(database.column, database.url, database.version)
+        own = database.kept()
         own.create(Base.metadata)
         kept[database.url] = own, engine_for_refills(own)
     with kept[database.url][1].begin() as connection:

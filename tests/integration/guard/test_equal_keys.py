@@ -32,7 +32,7 @@ def kind(request: pytest.FixtureRequest, database: Database, made: dict[str, Dat
     if database.name not in kind.databases:
         pytest.skip(f"{database.name} has no such keys")
     if database.url not in made:
-        own = Database(database.column, database.url, database.version)
+        own = database.kept()
         own.create(METADATA)
         if database.name != "sqlite":  # a file for each test
             made[database.url] = own

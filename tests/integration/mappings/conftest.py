@@ -62,7 +62,7 @@ def tables(
 ) -> Tables:
     """Return the tables of this database; on SQLite, in a file for all tests."""
     if database.column not in all_tables:
-        own = Database(database.column, database.url, database.version)
+        own = database.kept()
         if database.name == "sqlite":
             own = new_sqlite_file(database.column, tmp_path_factory.mktemp("mappings"))
         all_tables[database.column] = Tables(own)
