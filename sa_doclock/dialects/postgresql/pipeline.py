@@ -31,6 +31,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import chain
 from operator import methodcaller
 from threading import Lock
 from typing import Any, Final
@@ -103,8 +104,7 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     here is the last one.
     """
     before = driver.pgconn.pipeline_status  # a program may have a pipeline open
-    calls = [*begin_of(driver), *calls]
-    block, make = driver.pipeline(), _make
+    block, make, begin = driver.pipeline(), _make, begin_of(driver)
     if isinstance(driver, AsyncConnection):
         make, enter, leave = _make_and_await, block.__aenter__, block.__aexit__
     else:
@@ -113,7 +113,7 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     failure: BaseException | None = None
     try:
         queue = getattr(pipeline, "result_queue", None)
-        for call in calls:
+        for call in chain(begin, calls):
             if queue is not None and isinstance(call, Unread):
                 driver.pgconn.send_query_params(*_as_sent(call.text, call.parameters))
                 queue.append(None)
@@ -170,7 +170,7 @@ def _error_to_raise(failure: BaseException | None, later: BaseException) -> Base
     return failure or later
 
 
-def begin_of(driver: Any) -> list[Unread]:
+def begin_of(driver: Any) -> list[Call]:
     """Return the BEGIN that the driver would send in front of the next statement, and wait for.
 
     By what is documented to be in it; none where a transaction has begun.

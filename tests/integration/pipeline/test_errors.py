@@ -59,11 +59,18 @@ def not_text(session: Session) -> None:
     session.get_one(Bill, 1).total = "many"  # type: ignore[assignment]
 
 
+def no_character(session: Session) -> None:
+    """The driver refuses the second of two statements, before it sends it."""
+    session.get_one(Bill, 1).total = 50
+    session.get_one(Note, 1).text = "a\x00"
+
+
 REFUSED: dict[str, tuple[Callable[[Session], None], type[Exception], str]] = {
     "a key that is there": (insert_what_is_there, IntegrityError, "INSERT INTO pl_note"),
     "a value that may not be": (update_to_what_may_not_be, IntegrityError, "UPDATE pl_note SET"),
     "a number that is too large": (too_long, DataError, "UPDATE pl_note SET"),
     "no number": (not_text, DataError, "UPDATE pl_bill SET"),
+    "no character": (no_character, DataError, "UPDATE pl_note SET"),
 }
 
 
