@@ -98,6 +98,7 @@ LOCKS = (
     "dialects/postgresql/lock_limit.py:limited_block",
     "dialects/postgresql/lock_limit.py:limited_locks.before_cursor_execute",
     "dialects/postgresql/lock_limit.py:limited_locks.restore",
+    "dialects/postgresql/pipeline.py:Unread.__call__",
     "dialects/sqlite.py:SQLiteLocks._go_on",
     "dialects/sqlite.py:SQLiteLocks._send_begin",
     "dialects/sqlite.py:SQLiteLifecycle.before_savepoint",

@@ -22,6 +22,8 @@ def in_session_order(
     one in each run.  The whole session is gone through, so it is for errors alone.
     """
     found = list(found)
+    if len(found) <= 1:
+        return found
     states = {state_of(one) for one in found}
     known = chain(new_states(session), session.identity_map.all_states())
     places = {state: place for place, state in enumerate(known) if state in states}

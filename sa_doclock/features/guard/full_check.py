@@ -74,7 +74,7 @@ class WrittenRow(NamedTuple):
 
 @dataclass(eq=False)
 class FullCheck:
-    """The full check of the rows of one flush, which share what is read from the database.
+    """The full check of the rows of one flush; those of one call share what is read from the database.
 
     :param new: objects that are inserted along; None: all new ones of the session.
     :param written: the rows are in the database already.
@@ -84,11 +84,12 @@ class FullCheck:
     session: Session
     new: States | None = None
     written: bool = False
-    resolvers: dict[Mapper[Any], HeaderResolver] = field(default_factory=dict)
-    found: list[Refusal] = field(default_factory=list)
+    resolvers: dict[Mapper[Any], HeaderResolver] = field(init=False)
+    found: list[Refusal] = field(init=False)
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
-        """Refuse the writes to documents that are not held."""
+        """Refuse the writes to documents that are not held; ask the database anew."""
+        self.resolvers, self.found = {}, []
         to_check = [*to_check]
         self._check_untold(to_check)
         for row in to_check:

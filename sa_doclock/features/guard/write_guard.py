@@ -62,6 +62,9 @@ Rows = tuple[Write, WriteRules, States]
 class WriteGuard(Refusals, SessionPart):
     """The guard of one session."""
 
+    _written: FullCheck | None = None
+    """The check of the rows that the flush under way has written, where one of them needs it."""
+
     def before_flush(self, session: Session) -> None:
         """See :class:`SessionPart`.
 
@@ -71,6 +74,7 @@ class WriteGuard(Refusals, SessionPart):
             return
         notify_in_time()  # before anything is checked, the rows of all documents must be listened to
         self.held.clear()
+        self._written = None
         deleted = deleted_states(session)
         changed = modified_states(session).difference(deleted)
         rows = _by_class(new_states(session), changed, deleted)
@@ -142,8 +146,8 @@ class WriteGuard(Refusals, SessionPart):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            check = FullCheck(self, self.session(), written=True)
-            check.check([WrittenRow(state, rules, judged)])
+            self._written = self._written or FullCheck(self, self.session(), written=True)
+            self._written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
@@ -238,6 +242,7 @@ class WriteGuard(Refusals, SessionPart):
         """See :class:`SessionPart`."""
         self.inserted.clear()
         self.held.clear()
+        self._written = None
 
 
 def _by_class(new: States, changed: States, deleted: States) -> Sequence[Rows]:
