@@ -17,10 +17,6 @@ from ..events import RequestedLock
 from ..options import LockOptions, lock_label
 from .lock_info import DocumentKey, LockedName, document_label
 
-_FEW_ROWS: Final = 50
-"""The most rows by their keys that one limit is for: to lock them takes time only while they are
-waited for, so that a limit of the whole statement limits the waits."""
-
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -74,11 +70,6 @@ def given(version: Any, checkout: Any) -> Mapping[str, Any]:
         return NO_ARGUMENTS
     arguments = {"version": version, "checkout": checkout}
     return {name: value for name, value in arguments.items() if value is not None}
-
-
-def is_of_few_rows(request: LockRequest) -> bool:
-    """Return whether nothing but waits takes time: a few rows, found by their keys."""
-    return 1 <= len(request.keys) <= _FEW_ROWS
 
 
 def add_document(

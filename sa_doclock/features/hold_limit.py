@@ -14,6 +14,7 @@ from weakref import WeakSet, ref
 
 from sqlalchemy import Connection
 
+from ..core.locking import is_of_few_rows
 from ..core.transaction import (
     Limit,
     LockContext,
@@ -22,7 +23,6 @@ from ..core.transaction import (
     SessionPart,
     TransactionConnection,
     about_held,
-    is_of_few_rows,
     others_text,
 )
 from ..errors import LockLost

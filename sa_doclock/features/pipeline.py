@@ -10,6 +10,7 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
+from ..core.locking import is_of_few_rows
 from ..core.transaction import (
     Block,
     Limit,
@@ -19,7 +20,6 @@ from ..core.transaction import (
     Reads,
     SessionPart,
     TransactionConnection,
-    is_of_few_rows,
 )
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read

@@ -35,7 +35,6 @@ from ..transaction import (
     TransactionConnection,
     add_document,
     database_name,
-    is_of_few_rows,
     make_plan,
     watch,
 )
@@ -53,6 +52,10 @@ _AT_ONCE: Final = frozenset(
         LockOptions.SharedRead,
     )
 )
+
+_FEW_ROWS: Final = 50
+"""The most rows by their keys that one limit is for: to lock them takes time only while they are
+waited for, so that a limit of the whole statement limits the waits."""
 
 
 class LockTarget(ABC, Generic[T]):
@@ -301,6 +304,11 @@ def _limit(
     """Limit the wait as the request says."""
     waits, few_rows = plan.strategy.waits, is_of_few_rows(request)
     return waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows)
+
+
+def is_of_few_rows(request: LockRequest) -> bool:
+    """Return whether nothing but waits takes time: a few rows, found by their keys."""
+    return 1 <= len(request.keys) <= _FEW_ROWS
 
 
 def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:

@@ -7,7 +7,6 @@ from ..lock_request import (
     add_document,
     database_name,
     given,
-    is_of_few_rows,
 )
 from .connection import TransactionConnection, level_of
 from .connection_events import watch, watch_all, watch_connection

@@ -61,7 +61,7 @@ BUDGETS = {
     "postgresql": {
         "declared lock": Budget(40, 13, 8),
         # The end of a pipeline waits for the server once or twice, each time by a call.
-        "declared lock_in_time": Budget(65, 17, 13),
+        "declared lock_in_time": Budget(65, 16, 13),
         "declared lock_by_scalars": Budget(71, 17, 10),
         "declared save": Budget(49, 16, 6),
     },
