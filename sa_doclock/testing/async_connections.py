@@ -8,11 +8,11 @@ never woken.  And most drivers cannot use a connection in another loop than the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from threading import Lock
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import Dialect
@@ -20,6 +20,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
 from .listening import listening
+from .loops import EventLoop
 
 F = TypeVar("F")
 
@@ -46,14 +47,21 @@ class AsyncConnections(Generic[F]):
         self._opened: list[ConnectionPoolEntry] = []
         self._with_other_loop: list[F] = []
 
-    def listening(self) -> AbstractContextManager[None]:
-        """Listen to all engines of the process in a block."""
-        return listening(
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to all engines of the process in a block; after it, nobody waits to connect."""
+        own = listening(
             (Engine, "do_connect", self._before_connect),
             (Pool, "connect", self._note_loop),
             (Pool, "checkout", self._after_connect),
             (Pool, "invalidate", self._note_other_loop),  # by a pool_pre_ping, before "checkout"
         )
+        try:
+            with own:
+                yield
+        finally:
+            for function, _ in [*self._connecting.values()]:
+                self.release(function)
 
     def release(self, function: F) -> None:
         """Let the other functions connect: this one has done so, has failed, or has ended."""
@@ -72,13 +80,21 @@ class AsyncConnections(Generic[F]):
             if record.info.get(_LOOP) is loop:
                 record.invalidate()
 
-    def explain(self, function: F, error: BaseException) -> BaseException:
-        """Return the error of a function, with its cause and cure if asyncio has mixed up two loops."""
-        if type(error) is not RuntimeError or function not in self._with_other_loop:
-            return error
-        explained = RuntimeError(_OTHER_LOOP)
-        explained.__cause__ = error
-        return explained
+    def run(self, loop: EventLoop, function: Callable[[], Any]) -> Any:
+        """Call the function of this thread.
+
+        An error has its cause and cure if asyncio has mixed up two loops.
+        """
+        current = self._current()
+        try:
+            return loop.call(function)
+        except RuntimeError as error:
+            if type(error) is RuntimeError and current in self._with_other_loop:
+                raise RuntimeError(_OTHER_LOOP) from error
+            raise
+        finally:
+            if current is not None:
+                self.release(current)
 
     # Listeners, in the thread or task of the function.
 

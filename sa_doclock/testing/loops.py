@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from inspect import isawaitable
 from typing import Any
 
 from sqlalchemy import Connection
 
 
-class LoopThread:
+class EventLoop:
+    """An event loop, for other threads."""
+
+    def run(self, awaitable: Any) -> Any:
+        """Await it in the loop, in the context of this thread."""
+        return self._submit(_awaited(awaitable)).result()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in this thread; what it returns is awaited in the loop, if it can be."""
+        result = function(*arguments)
+        return self.run(result) if isawaitable(result) else result
+
+    def run_function(self, function: Callable[[], Any]) -> Any:
+        """Run a function of SQLAlchemy's that uses an asynchronous engine."""
+        return self.run(_spawned(function))
+
+    def _submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        raise NotImplementedError
+
+
+class LoopThread(EventLoop):
     """An event loop in a thread of its own, from its first use on."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._first = threading.Lock()
-
-    def run(self, awaitable: Any) -> Any:
-        """Await it in the loop, in the context of this thread."""
-        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._started()).result()
-
-    def run_function(self, function: Callable[[], Any]) -> Any:
-        """Run a function of SQLAlchemy's that uses an asynchronous engine."""
-        return self.run(_spawned(function))
 
     def stop(self, last: Callable[[asyncio.AbstractEventLoop], object] | None = None) -> None:
         """Cancel what has not ended, run a last function, and end the loop and its thread."""
@@ -39,36 +52,31 @@ class LoopThread:
         thread.join()
         loop.close()
 
-    def _started(self) -> asyncio.AbstractEventLoop:
+    def _submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
         with self._first:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
                 self._thread.start()
-            return self._loop
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
 
-class LoopOfTest:
-    """The event loop in which a test runs, for other threads; it goes on afterwards."""
+class LoopOfTest(EventLoop):
+    """The event loop in which a test runs; it goes on afterwards."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._running: list[Future[Any]] = []
 
-    def run(self, awaitable: Any) -> Any:
-        """Await it in the loop, in the context of this thread."""
-        future = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop)
-        self._running.append(future)
-        return future.result()
-
-    def run_function(self, function: Callable[[], Any]) -> Any:
-        """Run a function of SQLAlchemy's that uses an asynchronous engine."""
-        return self.run(_spawned(function))
-
     def stop(self, _last: object = None) -> None:
         """Cancel what has not ended."""
         for future in self._running:
             future.cancel()
+
+    def _submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        self._running.append(future)
+        return future
 
 
 def wait_for_turn(turn: Future[None], connection: Connection) -> None:

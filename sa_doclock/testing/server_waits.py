@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import side_connection, strategy_class
 from ..dialects.base import LockMonitoring
+
+FIRST_LOOK: Final = 0.005
+"""Seconds without a sign of life after which the server is asked."""
+
+NEXT_LOOK: Final = 0.12
+"""Seconds between two questions: MariaDB answers from a copy that it renews only when nobody has
+read it for 0.1 s (CACHE_MIN_IDLE in its trx0i_s.cc)."""
+
+LONG_STATEMENT: Final = 1.0
+"""Seconds after which a statement waits for a lock, whatever the server tells: it may not know, or
+not show it to this account."""
 
 
 def monitoring_of(bind: Engine | Connection) -> LockMonitoring | None:

@@ -19,8 +19,15 @@ from ..options import LockOptions
 from ..session import LockingSession
 from .file_locks import holds_file, runs_for_file_lock
 from .loops import LoopThread
-from .schedule import FIRST_LOOK, NEXT_LOOK
-from .server_waits import ServersAsked, blocked_by, connection_id, locks_database, monitoring_of
+from .server_waits import (
+    FIRST_LOOK,
+    NEXT_LOOK,
+    ServersAsked,
+    blocked_by,
+    connection_id,
+    locks_database,
+    monitoring_of,
+)
 
 _AT_ONCE: Final = LockOptions.ForUpdate | LockOptions.NoWait
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ...errors import DeadlockDetected
-from ..concurrent import Outcome
 from ..file_locks import COMMIT
+from ..outcome import Outcome
 from .accesses import Access, Mode
 from .participant import OWN_TRANSACTION, Step
 from .search import FIRST, SECOND

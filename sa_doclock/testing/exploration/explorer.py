@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 from ..async_connections import AsyncConnections
-from ..concurrent import Outcome, check_function
 from ..loops import LoopThread
+from ..outcome import Outcome, check_function
 from .anomaly import kind_of
 from .engines import EnginesSeen
 from .listeners import Listeners
@@ -121,6 +122,7 @@ class Explorer:
         self._engines = EnginesSeen()
         self._listeners = Listeners(self._engines)
         self._connections: AsyncConnections[Participant] = AsyncConnections(current_participant.get)
+        self._call_function = partial(self._connections.run, self._loop)
         self._waits = Waits(self._loop.run_function, patience)
         self._runs = 0
         self._failures: list[Failure] = []
@@ -139,7 +141,7 @@ class Explorer:
     def run_alone(self) -> None:
         """Call each function alone, which fills the caches of the program and of SQLAlchemy."""
         for number, function in zip((FIRST, SECOND), self._functions, strict=True):
-            self._call(self._before)
+            self._loop.call(self._before)
             current_participant.set(Participant(number))
             try:
                 self._call_function(function)
@@ -197,13 +199,8 @@ class Explorer:
 
     def _run(self, choose: Chooser) -> bool:
         """Run once; return False if an order could not be forced."""
-        self._call(self._before)
-        scheduler = Scheduler(
-            self._waits,
-            self._call_function,
-            self._listeners.waiting_in_process,
-            every_step=self._every_step,
-        )
+        self._loop.call(self._before)
+        scheduler = Scheduler(self._waits, self._call_function, every_step=self._every_step)
         self._listeners.turns = scheduler
         self._runs += 1
         try:
@@ -222,7 +219,7 @@ class Explorer:
         """Ask the invariant, and note a failure."""
         error: Exception | None = None
         try:
-            held = self._call(self._invariant, *outcomes[: _parameters(self._invariant)])
+            held = self._loop.call(self._invariant, *outcomes[: _parameters(self._invariant)])
         except Exception as raised:  # noqa: BLE001  # the invariant may fail in any way
             held, error = False, raised
         if held is None or held:
@@ -233,22 +230,6 @@ class Explorer:
         self._failures.append(
             Failure(order, kind_of(scheduler.sent, outcomes), timeline, outcomes, error)
         )
-
-    def _call_function(self, function: Function) -> Any:
-        try:
-            return self._call(function)
-        except BaseException as error:
-            participant = current_participant.get()
-            explained = self._connections.explain(participant, error)
-            if explained is error:
-                raise
-            raise explained from error
-        finally:
-            self._connections.release(current_participant.get())
-
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        result = function(*arguments)
-        return self._loop.run(result) if inspect.isawaitable(result) else result
 
 
 class _BySearch:

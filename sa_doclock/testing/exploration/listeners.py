@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Final
 
@@ -48,20 +47,6 @@ class Listeners:
             *((Engine, name, commit) for name in ("commit", "prepare_twophase", "commit_twophase")),
             *((Engine, name, rollback) for name in ("rollback", "rollback_twophase")),
         )
-
-    @contextmanager
-    def waiting_in_process(self) -> Iterator[None]:
-        """Note that the function of this thread or task waits inside of this process."""
-        participant: Participant | None = current_participant.get()
-        if participant is None:
-            yield
-            return
-        participant.in_process = True
-        try:
-            yield
-        finally:
-            participant.in_process = False
-            participant.note_active()
 
     def _before_statement(
         self,
@@ -153,7 +138,6 @@ class Listeners:
         participant.transactions.pop(transaction.number, None)
 
     def _go(self, participant: Participant, connection: Connection, step: Step) -> None:
-        participant.use(connection)
         step.line = line_of_program()
         if self.turns is None:
             participant.step = step

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..concurrent import Outcome
+from ..outcome import Outcome
 
 _SHOWN: Final = 3
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextvars import Context
-from typing import Any, Final
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from functools import partial
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection
 
 from ...features.gate import wait_observer
-from ..concurrent import Outcome
 from ..loops import wait_for_turn
-from ..schedule import FIRST_LOOK, NEXT_LOOK
+from ..outcome import Outcome
+from ..server_waits import FIRST_LOOK, NEXT_LOOK
 from .accesses import conflict
 from .participant import Participant, Step, current_participant
 from .search import FIRST, SECOND, Diverged
@@ -46,19 +48,21 @@ class Scheduler:
     :ivar surprise: a wait between steps that seemed to have nothing in common.
     """
 
+    current: ClassVar[ContextVar[Any]] = current_participant
+
     def __init__(
-        self, waits: Waits, call: Callable[[Function], Any], observer: Any, *, every_step: bool
+        self, waits: Waits, call: Callable[[Function], Any], *, every_step: bool = False
     ) -> None:
         self.participants = {number: Participant(number) for number in (FIRST, SECOND)}
         self.events: list[tuple[str, Step]] = []
         self.chosen: list[Step] = []
         self.surprise: Step | None = None
-        self._waits, self._call, self._observer = waits, call, observer
+        self._waits, self._call = waits, call
         self._every_step = every_step
         self._changed = threading.Condition()
         self._free = False
         self._outcomes: dict[int, Outcome] = {}
-        self._end = 0.0
+        self._timeout = self._end = 0.0
 
     def run(
         self, functions: tuple[Function, Function], choose: Chooser, timeout: float
@@ -68,7 +72,7 @@ class Scheduler:
         :raises TimeoutError: one of them has not ended; it goes on in its thread.
         :raises Diverged: by ``choose``, after both have ended.
         """
-        self._end = time.monotonic() + timeout
+        self._timeout, self._end = timeout, time.monotonic() + timeout
         threads = [
             threading.Thread(target=Context().run, args=(self._run, number, function), daemon=True)
             for number, function in zip((FIRST, SECOND), functions, strict=True)
@@ -83,8 +87,8 @@ class Scheduler:
 
     def _run(self, number: int, function: Function) -> None:
         participant = self.participants[number]
-        current_participant.set(participant)
-        wait_observer.set(self._observer)
+        self.current.set(participant)
+        wait_observer.set(partial(_in_process, participant))
         try:
             self._outcomes[number] = Outcome(self._call(function))
         except BaseException as error:  # noqa: BLE001  # the caller looks at it
@@ -181,8 +185,13 @@ class Scheduler:
             return
         running = [one for one in self.participants.values() if not one.done]
         names = " and the ".join("second" if one.number == SECOND else "first" for one in running)
+        raise TimeoutError(self._overdue(names))
+
+    def _overdue(self, names: str) -> str:
+        """Return what is said of the functions that have not ended in time."""
+        running = [one for one in self.participants.values() if not one.done]
         last = "; ".join(one.step.statement for one in running if one.step is not None)
-        raise TimeoutError(f"the {names} function has not ended; the last statement: {last}")
+        return f"the {names} function has not ended; the last statement: {last}"
 
     def _let_go(self) -> None:
         """Let each function go on without waiting for its turn."""
@@ -205,6 +214,7 @@ class Scheduler:
         turn: Future[None] = Future()
         with self._changed:
             self._note_goes_on(participant)
+            participant.use(connection)
             participant.step = step
             participant.note_active()
             self._waits.note_owner(participant, connection)
@@ -214,3 +224,14 @@ class Scheduler:
             participant.turn = turn
             self._changed.notify_all()
         wait_for_turn(turn, connection)
+
+
+@contextmanager
+def _in_process(participant: Participant) -> Iterator[None]:
+    """Note that a function waits inside of this process, as a session at a gate does."""
+    participant.in_process = True
+    try:
+        yield
+    finally:
+        participant.in_process = False
+        participant.note_active()

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Final
 
-from ..concurrent import Outcome
+from ..outcome import Outcome
 from .participant import Step
 from .scheduler import GOES_ON, WAITS
 from .search import FIRST

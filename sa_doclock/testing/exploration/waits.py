@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 
 from ..file_locks import waits_for_file
-from ..schedule import LONG_STATEMENT
-from ..server_waits import ServersAsked, blocked_by, connection_id, locks_database, monitoring_of
+from ..server_waits import (
+    LONG_STATEMENT,
+    ServersAsked,
+    blocked_by,
+    connection_id,
+    locks_database,
+    monitoring_of,
+)
 from .participant import Participant
 
 IN_PROCESS: Final = "a function waited in this process, at a gate or between two tries"
@@ -47,9 +53,7 @@ class Waits:
         engine = waiter.engine
         if engine is not None:
             if locks_database(engine):
-                step = waiter.step
-                runs = None if step is None or step.saw is not None else step.statement
-                found = waits_for_file(runs, quiet, other_holds=other.holds_file)
+                found = waits_for_file(waiter.statement, quiet, other_holds=other.holds_file)
             else:
                 found = self._waits_in_server(engine, waiter, other, quiet)
             if found:
@@ -59,17 +63,22 @@ class Waits:
     def _waits_in_server(
         self, engine: Engine, waiter: Participant, other: Participant, quiet: float
     ) -> bool:
+        blockers = self._blockers(engine)
+        if blockers is None:
+            return self._guess(quiet, LONG_STATEMENT)
+        mine = self._ids(engine, waiter)
+        return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
+
+    def _blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
+        """Return who waits for whom; nobody where the server was asked a moment ago; None: not known."""
         monitoring = monitoring_of(engine)
-        if monitoring is not None:
-            asked_at = self._asked_at.get(engine, 0.0)
-            if time.monotonic() - asked_at < monitoring.seconds_between_looks:
-                return False
-            self._asked_at[engine] = time.monotonic()
-            blockers = self.servers.blockers(engine)
-            if blockers is not None:
-                mine = self._ids(engine, waiter)
-                return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
-        return self._guess(quiet, LONG_STATEMENT)
+        if monitoring is None:
+            return None
+        asked_at = self._asked_at.get(engine, 0.0)
+        if time.monotonic() - asked_at < monitoring.seconds_between_looks:
+            return {}
+        self._asked_at[engine] = time.monotonic()
+        return self.servers.blockers(engine)
 
     def _guess(self, quiet: float, longest: float) -> bool:
         if quiet >= longest:
