@@ -1,6 +1,9 @@
-"""lock_waits(): the waits for locks on a server at this moment."""
+"""lock_waits(): the waits for locks on a server at this moment, in a few pairs for each waiter."""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
@@ -9,8 +12,126 @@ from ...dialects import product_of, side_connection, strategy_class
 from ...dialects.base import LockStrategy
 from ...dialects.monitoring import describe_connections
 from ...errors import LockNotSupported
-from ...wait_info import LockWait
-from .wait_graph import WaitGraph
+from ...wait_info import LockWait, Wait
+
+_Request = tuple[int, "str | None", "str | None"]  # of a waiter, or a set of holders; table and key
+
+
+class WaitGraph:
+    """The connections of a server that wait, and those that they wait for.
+
+    A server lists a waiter with the holders of its lock and with all that wait in front of it: a
+    queue of n is n * n / 2 pairs.  They are read one by one, each costs one bit, and a few of them
+    are kept.
+
+    A connection has a number here, from 0 on, and a set of connections is an integer with their bits.
+
+    :param found: as the server lists them.
+    """
+
+    def __init__(self, found: Iterable[Wait]) -> None:
+        self._numbers: dict[int, int] = {}
+        self._blockers_of: dict[_Request, int] = {}
+        self._seconds: dict[_Request, float | None] = {}
+        for waiter, blocker, table, key, seconds in found:
+            request = (self._number(waiter), table, key)
+            bit = 1 << self._number(blocker)
+            self._blockers_of[request] = self._blockers_of.get(request, 0) | bit
+            self._seconds.setdefault(request, seconds)
+        self._ids = list(self._numbers)
+        self._blockers = [0] * len(self._ids)
+        for (waiter, _, _), blockers in self._blockers_of.items():
+            self._blockers[waiter] |= blockers
+        self._in_front = [0] * len(self._ids)  # those of its blockers that are nearer to the root
+        self._roots: list[int | None] = [None] * len(self._ids)
+        self._ranks = {number: rank for rank, number in enumerate(self._walk())}
+
+    def _number(self, connection_id: int) -> int:
+        return self._numbers.setdefault(connection_id, len(self._numbers))
+
+    @property
+    def connections(self) -> Collection[int]:
+        """The ids of all that wait, and of all that others wait for."""
+        return self._ids
+
+    def _walk(self) -> Iterator[int]:
+        """Yield those that wait for nobody, then those that wait for them, and so on.
+
+        On the way their roots become known.  What no root leads to is a circle of waits, and those
+        behind it: there it begins anywhere in the circle.
+        """
+        waiters: list[int] = [0] * len(self._ids)
+        for waiter, blockers in enumerate(self._blockers):
+            for blocker in _members(blockers):
+                waiters[blocker] |= 1 << waiter
+        roots = [number for number, blockers in enumerate(self._blockers) if not blockers]
+        queue, reached, walked = deque(roots), 0, 0
+        for root in roots:
+            self._roots[root] = root
+            reached |= 1 << root
+        everyone = (1 << len(self._ids)) - 1
+        while walked != everyone:
+            if not queue:
+                queue.append(self._in_circle(everyone & ~reached))
+                reached |= 1 << queue[0]
+            number = queue.popleft()
+            self._in_front[number] = self._blockers[number] & walked
+            yield number
+            walked |= 1 << number
+            for waiter in _members(waiters[number] & ~reached):
+                self._roots[waiter] = self._roots[number]
+                queue.append(waiter)
+            reached |= waiters[number]
+
+    def _in_circle(self, left: int) -> int:
+        """Return a connection of a circle of waits: none of those that are left has another root."""
+        seen, number = 0, next(_members(left))
+        while not seen >> number & 1:
+            seen |= 1 << number
+            number = next(_members(self._blockers[number]))
+        return number
+
+    def waits(self) -> Iterator[tuple[Wait, int]]:
+        """Yield the waits to be shown, each with the id of its root.
+
+        Of the blockers of a waiter these are kept: those that wait for no other of them, which
+        are the holders; and those that no other of them waits for, as the last one of the queue in
+        front of it.  Where several connections hold what many wait for, the first waiter has a wait
+        for each of them, and the others have one for the first waiter.
+
+        In a circle of waits there is no root; it is the blocker then.
+        """
+        first_of: dict[_Request, int] = {}
+        for request in sorted(self._blockers_of, key=lambda one: self._ranks[one[0]]):
+            waiter, table, key = request
+            blockers = self._blockers_of[request]
+            holders, nearest = self._ends(blockers)
+            first = first_of.setdefault((holders, table, key), waiter)
+            has_several = holders & (holders - 1)
+            if has_several and first != waiter and blockers >> first & 1:
+                holders = 1 << first
+            for blocker in _members(holders | nearest):
+                root = self._roots[blocker]
+                pair = self._ids[waiter], self._ids[blocker]
+                wait = Wait(*pair, table, key, self._seconds[request])
+                yield wait, self._ids[blocker if root is None else root]
+
+    def _ends(self, blockers: int) -> tuple[int, int]:
+        """Return those that wait for no other of these, and those that no other of them waits for."""
+        holders = waited_for = 0
+        for number in _members(blockers):
+            if not self._in_front[number] & blockers:
+                holders |= 1 << number
+            waited_for |= self._blockers[number]
+        return holders, blockers & ~waited_for
+
+
+def _members(numbers: int) -> Iterator[int]:
+    """Yield the numbers of this set."""
+    while numbers:
+        lowest = numbers & -numbers
+        yield lowest.bit_length() - 1
+        numbers ^= lowest
 
 
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
