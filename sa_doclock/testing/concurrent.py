@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -15,16 +15,13 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import OperationalError
 
-from .async_connections import AsyncConnections
 from .exploration.accesses import ANYTHING
 from .exploration.participant import OWN_TRANSACTION, Participant, Step
-from .exploration.scheduler import Scheduler
-from .exploration.waits import Waits
-from .file_locks import COMMIT
+from .exploration.scheduler import Scheduler, Waits
 from .listening import listening
-from .loops import LoopOfTest, LoopThread
+from .lock_waits import COMMIT, LONG_STATEMENT
+from .loops import AsyncConnections, LoopOfTest, LoopThread
 from .outcome import Outcome, check_function
-from .server_waits import LONG_STATEMENT
 
 _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
@@ -114,10 +111,10 @@ class _WritesInTurn(Scheduler):
         super().__init__(self._lock_waits, partial(self.connections.run, loop))
         self._have_read = {*self.participants}  # since the last turn of each, or without a turn
 
-    def choose(self, ready: dict[int, Step]) -> int:
+    def choose(self, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
         """Return the function that goes on."""
         self._lock_waits.refused.clear()
-        turns = Counter(step.function for step in self.chosen)
+        turns = Counter(step.function for step in chosen)
         return min(ready, key=lambda number: (turns[number], number))
 
     @contextmanager

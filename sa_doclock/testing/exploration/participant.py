@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, Engine
 
-from ..file_locks import holds_file
+from ..lock_waits import holds_file
 from .accesses import Accesses, TransactionAccesses
 
 OWN_TRANSACTION: Final = 0

@@ -9,26 +9,109 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from functools import partial
 from typing import Any, ClassVar, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from ...features.gate import wait_observer
+from ..lock_waits import (
+    FIRST_LOOK,
+    LONG_STATEMENT,
+    NEXT_LOOK,
+    ServersAsked,
+    blocked_by,
+    connection_id,
+    locks_database,
+    monitoring_of,
+    waits_for_file,
+)
 from ..loops import wait_for_turn
 from ..outcome import Outcome
-from ..server_waits import FIRST_LOOK, NEXT_LOOK
 from .accesses import conflict
 from .participant import Participant, Step, current_participant
 from .search import FIRST, SECOND, Diverged
-from .waits import Waits
 
-Chooser = Callable[[dict[int, Step]], int]
-"""Chooses the function that goes on, of those that can, by their next steps."""
+IN_PROCESS: Final = "a function waited in this process, at a gate or between two tries"
+NOT_SAID: Final = "a function waited, and no server said for whom"
+
+
+class Waits:
+    """Knows who waits for whom.
+
+    :param run: runs a function of SQLAlchemy's on an asynchronous engine.
+    :ivar servers: asks them who waits.
+    :ivar unforced: the waits whose order is not ours, in words.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:
+        self.servers = ServersAsked(run)
+        self._patience = patience
+        self._owners: dict[tuple[Engine, int], int] = {}  # by the server's id of the connection
+        self._asked_at: dict[Engine, float] = {}
+        self.unforced: set[str] = set()
+
+    def note_owner(self, participant: Participant, connection: Connection) -> None:
+        """Note whose connection it is from now on."""
+        number = connection_id(connection)
+        if number is not None:
+            self._owners[connection.engine, number] = participant.number
+
+    def find(self, waiter: Participant, other: Participant) -> bool:
+        """Return whether one function, which has not got on for a moment, waits for the other one."""
+        if waiter.in_process:
+            self.unforced.add(IN_PROCESS)
+            return True
+        quiet = time.monotonic() - waiter.active_at
+        engine = waiter.engine
+        if engine is not None:
+            if locks_database(engine):
+                found = waits_for_file(waiter.statement, quiet, other_holds=other.holds_file)
+            else:
+                found = self._waits_in_server(engine, waiter, other, quiet)
+            if found:
+                return True
+        return self._guess(quiet, self._patience)
+
+    def _waits_in_server(
+        self, engine: Engine, waiter: Participant, other: Participant, quiet: float
+    ) -> bool:
+        blockers = self._blockers(engine)
+        if blockers is None:
+            return self._guess(quiet, LONG_STATEMENT)
+        mine = self._ids(engine, waiter)
+        return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
+
+    def _blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
+        """Return who waits for whom; nobody where the server was asked a moment ago; None: not known."""
+        monitoring = monitoring_of(engine)
+        if monitoring is None:
+            return None
+        asked_at = self._asked_at.get(engine, 0.0)
+        if time.monotonic() - asked_at < monitoring.seconds_between_looks:
+            return {}
+        self._asked_at[engine] = time.monotonic()
+        return self.servers.blockers(engine)
+
+    def _guess(self, quiet: float, longest: float) -> bool:
+        if quiet >= longest:
+            self.unforced.add(NOT_SAID)
+        return quiet >= longest
+
+    def _ids(self, engine: Engine, participant: Participant) -> set[int]:
+        return {
+            number
+            for (one, number), owner in self._owners.items()
+            if one is engine and owner == participant.number
+        }
+
+
+Chooser = Callable[[dict[int, Step], Sequence[Step]], int]
+"""Chooses the function that goes on, by the next steps of those that can and those of all turns before."""
 
 Function = Callable[[], Any]
 
@@ -102,7 +185,7 @@ class Scheduler:
         self._settle()
         while ready := self._ready():
             try:
-                number = choose(ready)
+                number = choose(ready, self.chosen)
             except Diverged:
                 self._let_go()
                 self._wait_for_all()
