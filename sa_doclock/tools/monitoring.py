@@ -8,11 +8,11 @@ from collections.abc import Collection, Iterable, Iterator
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ...dialects import product_of, side_connection, strategy_class
-from ...dialects.base import LockStrategy
-from ...dialects.monitoring import describe_connections
-from ...errors import LockNotSupported
-from ...wait_info import LockWait, Wait
+from ..dialects import product_of, side_connection, strategy_class
+from ..dialects.base import LockStrategy
+from ..dialects.monitoring import describe_connections
+from ..errors import LockNotSupported
+from ..wait_info import LockWait, Wait
 
 _Request = tuple[int, "str | None", "str | None"]  # of a waiter, or a set of holders; table and key
 
