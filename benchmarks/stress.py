@@ -26,12 +26,9 @@ from benchmarks.lab.places import SERVERS, Place
 from benchmarks.ways.orm import begin_by_hand
 from sa_doclock import LockingSession
 from sa_doclock.tools.cli.workload import Operation, Plan, fresh_tables
-from sa_doclock.tools.cli.workload.model import Base, Detail, Document
 from sa_doclock.tools.cli.workload.plan import Step
-from sa_doclock.tools.cli.workload.runner import broken_documents
-from sa_doclock.tools.cli.workload.tables import fill
-from sa_doclock.tools.cli.workload.tally import Tally
-from sa_doclock.tools.cli.workload.worker import CHANGES, History, Worker
+from sa_doclock.tools.cli.workload.runner import CHANGES, History, Tally, Worker, broken_documents
+from sa_doclock.tools.cli.workload.tables import Base, Detail, Document, fill
 
 ROUNDS = 3
 MORE_THREADS_ROUNDS = 2

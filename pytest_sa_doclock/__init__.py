@@ -6,7 +6,7 @@ SQLAlchemy with it, only where a test or an option uses it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,12 +15,10 @@ from .run_audit import RunAudit, add_options, separate_from_tests
 from .unlocked_writes import UnlockedWrites
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from sqlalchemy import Connection
 
     from sa_doclock import LockingSession
-    from sa_doclock.testing import Exploration, LockRecord, Outcome
+    from sa_doclock.testing import Exploration, LockRecord
 
 _GUARD_MODES = ("raise", "warn", "off")
 
@@ -69,22 +67,6 @@ def recorded_locks() -> Iterator[Sequence[LockRecord]]:
 
 
 @pytest.fixture
-def two_at_once() -> Callable[..., tuple[Outcome, Outcome]]:
-    """The function sa_doclock.testing.two_at_once()."""
-    from sa_doclock import testing  # noqa: PLC0415
-
-    return testing.two_at_once
-
-
-@pytest.fixture
-def async_two_at_once() -> Callable[..., Awaitable[tuple[Outcome, Outcome]]]:
-    """The function sa_doclock.testing.async_two_at_once()."""
-    from sa_doclock import testing  # noqa: PLC0415
-
-    return testing.async_two_at_once
-
-
-@pytest.fixture
 def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
     """The function sa_doclock.testing.explore(); a long one shows its progress also where pytest captures."""
     from functools import partial  # noqa: PLC0415
@@ -105,14 +87,6 @@ def _write_line(config: pytest.Config, text: str) -> None:
 
 
 @pytest.fixture
-def wait_until_blocked() -> Callable[..., None]:
-    """The function sa_doclock.testing.wait_until_blocked()."""
-    from sa_doclock import testing  # noqa: PLC0415
-
-    return testing.wait_until_blocked
-
-
-@pytest.fixture
 def rollback_session() -> Iterator[Callable[..., LockingSession]]:
     """The function sa_doclock.testing.rollback_session(); its sessions are closed after the test."""
     from contextlib import ExitStack  # noqa: PLC0415
@@ -127,9 +101,19 @@ def rollback_session() -> Iterator[Callable[..., LockingSession]]:
         yield make
 
 
-@pytest.fixture
-def assert_locked() -> Callable[..., AbstractContextManager[None]]:
-    """The function sa_doclock.testing.assert_locked()."""
-    from sa_doclock import testing  # noqa: PLC0415
+def _function(name: str) -> Any:
+    """Return the fixture of this function of the test kit."""
 
-    return testing.assert_locked
+    def function() -> Any:
+        from sa_doclock import testing  # noqa: PLC0415
+
+        return getattr(testing, name)
+
+    function.__doc__ = f"The function sa_doclock.testing.{name}()."
+    return pytest.fixture(name=name)(function)
+
+
+two_at_once = _function("two_at_once")
+async_two_at_once = _function("async_two_at_once")
+wait_until_blocked = _function("wait_until_blocked")
+assert_locked = _function("assert_locked")

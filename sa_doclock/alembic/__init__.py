@@ -29,7 +29,7 @@ Never run on a real SQL Server here; what is sent rests on Microsoft's documenta
 DATABASE SET options", "sys.databases", "Enabling Row Versioning-Based Isolation Levels".
 """
 
-from .operations import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp  # isort: skip  # it says where Alembic is missing
+from .snapshot_isolation import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp  # isort: skip  # it says where Alembic is missing
 from .checkouts import CreateCheckoutTableOp, DropCheckoutTableOp
 
 __all__ = [

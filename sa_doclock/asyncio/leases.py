@@ -13,7 +13,7 @@ from sqlalchemy import Select
 from sqlalchemy.util import greenlet_spawn
 
 from ..checkout_info import Checkout
-from ..claims import FIVE_MINUTES, ClaimReport, Lease, Leases, Renewable, Schedule, check_factory
+from ..claims import FIVE_MINUTES, ClaimReport, Lease, Leases, Schedule, check_factory
 from .claims import AsyncSessions
 from .session import AsyncLockingSession, entered
 
@@ -28,16 +28,16 @@ class HeartbeatTask:
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def add(self, lease: Renewable) -> None:
+    def add(self, lease: Lease[Any]) -> None:
         """Renew this lease from now on."""
         self._schedule.add(lease)
         self._changed.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="sa_doclock leases")
 
-    def remove(self, lease: Renewable) -> None:
+    def remove(self, lease: Lease[Any]) -> None:
         """Renew it no more; a renewal that is under way may still end."""
-        self._schedule.remove(lease)
+        self._schedule.pop(lease, None)
         self._changed.set()
 
     async def _run(self) -> None:
@@ -54,7 +54,7 @@ class HeartbeatTask:
             # The task refers to the loop, which is freed then.
             _tasks.pop(asyncio.get_running_loop(), None)
 
-    async def _renew(self, lease: Renewable) -> None:
+    async def _renew(self, lease: Lease[Any]) -> None:
         if lease not in self._schedule:
             return
         try:

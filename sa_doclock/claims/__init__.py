@@ -2,8 +2,7 @@
 
 from .claim_each import claim_each, claims_of
 from .each import Claims, OnError
-from .heartbeat import Renewable, Schedule
-from .leases import FIVE_MINUTES, Lease, Leases, lease_each
+from .leases import FIVE_MINUTES, Lease, Leases, Schedule, lease_each
 from .report import ClaimReport, FailedClaim
 from .sessions import check_factory
 from .transaction import Claim

@@ -14,8 +14,7 @@ from ..errors import CheckedOut, LockFailed, LockMisuse, LockNotAvailable
 from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..session import LockingSession
 from .candidates import Candidates, page_for
-from .locking import QUEUE, SKIP, lock_matching
-from .query import ClaimQuery
+from .query import QUEUE, SKIP, ClaimQuery, lock_matching
 from .report import ClaimReport, ReportBuilder
 from .sessions import ClaimSessions, discard_session
 from .transaction import Claim, ClaimTransaction, log_errors_of
@@ -113,7 +112,7 @@ class Claims(Generic[T]):
             try:
                 transaction.end()
             finally:
-                self._candidates.requeue(transaction.remaining_keys())
+                self._candidates.requeue(key for key, _ in transaction.remaining)
 
     def __enter__(self) -> Claims[T]:
         return self

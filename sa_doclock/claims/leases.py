@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Condition, Thread
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Select
@@ -32,9 +35,7 @@ from ..features.checkouts import (
 from ..options import check_positive
 from ..session import LockingSession
 from .candidates import Candidates, page_for
-from .heartbeat import heartbeat
-from .locking import QUEUE, SKIP, lock_matching
-from .query import ClaimQuery
+from .query import QUEUE, SKIP, ClaimQuery, lock_matching
 from .report import ClaimReport, ReportBuilder
 from .sessions import ClaimSessions, check_factory
 
@@ -43,6 +44,109 @@ _log = logging.getLogger("sa_doclock")
 
 FIVE_MINUTES: Final = timedelta(minutes=5)
 _KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
+_FRACTION: Final = 3
+_RETRIES: Final = 10  # of a renewal that has failed, within the time that is left
+
+
+class Schedule(dict["Lease[Any]", float]):
+    """The leases, with the times at which they are to be renewed, by the clock of the process."""
+
+    def add(self, lease: Lease[Any]) -> None:
+        """Renew this lease from now on."""
+        self[lease] = time.monotonic() + lease.seconds / _FRACTION
+
+    def due(self) -> list[Lease[Any]]:
+        """Return the leases to renew now, the most urgent first."""
+        now = time.monotonic()
+        return sorted((one for one, at in self.items() if at <= now), key=self.__getitem__)
+
+    def pause(self) -> float:
+        """Return the seconds until the next one is due."""
+        return max(0.0, min(self.values()) - time.monotonic())
+
+    def note_renewed(self, lease: Lease[Any]) -> None:
+        """Note that the lease was renewed."""
+        if lease in self:
+            self.add(lease)
+
+    def note_failed(self, lease: Lease[Any], error: Exception) -> None:
+        """Note that the renewal has failed: the lease is over, or it is tried again soon."""
+        if lease not in self:  # its block has ended meanwhile
+            return
+        if isinstance(error, CheckoutLost):
+            del self[lease]
+            lease.note_lost(error)
+            _log.warning("lease_each: %s", error)
+        else:
+            self[lease] = time.monotonic() + lease.seconds / _FRACTION / _RETRIES
+            _log.warning("lease_each: a lease could not be renewed, and is tried again: %s", error)
+
+
+class HeartbeatThread:
+    """The thread of this process that renews all leases, while there are any.
+
+    It renews each a third of its time after the last renewal, as long as its block runs.  The thread
+    ends with the last block, and with the interpreter.
+
+    A renewal that hangs delays those of the other leases, so that each connection should have the
+    timeouts of its driver.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin again without leases, as in the child of a fork, whose parent keeps them."""
+        self._changed = Condition()
+        self._schedule = Schedule()
+        self._thread: Thread | None = None
+
+    def add(self, lease: Lease[Any]) -> None:
+        """Renew this lease from now on."""
+        with self._changed:
+            if self._thread is None:
+                thread = Thread(target=self._run, name="sa_doclock leases", daemon=True)
+                thread.start()  # may fail, where the process has too many
+                self._thread = thread
+            self._schedule.add(lease)
+            self._changed.notify()
+
+    def remove(self, lease: Lease[Any]) -> None:
+        """Renew it no more; a renewal that is under way may still end."""
+        with self._changed:
+            self._schedule.pop(lease, None)
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._schedule:
+                    self._thread = None
+                    return
+                due = self._schedule.due()
+                if not due:
+                    self._changed.wait(self._schedule.pause())
+            for lease in due:
+                self._renew(lease)
+
+    def _renew(self, lease: Lease[Any]) -> None:
+        if lease not in self._schedule:
+            return
+        try:
+            lease.renew()
+        except Exception as error:  # noqa: BLE001  # the thread serves the other leases too
+            with self._changed:
+                self._schedule.note_failed(lease, error)
+        else:
+            with self._changed:
+                self._schedule.note_renewed(lease)
+
+
+# Global: one thread for the process.
+# Threads: its lock is around all that add() and remove() change.
+heartbeat: Final = HeartbeatThread()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=heartbeat.reset)
 
 
 class Lease(Generic[T]):
@@ -141,21 +245,16 @@ class Lease(Generic[T]):
         builder = self._leases.builder
         if error is not None:
             builder.failed([self.identity], error)
-            self.check_in_quietly()
-        elif self._saved:
-            self.check_in_quietly()
-            builder.processed([self.identity])
+        if error is None and not self._saved:
+            try:
+                self.check_in()
+            except BaseException as failure:
+                builder.failed([self.identity], failure)
+                raise
         else:
-            self._leave_unsaved()
-
-    def _leave_unsaved(self) -> None:
-        builder = self._leases.builder
-        try:
-            self.check_in()
-        except BaseException as error:
-            builder.failed([self.identity], error)
-            raise
-        builder.processed([self.identity])
+            self.check_in_quietly()
+        if error is None:
+            builder.processed([self.identity])
 
     def check_in(self) -> None:
         """Check the row in.  :raises CheckoutLost: another worker has it."""
@@ -255,7 +354,9 @@ class Leases(Generic[T]):
                 lock = QUEUE if self.report.serialised else SKIP
                 rows: dict[Identity, T] = lock_matching(session, self._query, keys, lock, None)
                 if not rows:
-                    self._count_missing(session, keys)
+                    still = set(map(tuple, session.execute(self._query.matching(keys))))
+                    self.builder.skipped(still)
+                    self.builder.no_longer_matching(set(keys) - still)
                     return None
                 ((identity, row),) = rows.items()
                 checkout = session.check_out(
@@ -266,11 +367,6 @@ class Leases(Generic[T]):
             self.builder.skipped(keys)
             return None
         return Lease(self, identity, row, checkout)
-
-    def _count_missing(self, session: LockingSession, keys: Sequence[Identity]) -> None:
-        still = set(map(tuple, session.execute(self._query.matching(keys))))
-        self.builder.skipped(still)
-        self.builder.no_longer_matching(set(keys) - still)
 
 
 def lease_each(

@@ -59,6 +59,7 @@ class ClaimTransaction(Generic[T]):
 
     :param transaction: of the session, opened and entered.
     :param rows: the locked rows by key, in the order in which they come up.
+    :ivar remaining: the keys and rows that have not come up; the end of the transaction unlocks them.
     :ivar offered: the claim that may be entered now.
     :ivar in_block: the block of a claim is running.
     """
@@ -74,7 +75,7 @@ class ClaimTransaction(Generic[T]):
         collect: bool,
     ) -> None:
         self.session, self._transaction = session, transaction
-        self._remaining = deque(rows.items())
+        self.remaining = deque(rows.items())
         self._builder, self._savepoints, self._collect = builder, savepoints, collect
         self.offered: Claim[T] | None = None
         self._offered_key: Identity = ()
@@ -91,16 +92,12 @@ class ClaimTransaction(Generic[T]):
         :raises Exception: the commit has failed, unless failures are collected.
         """
         self._give_back_offered()
-        if not self._remaining:
+        if not self.remaining:
             self.end()
             return None
-        self._offered_key, row = self._remaining.popleft()
+        self._offered_key, row = self.remaining.popleft()
         self.offered = Claim(self, self._offered_key, row)
         return self.offered
-
-    def remaining_keys(self) -> list[Identity]:
-        """Return the keys that have not come up; the end of the transaction unlocks them."""
-        return [identity for identity, _ in self._remaining]
 
     def enter_block(self, identity: Identity) -> None:
         """Begin the block of this row."""
@@ -169,7 +166,7 @@ class ClaimTransaction(Generic[T]):
         """Return whether the transaction ends with the block that ended with this error."""
         if error is not None and not self._collects(error):
             return True
-        return self._ends_after_block or not self._remaining or self._rollback_cause is not None
+        return self._ends_after_block or not self.remaining or self._rollback_cause is not None
 
     def _release_savepoint(self) -> BaseException | None:
         try:

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
-import threading
-from collections.abc import Callable
-from contextvars import Context
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Final
 
-from ..features.gate import wait_observer
-from .loops import LoopOfTest, LoopThread
-from .schedule import Party, Schedule, current_party
+from sqlalchemy import Connection, Engine
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import OperationalError
 
+from .exploration.accesses import ANYTHING
+from .exploration.participant import OWN_TRANSACTION, Participant, Step
+from .exploration.scheduler import Scheduler, Waits
+from .listening import listening
+from .lock_waits import COMMIT, LONG_STATEMENT
+from .loops import AsyncConnections, LoopOfTest, LoopThread
+from .outcome import Outcome, check_function
 
-@dataclass(frozen=True)
-class Outcome:
-    """The end of a function that ran in :func:`two_at_once`.
+_WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
+_READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
 
-    :ivar value: what it has returned.
-    :ivar error: what it has raised; None where it has returned.
-    """
-
-    value: Any = None
-    error: BaseException | None = None
-
-    def result(self) -> Any:
-        """Return the value, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.value
+current_party: ContextVar[Participant | None] = ContextVar("sa_doclock.testing.party", default=None)
+"""The function that runs in this thread or task, and in those that it has started."""
 
 
 def two_at_once(
@@ -90,45 +87,119 @@ def _run_both(
     timeout: float,
     loop: LoopThread | LoopOfTest,
 ) -> tuple[Outcome, Outcome]:
-    schedule = Schedule(patience, loop.run_function)
-    outcomes: dict[Party, Outcome] = {}
-
-    def run(party: Party, function: Callable[[], Any]) -> None:
-        current_party.set(party)
-        wait_observer.set(schedule.waiting_in_process)
-        try:
-            result = function()
-            outcomes[party] = Outcome(loop.run(result) if inspect.isawaitable(result) else result)
-        except BaseException as error:  # noqa: BLE001  # the caller looks at it
-            outcomes[party] = Outcome(error=schedule.connections.explain(party, error))
-        finally:
-            schedule.note_done(party)
-
-    threads = [
-        # An empty context: nothing that the test has set for itself, such as a Flask context.
-        threading.Thread(target=Context().run, args=(run, *pair), daemon=True)
-        for pair in zip(schedule.parties, functions, strict=True)
-    ]
+    turns = _WritesInTurn(patience, loop)
     try:
-        with schedule.listening():
-            for thread in threads:
-                thread.start()
-            schedule.direct(timeout)
+        with turns.listening():
+            return turns.run(functions, turns.choose, timeout)
     finally:
-        loop.stop(schedule.connections.close_those_of)
-    one, other = schedule.parties
-    return outcomes[one], outcomes[other]
+        loop.stop(turns.connections.close_those_of)
 
 
-def check_function(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """Return the function.
+class _WritesInTurn(Scheduler):
+    """Lets two functions write one after the other, when both have read, unless a lock stops one.
 
-    :raises TypeError: it is none, or a call of it runs nothing.
+    A function that is about to write waits for its turn.  It gets it when the other one is about to
+    write too, has ended, or waits for a lock.  The one that has had fewer turns goes first.  A turn
+    ends at the next write after another read.
     """
-    if not callable(function):
-        raise TypeError(f"{name} must be a function without arguments, not {function!r}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(
-            f"{name} is a generator function, a call of which runs nothing: {function!r}"
+
+    current = current_party
+
+    def __init__(self, patience: float, loop: LoopThread | LoopOfTest) -> None:
+        self.connections = AsyncConnections(self._participant)
+        self._lock_waits = _LockWaits(loop.run_function, patience)
+        super().__init__(self._lock_waits, partial(self.connections.run, loop))
+        self._have_read = {*self.participants}  # since the last turn of each, or without a turn
+
+    def choose(self, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
+        """Return the function that goes on."""
+        self._lock_waits.refused.clear()
+        turns = Counter(step.function for step in chosen)
+        return min(ready, key=lambda number: (turns[number], number))
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to all engines of the process in a block."""
+        own = listening(
+            (Engine, "before_cursor_execute", self._before_statement),
+            (Engine, "after_cursor_execute", self._after_statement),
+            (Engine, "handle_error", self._on_error),
+            (Engine, "commit", self._before_commit),
+            (Engine, "rollback", self._after_statement),
         )
-    return function
+        with closing(self._lock_waits.servers), own, self.connections.listening():
+            yield
+
+    def _overdue(self, names: str) -> str:
+        return f"the {names} has not ended after {self._timeout:g} s"
+
+    # Listeners, in the thread or task of the function.
+
+    def _participant(self) -> Participant | None:
+        found = current_party.get()
+        return found if found in self.participants.values() else None
+
+    def _before_statement(
+        self,
+        connection: Connection,
+        _cursor: object,
+        statement: str,
+        _parameters: object,
+        context: Any,
+        _executemany: bool,
+    ) -> None:
+        participant = self._participant()
+        if participant is None:
+            return
+        number = participant.number
+        begins_turn = number in self._have_read and _is_write(context, statement)
+        step = Step(number, statement, "", OWN_TRANSACTION)
+        step.accesses = ANYTHING if begins_turn else frozenset()
+        self.wait_for_turn(participant, connection, step)
+        if begins_turn:
+            self._have_read.discard(number)
+        if _READ.match(statement):
+            self._have_read.add(number)
+
+    def _before_commit(self, connection: Connection) -> None:
+        self._before_statement(connection, None, COMMIT, None, None, False)
+
+    def _after_statement(self, *_: object) -> None:
+        participant = self._participant()
+        if participant is not None:
+            participant.note_ended_step()
+
+    def _on_error(self, context: ExceptionContext) -> None:
+        participant = self._participant()
+        if participant is None:
+            return
+        self.connections.release(participant)
+        participant.note_ended_step()
+        if isinstance(context.sqlalchemy_exception, OperationalError):
+            self._lock_waits.refused.add(participant.number)
+
+
+class _LockWaits(Waits):
+    """The waits of a function for any lock, whoever holds it.
+
+    :ivar refused: the functions to which a lock was refused since the last turn.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:
+        super().__init__(run, patience)
+        self.refused: set[int] = set()
+
+    def find(self, waiter: Participant, other: Participant) -> bool:
+        return waiter.number in self.refused or super().find(waiter, other)
+
+    def _waits_in_server(
+        self, engine: Engine, waiter: Participant, _other: Participant, quiet: float
+    ) -> bool:
+        blockers = self._blockers(engine) or {}
+        runs_long = waiter.statement is not None and quiet >= LONG_STATEMENT
+        return runs_long or not self._ids(engine, waiter).isdisjoint(blockers)
+
+
+def _is_write(context: Any, statement: str) -> bool:
+    flags = ("isinsert", "isupdate", "isdelete")
+    return any(getattr(context, flag, False) for flag in flags) or bool(_WRITE.match(statement))

@@ -17,10 +17,18 @@ from ..errors import LockNotSupported
 from ..features.gate import SessionQueue
 from ..options import LockOptions
 from ..session import LockingSession
-from .file_locks import holds_file, runs_for_file_lock
+from .lock_waits import (
+    FIRST_LOOK,
+    NEXT_LOOK,
+    ServersAsked,
+    blocked_by,
+    connection_id,
+    holds_file,
+    locks_database,
+    monitoring_of,
+    runs_for_file_lock,
+)
 from .loops import LoopThread
-from .schedule import FIRST_LOOK, NEXT_LOOK
-from .server_waits import ServersAsked, blocked_by, connection_id, locks_database, monitoring_of
 
 _AT_ONCE: Final = LockOptions.ForUpdate | LockOptions.NoWait
 
@@ -83,14 +91,6 @@ class _Side:
         found = map(connection_id, self.connections())
         return {number for number in found if number is not None}
 
-    def runs_for_file_lock(self) -> bool:
-        """Return whether it runs a statement that needs a file's write lock, which it has not got."""
-        return any(map(runs_for_file_lock, self.connections()))
-
-    def holds_file(self) -> bool:
-        """Return whether it has the write lock of a file."""
-        return any(map(holds_file, self.connections()))
-
     def waits_at_gate(self, holder: _Side | None) -> bool:
         """Return whether it waits at a gate, where the holder was admitted; None: anybody."""
         waits_in = None if self.queue is None else self.queue.waits_in
@@ -133,12 +133,13 @@ class _Look:
         return bool(found if self._holder is None else found & self._holder.ids())
 
     def _waits_for_file(self, engine: Engine) -> bool:
-        if not self._waiter.runs_for_file_lock():
+        connections = self._waiter.connections()
+        if not any(map(runs_for_file_lock, connections)):
             return False
         if self._holder is not None:
-            return self._holder.holds_file()
+            return any(map(holds_file, self._holder.connections()))
         held: bool = self._servers.ask(engine, lambda: _is_locked(engine))
-        return held and self._waiter.runs_for_file_lock()
+        return held and any(map(runs_for_file_lock, connections))
 
     def close(self) -> None:
         """Close the connection."""

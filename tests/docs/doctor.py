@@ -8,6 +8,7 @@ from typing import Final
 from sa_doclock.tools.doctor import (
     Check,
     checkouts,
+    checks_in,
     every_database,
     innodb,
     mariadb,
@@ -15,19 +16,20 @@ from sa_doclock.tools.doctor import (
     mssql,
     mysql,
     postgresql,
+    postgresql_poolers,
     sqlite,
 )
 
 GROUPS: Final[Mapping[str, Sequence[Check]]] = {
-    "Every database": every_database.CHECKS,
-    "Tables of documents": models.CHECKS,
-    "Check-outs": checkouts.CHECKS,
-    "PostgreSQL": postgresql.CHECKS,
-    "MySQL and MariaDB": innodb.CHECKS,
-    "MySQL": mysql.CHECKS,
-    "MariaDB": mariadb.CHECKS,
-    "SQL Server": mssql.CHECKS,
-    "SQLite": sqlite.CHECKS,
+    "Every database": checks_in(every_database),
+    "Tables of documents": checks_in(models),
+    "Check-outs": checks_in(checkouts),
+    "PostgreSQL": checks_in(postgresql, postgresql_poolers),
+    "MySQL and MariaDB": checks_in(innodb),
+    "MySQL": checks_in(mysql),
+    "MariaDB": checks_in(mariadb),
+    "SQL Server": checks_in(mssql),
+    "SQLite": checks_in(sqlite),
 }
 
 

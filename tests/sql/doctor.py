@@ -6,7 +6,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import Finding
 from sa_doclock.dialects import strategy_for
-from sa_doclock.tools.doctor import CHECKS, every_database
+from sa_doclock.tools.doctor import CHECKS, checks_in, every_database
 from sa_doclock.tools.doctor.check import Subject
 from sa_doclock.tools.doctor.checks import findings_of, headers_of
 from tests.sql.models import Base
@@ -17,5 +17,5 @@ def check_scripted(engine: Engine) -> list[Finding]:
     strategy = strategy_for(engine)
     with engine.connect() as connection:
         subject = Subject(engine, connection, strategy, headers_of(Base))
-        checks = (*every_database.CHECKS, *CHECKS[strategy.name])
+        checks = (*checks_in(every_database), *CHECKS[strategy.name])
         return [finding for check in checks for finding in findings_of(check, subject)]

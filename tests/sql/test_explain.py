@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import pytest
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, explain_lock
-from sa_doclock.tools.explain.without_lock import without_lock
+from sa_doclock.tools.explain.explanation import without_lock
 from tests.sql.models import Order
 from tests.sql.servers import DATABASES, serving
 

@@ -16,9 +16,8 @@ from sqlalchemy import DDL, Engine, create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from sa_doclock.testing import Audit, audit, explore_finding
-from sa_doclock.testing.audit.finding import CODES, AuditFinding
-from sa_doclock.testing.audit.rule import Tally
-from sa_doclock.testing.audit.sarif import sarif_of
+from sa_doclock.testing.audit.findings import CODES, AuditFinding, sarif_of
+from sa_doclock.testing.audit.rules import Tally
 from sa_doclock.tools.cli.audit import progress_lines
 
 SHOP = """

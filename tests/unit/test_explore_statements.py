@@ -18,8 +18,13 @@ from sa_doclock.testing.exploration.accesses import (
     TransactionAccesses,
     conflict,
 )
-from sa_doclock.testing.exploration.footprint import Reading, accesses_of, level_set_by, rows_of
-from sa_doclock.testing.exploration.sql_text import modes_of_tables
+from sa_doclock.testing.exploration.footprint import (
+    Reading,
+    accesses_of,
+    level_set_by,
+    modes_of_tables,
+    rows_of,
+)
 from tests.support.models import Base, Line, Order, refill
 from tests.support.rows import rows
 

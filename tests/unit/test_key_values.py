@@ -20,7 +20,7 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from sa_doclock.core.documents import key_values
 from sa_doclock.core.documents.key_values import key_value, plain_type
-from sa_doclock.tools.explain.some_key import some_value
+from sa_doclock.tools.explain.explanation import some_value
 from tests.support.models import Order
 from tests.support.rows import rows
 

@@ -141,13 +141,13 @@ ENDS = (
 #: Rows of the documents, which are read in the transaction that locks or writes them.
 DOCUMENTS = (
     "claims/each.py:Claims._lock_rows",
-    "claims/leases.py:Leases._count_missing",
-    "claims/one_per.py:Groups.first",
+    "claims/leases.py:Leases._take",
+    "claims/claim_each.py:Groups.first",
     "claims/sessions.py:ClaimSessions.read",
     "core/documents/questions.py:ask",
     "features/adoption/changed_parts.py:_read_now",
     "core/locking/hidden_rows.py:find_again",
-    "claims/locking.py:_refuse_hidden",
+    "claims/query.py:_refuse_hidden",
     "features/versions.py:_owner_of_new_kind",
     "features/guard/statement_check.py:StatementCheck._lock_free",
     "core/locking/rows.py:LockedRows.lock_keys.keys_of",

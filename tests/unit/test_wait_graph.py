@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from sa_doclock.tools.monitoring.wait_graph import WaitGraph
+from sa_doclock.tools.monitoring import WaitGraph
 from sa_doclock.wait_info import Wait
 from tests.support.rows import rows
 from tests.support.work import calls_of

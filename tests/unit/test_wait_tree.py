@@ -12,8 +12,7 @@ from rich.console import Console
 
 from sa_doclock import LockConnection, LockWait
 from sa_doclock.tools.cli.wait_forest import forest_of
-from sa_doclock.tools.cli.wait_summary import line_of, summary_of
-from sa_doclock.tools.cli.wait_tree import picture_of
+from sa_doclock.tools.cli.wait_tree import line_of, picture_of, summary_of
 from tests.support.rows import rows
 from tests.support.work import calls_of
 

@@ -1,5 +1,4 @@
 """audit(): where a program lacks a lock, or uses one wrongly, found while it runs."""
 
-from .finding import AuditFinding
-from .replay import explore_finding
-from .watching import Audit, audit
+from .findings import AuditFinding
+from .watching import Audit, audit, explore_finding

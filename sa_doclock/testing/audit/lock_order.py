@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeVar
 
-from .finding import AuditFinding
+from .findings import AuditFinding
 from .rows import Row, short_name
-from .rule import Rule
+from .rules import Rule
 from .transactions import RowLock, Transaction
 
 _MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered, of the run

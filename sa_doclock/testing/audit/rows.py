@@ -47,12 +47,6 @@ def mapper_of_statement(statement: Any) -> Mapper[Any] | None:
     return None if found is None else found.mapper
 
 
-def entity_of_table(table: Table, statement: Any) -> str:
-    """Return the name of the class, or of the table that is no class's."""
-    mapper = mapper_of_statement(statement)
-    return str(table.key) if mapper is None else entity_name(mapper)
-
-
 def short_name(entity: str) -> str:
     """Return the name of the class alone."""
     return entity.rpartition(".")[2]
@@ -139,8 +133,3 @@ def header_rows_of_values(
         key = tuple(values.get(column) for column in columns)
         if None not in key:
             yield header, Row(header.entity, key)
-
-
-def headers_of_row(state: InstanceState[Any]) -> frozenset[Row]:
-    """Return these rows alone."""
-    return frozenset(row for _, row in header_rows(state))

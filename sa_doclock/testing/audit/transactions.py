@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 from weakref import ref
@@ -77,10 +76,6 @@ class Write:
         """The line that has added or changed the object, or else the line of the flush."""
         return (self.added or next(iter(self.assigned.values()), self.places))[0]
 
-    def place_of(self, name: str) -> Place:
-        """Return the line that has set this attribute, or else the line of the flush."""
-        return self.assigned.get(name, self.places)[0]
-
     def depends_on(self, read: Read, name: str) -> bool:
         """Return whether the new value of this attribute depends on the row as it was read."""
         assigned = self.assigned.get(name)
@@ -136,10 +131,6 @@ class Transaction:
             return True
         return not self.locks.keys().isdisjoint({row, *headers})
 
-    def has_locked_rows_of(self, tables: Iterable[Any]) -> bool:
-        """Return whether it has locked rows of these tables whose keys are not known."""
-        return any(getattr(table, "key", None) in self.tables_locked for table in tables)
-
     def note_row_locks(self, tables: frozenset[str], reading: Read | None, place: Place) -> None:
         """Note that a statement locks rows; the objects that it loads tell which, if it loads any."""
         self.first_lock = self.first_lock or place
@@ -151,12 +142,6 @@ class Transaction:
     def has_room(self) -> bool:
         """Return whether it may remember more rows."""
         return len(self.locks) + len(self.inserted) + len(self.updated) < MOST_ROWS
-
-    def idle_seconds(self) -> float:
-        """Return how long no statement has run, 0.0 if nothing is locked."""
-        if self.first_lock is None or self.idle_since is None:
-            return 0.0
-        return time.perf_counter() - self.idle_since
 
     def later(self, listener: Callable[[bool], None]) -> None:
         """Call the listener at the end, with whether it was committed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -12,12 +13,41 @@ from sqlalchemy import Connection
 from sqlalchemy.orm import InstanceState, Session
 
 from ...core.sqlalchemy_internals import is_flushing
-from .isolation import finds_conflicts
+from ...dialects import strategy_class
+from ...dialects.base import IsolationLevels
 from .places import Place, Places, places_of_program
 from .rows import Row
-from .rule import Rule
+from .rules import Rule
 from .sent import Sent
 from .transactions import Read, RowLock, SessionSeen, Transaction
+
+
+def finds_conflicts(connection: Connection) -> bool:
+    """Return whether the database refuses to overwrite what has changed since it was read.
+
+    Nothing is sent: the level is that of the connection's options, or the engine's default.
+    """
+    known = strategy_class(connection.dialect)
+    levels = IsolationLevels if known is None else known(connection.dialect).isolation
+    return level_of(connection) in levels.conflicting
+
+
+def level_of(connection: Connection) -> str:
+    """Return the isolation level in upper case, empty where it is not known."""
+    level = connection.get_execution_options().get("isolation_level")
+    return str(level or connection.default_isolation_level or "").replace("_", " ").upper()
+
+
+def commits_each_statement(connection: Connection) -> bool:
+    """Return whether a lock of this connection ends with its statement."""
+    if level_of(connection) == "AUTOCOMMIT":
+        return True
+    try:
+        dbapi: Any = connection.connection.dbapi_connection
+        return connection.dialect.detect_autocommit_setting(dbapi)
+    except (AttributeError, NotImplementedError):
+        return False  # an older SQLAlchemy, or a driver that cannot tell
+
 
 _SHORT: Final = 0.05  # seconds without a statement that no rule hears of
 
@@ -40,7 +70,8 @@ class Watched:
         self._mutex = threading.RLock()
         self._sessions: WeakKeyDictionary[Session, SessionSeen] = WeakKeyDictionary()
         self._connections: WeakKeyDictionary[Connection, Transaction] = WeakKeyDictionary()
-        self._users: WeakKeyDictionary[Connection, SessionSeen] = WeakKeyDictionary()
+        #: The sessions whose statements the connections send.
+        self.users: WeakKeyDictionary[Connection, SessionSeen] = WeakKeyDictionary()
 
     def guarded(self, listener: Callable[..., Any]) -> Callable[..., Any]:
         """Return the listener, which one thread runs at a time, and which never raises."""
@@ -68,23 +99,19 @@ class Watched:
         session = state.session
         return None if session is None else self.session(session)
 
-    def user_of(self, connection: Connection) -> SessionSeen | None:
-        """Return the session whose statements this connection sends."""
-        return self._users.get(connection)
-
     def use(self, connection: Connection, seen: SessionSeen) -> None:
         """Give the statements of a connection to a session, until its transaction ends."""
-        if self._users.get(connection) is not seen:
+        if self.users.get(connection) is not seen:
             seen.transaction.join(self.transaction_of(connection))
-            self._users[connection] = seen
+            self.users[connection] = seen
             seen.connections.append(connection)
 
     def end_session(self, seen: SessionSeen) -> None:
         """End the session's transaction."""
         self.measure_idle(seen.transaction)
         for connection in seen.connections:
-            if self._users.get(connection) is seen:
-                del self._users[connection]
+            if self.users.get(connection) is seen:
+                del self.users[connection]
         seen.end()
 
     def begin(self, connection: Connection) -> Transaction:
@@ -103,7 +130,7 @@ class Watched:
 
     def transaction_of(self, connection: Connection) -> Transaction:
         """Return the transaction that the connection's next statement belongs to."""
-        user = self._users.get(connection)
+        user = self.users.get(connection)
         if user is not None:
             return user.transaction
         # Not there: in autocommit, or begun before the audit.
@@ -122,14 +149,16 @@ class Watched:
 
     def is_in_flush(self, connection: Connection) -> bool:
         """Return whether a flush sends what this connection sends."""
-        user = self._users.get(connection)
+        user = self.users.get(connection)
         session = None if user is None else user.session()
         return session is not None and is_flushing(session)
 
     def measure_idle(self, transaction: Transaction) -> None:
         """Tell the rules if no statement has run for long."""
-        seconds = transaction.idle_seconds()
-        transaction.idle_since = None
+        since, transaction.idle_since = transaction.idle_since, None
+        if since is None or transaction.first_lock is None:
+            return
+        seconds = time.perf_counter() - since
         if seconds > _SHORT:
             place = here()
             for rule in self.rules:

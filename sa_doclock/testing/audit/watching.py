@@ -1,9 +1,9 @@
-"""audit(): a block in which every Session and Engine of the process is watched."""
+"""audit(): a block in which every Session and Engine of the process is watched; explore_finding() replays a finding."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Final
@@ -12,28 +12,32 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Mapper, QueryableAttribute, Session
 
 from ...session import LockingSession
-from .detail_without_header import DetailWithoutHeader
-from .finding import CODES, AuditFinding
+from ..exploration import Exploration, explore
+from .findings import CODES, AuditFinding, sarif_of, table_of
+from .listeners import Listeners
 from .lock_order import LockOrder
-from .lock_without_effect import LockWithoutEffect
-from .long_hold import HOLD_LIMIT, LongHold
-from .lost_update import LostUpdate
-from .object_events import ObjectEvents
-from .report import report_of
-from .rule import Rule
-from .sarif import sarif_of
-from .session_events import SessionEvents
-from .stale_after_lock import StaleAfterLock
-from .statement_events import StatementEvents
+from .rules import (
+    HOLD_LIMIT,
+    DetailWithoutHeader,
+    LockWithoutEffect,
+    LongHold,
+    LostUpdate,
+    Rule,
+    StaleAfterLock,
+)
 from .watched import Watched
 
-_OF_TRANSACTIONS: Final = ("begin", "commit", "rollback")  # each also of two phases
-_OF_STATEMENTS: Final = ("before_cursor_execute", "after_cursor_execute")
-_OF_SESSIONS: Final = (
-    *("after_begin", "after_commit", "after_transaction_end"),
-    "transient_to_pending",
-)
-_OF_OBJECTS: Final = ("load", "refresh", "after_insert", "after_update", "after_delete")
+_EVENTS: Final[Mapping[Any, Sequence[str]]] = {
+    Engine: (
+        *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
+        *("before_cursor_execute", "after_cursor_execute"),
+    ),
+    Session: ("after_begin", "after_commit", "after_transaction_end", "transient_to_pending"),
+    LockingSession: ("lock_acquired",),
+    Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
+    QueryableAttribute: ("set",),
+}
+_OF_STATES: Final = (Mapper, QueryableAttribute)
 
 
 class Audit:
@@ -80,9 +84,21 @@ class Audit:
 
     def report(self) -> str:
         """Return the findings as a table, for people."""
-        return report_of(
-            self.findings, self.statements, self.transactions, self.left_out, self.failures
+        found, left_out, (times, first) = self.findings, self.left_out, self.failures
+        lines = [*table_of(found), ""] if found else []
+        errors = sum(one.severity == "error" for one in found)
+        lines.append(
+            f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
+            f"{self.transactions} transactions"
         )
+        if left_out:
+            lines.append(f"{left_out} observations had no room, so findings may be missing")
+        if times:
+            lines.append(
+                f"the audit has failed {times} times, so findings may be missing; the first:"
+            )
+            lines.append(first)
+        return "\n".join(lines)
 
     def to_json(self) -> str:
         """Return the findings as a list of JSON objects, whose members are those of AuditFinding."""
@@ -134,23 +150,13 @@ class Audit:
                 event.remove(target, name, listener)
 
     def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
-        guarded = self._watched.guarded
-        statements = StatementEvents(self._watched)
-        sessions, objects = SessionEvents(self._watched), ObjectEvents(self._watched)
-        for name in _OF_TRANSACTIONS:
-            listener = guarded(getattr(statements, name))
-            yield Engine, name, listener, {}
-            yield Engine, f"{name}_twophase", listener, {}
-        for name in _OF_STATEMENTS:
-            yield Engine, name, guarded(getattr(statements, name)), {}
-        for name in _OF_SESSIONS:
-            yield Session, name, guarded(getattr(sessions, name)), {}
+        listeners = Listeners(self._watched)
+        for target, names in _EVENTS.items():
+            options = {"raw": True} if target in _OF_STATES else {}
+            for name in names:
+                yield target, name, self._watched.guarded(getattr(listeners, name)), options
         # Not guarded as a whole: it executes the program's statement.
-        yield Session, "do_orm_execute", sessions.do_orm_execute, {}
-        for name in _OF_OBJECTS:
-            yield Mapper, name, guarded(getattr(objects, name)), {"raw": True}
-        yield QueryableAttribute, "set", guarded(objects.set), {"raw": True}
-        yield LockingSession, "lock_acquired", guarded(sessions.lock_acquired), {}
+        yield Session, "do_orm_execute", listeners.do_orm_execute, {}
 
 
 @contextmanager
@@ -167,3 +173,37 @@ def audit(*, hold_limit: float = HOLD_LIMIT) -> Iterator[Audit]:
     found = Audit(hold_limit=hold_limit)
     with found.watching():
         yield found
+
+
+def explore_finding(
+    finding: AuditFinding,
+    first: Callable[[], Any],
+    second: Callable[[], Any] | None = None,
+    *,
+    before: Callable[[], Any],
+    invariant: Callable[..., Any],
+    orders: int = 1000,
+) -> Exploration:
+    """Run the functions of a finding in all orders of their statements, as :func:`explore` does.
+
+    An audit knows the lines of a finding, but no arguments for them.  So the functions are the
+    caller's, and the exploration is audited: if it does not meet the finding again, at the same
+    lines, it is about something else, and that is an error.
+
+    :param finding: of an :func:`audit` of this program, unchanged since.  After the cure it is not
+        met any more: then give the functions to :func:`explore`.
+    :param first: a function or coroutine function without arguments, that executes the finding's lines.
+    :param second: the other one; by default the first once more.
+    :raises ValueError: the finding was not met.
+    :raises TimeoutError: as :func:`explore` says of this and of the other parameters.
+    """
+    with audit() as again:
+        explored = explore(
+            first, second or first, before=before, invariant=invariant, orders=orders
+        )
+    if not any((one.code, one.sites) == (finding.code, finding.sites) for one in again.findings):
+        raise ValueError(
+            f"the functions do not execute the lines of this {finding.code}: "
+            f"{', '.join(finding.sites)}"
+        )
+    return explored

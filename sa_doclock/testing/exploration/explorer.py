@@ -5,31 +5,23 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
-from ..async_connections import AsyncConnections
-from ..concurrent import Outcome, check_function
-from ..loops import LoopThread
-from .anomaly import kind_of
-from .engines import EnginesSeen
-from .listeners import Listeners
+from ..loops import AsyncConnections, LoopThread
+from ..outcome import Outcome, check_function
+from .listeners import EnginesSeen, Listeners
 from .participant import Participant, Step, current_participant
-from .result import Exploration, Failure
-from .scheduler import Chooser, Function, Scheduler
+from .result import Exploration, Failure, kind_of, short_line, short_sql, timeline_of
+from .scheduler import Chooser, Function, Scheduler, Waits
 from .search import FIRST, SECOND, Diverged, Search
-from .timeline import short_line, short_sql, timeline_of
-from .waits import Waits
 
 Progress = Callable[[str], object]
 
 _SECONDS_TO_PROGRESS: Final = 5.0
 _RUN_ALL: Final = "reduce=False runs all orders"
-
-
-def _print_line(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 def explore(
@@ -115,12 +107,13 @@ class Explorer:
     ) -> None:
         self._functions, self._before, self._invariant = functions, before, invariant
         self._timeout, self._every_step = timeout, every_step
-        self._progress = progress or _print_line
+        self._progress = progress or partial(print, file=sys.stderr)
         self._began = self._shown_at = time.monotonic()
         self._loop = LoopThread()
         self._engines = EnginesSeen()
         self._listeners = Listeners(self._engines)
         self._connections: AsyncConnections[Participant] = AsyncConnections(current_participant.get)
+        self._call_function = partial(self._connections.run, self._loop)
         self._waits = Waits(self._loop.run_function, patience)
         self._runs = 0
         self._failures: list[Failure] = []
@@ -139,7 +132,7 @@ class Explorer:
     def run_alone(self) -> None:
         """Call each function alone, which fills the caches of the program and of SQLAlchemy."""
         for number, function in zip((FIRST, SECOND), self._functions, strict=True):
-            self._call(self._before)
+            self._loop.call(self._before)
             current_participant.set(Participant(number))
             try:
                 self._call_function(function)
@@ -150,8 +143,12 @@ class Explorer:
     def run_all(self, orders: int, search: Search) -> None:
         """Run the orders that the search asks for, up to a number."""
         while True:
-            choices = _BySearch(search)
-            choices.end(forced=self._run(choices.choose))
+            forced, steps = self._run(partial(_by_search, search))
+            _note(search, steps)
+            if forced:
+                search.end()
+            else:
+                search.give_up(len(steps))
             self._show_progress()
             if not search.next():
                 self._check_relation()
@@ -177,7 +174,7 @@ class Explorer:
         if self._every_step:
             return
         runs, failures = self._runs, [*self._failures]
-        self._run(_in_turn())
+        self._run(_in_turn)
         self._runs = runs
         if failures:
             self._failures = failures
@@ -187,7 +184,7 @@ class Explorer:
     def run_one(self, order: str) -> None:
         """Run one order."""
         self._reasons["one order was asked for"] = None
-        self._run(_by_order(order))
+        self._run(partial(_by_order, order))
 
     def result(self) -> Exploration:
         """Return what was found."""
@@ -195,34 +192,33 @@ class Explorer:
         reasons = "; ".join(self._reasons)
         return Exploration(self._runs, not reasons, tuple(self._failures), reasons)
 
-    def _run(self, choose: Chooser) -> bool:
-        """Run once; return False if an order could not be forced."""
-        self._call(self._before)
-        scheduler = Scheduler(
-            self._waits,
-            self._call_function,
-            self._listeners.waiting_in_process,
-            every_step=self._every_step,
-        )
+    def _run(self, choose: Chooser) -> tuple[bool, Sequence[Step]]:
+        """Run once; return whether the order could be forced, and the steps of its turns."""
+        self._loop.call(self._before)
+        scheduler = Scheduler(self._waits, self._call_function, every_step=self._every_step)
         self._listeners.turns = scheduler
         self._runs += 1
         try:
             outcomes = scheduler.run(self._functions, choose, self._timeout)
         except Diverged as error:
             self._reasons[f"an order could not be forced: {error}"] = None
-            return False
+            return False, scheduler.chosen
         finally:
             self._listeners.turns = None
         if scheduler.surprise is not None and not self._every_step:
-            self._reasons[_unexplained(scheduler.surprise)] = None
+            step = scheduler.surprise
+            self._reasons[
+                f"{short_sql(step.statement)!r} in {short_line(step.line)} waited for a statement "
+                f"with which it seems to have nothing in common; {_RUN_ALL}"
+            ] = None
         self._judge(scheduler, outcomes)
-        return True
+        return True, scheduler.chosen
 
     def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
         """Ask the invariant, and note a failure."""
         error: Exception | None = None
         try:
-            held = self._call(self._invariant, *outcomes[: _parameters(self._invariant)])
+            held = self._loop.call(self._invariant, *outcomes[: _parameters(self._invariant)])
         except Exception as raised:  # noqa: BLE001  # the invariant may fail in any way
             held, error = False, raised
         if held is None or held:
@@ -234,77 +230,36 @@ class Explorer:
             Failure(order, kind_of(scheduler.sent, outcomes), timeline, outcomes, error)
         )
 
-    def _call_function(self, function: Function) -> Any:
-        try:
-            return self._call(function)
-        except BaseException as error:
-            participant = current_participant.get()
-            explained = self._connections.explain(participant, error)
-            if explained is error:
-                raise
-            raise explained from error
-        finally:
-            self._connections.release(current_participant.get())
 
-    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        result = function(*arguments)
-        return self._loop.run(result) if inspect.isawaitable(result) else result
+def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
+    """Return the function that the search lets go on."""
+    _note(search, chosen)
+    labels = {number: short_sql(step.statement) for number, step in ready.items()}
+    accesses = {number: step.accesses for number, step in ready.items()}
+    return search.choose(len(chosen), accesses, labels)
 
 
-class _BySearch:
-    """The choices of one run, made by the search."""
-
-    def __init__(self, search: Search) -> None:
-        self._search = search
-        self._steps: list[Step] = []
-
-    def choose(self, ready: dict[int, Step]) -> int:
-        self._note()
-        labels = {number: short_sql(step.statement) for number, step in ready.items()}
-        accesses = {number: step.accesses for number, step in ready.items()}
-        chosen = self._search.choose(len(self._steps), accesses, labels)
-        self._steps.append(ready[chosen])
-        return chosen
-
-    def end(self, *, forced: bool) -> None:
-        """Tell the search that the run has ended, or could not be forced to go on."""
-        self._note()
-        if forced:
-            self._search.end()
-        else:
-            self._search.give_up(len(self._steps))
-
-    def _note(self) -> None:
-        """Note the steps that have run; an error that came late has added accesses."""
-        for depth, step in enumerate(self._steps):
-            self._search.note(depth, step.accesses)
+def _note(search: Search, chosen: Sequence[Step]) -> None:
+    """Note the steps that have run; an error that came late has added accesses."""
+    for depth, step in enumerate(chosen):
+        search.note(depth, step.accesses)
 
 
-def _in_turn() -> Chooser:
-    """Return the choices of a run in which each goes one step, where it can."""
-    last = SECOND
-
-    def choose(ready: dict[int, Step]) -> int:
-        nonlocal last
-        last = next((one for one in ready if one != last), last)
-        return last
-
-    return choose
+def _in_turn(ready: dict[int, Step], chosen: Sequence[Step]) -> int:
+    """Return the function that has not gone the last step, where it can go on."""
+    last = chosen[-1].function if chosen else SECOND
+    return next((one for one in ready if one != last), last)
 
 
-def _by_order(order: str) -> Chooser:
-    """Return the choices of one run, as an order has them."""
-    turns = enumerate(order, 1)
-
-    def choose(ready: dict[int, Step]) -> int:
-        turn, wanted = next(turns, (0, ""))
-        if not wanted:
-            return next(iter(ready))
-        if int(wanted) not in ready:
-            raise Diverged(f"at turn {turn} function {wanted} has ended, or waits")
-        return int(wanted)
-
-    return choose
+def _by_order(order: str, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
+    """Return the function that an order names; at its end, any that can go on."""
+    turn = len(chosen)
+    if turn >= len(order):
+        return next(iter(ready))
+    wanted = int(order[turn])
+    if wanted not in ready:
+        raise Diverged(f"at turn {turn + 1} function {wanted} has ended, or waits")
+    return wanted
 
 
 def _parameters(function: Callable[..., Any]) -> int:
@@ -316,10 +271,3 @@ def _parameters(function: Callable[..., Any]) -> int:
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [one for one in parameters if one.kind in places and one.default is one.empty]
     return 2 if len(required) == 2 else 0  # noqa: PLR2004  # first and second
-
-
-def _unexplained(step: Step) -> str:
-    return (
-        f"{short_sql(step.statement)!r} in {short_line(step.line)} waited for a statement with which it "
-        f"seems to have nothing in common; {_RUN_ALL}"
-    )

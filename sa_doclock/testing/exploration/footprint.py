@@ -17,7 +17,82 @@ from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList
 
 from ...caller import frames, is_of_sqlalchemy
 from .accesses import ANYTHING, Access, Accesses, Mode
-from .sql_text import calls_function, calls_lock_function, modes_of_tables, table_name
+
+_NOT_CODE: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$", re.DOTALL)
+_NAME: Final = r'(?:"[^"]+"|`[^`]+`|\[[A-Za-z_][^\]]*\]|[^\W\d][\w$]*)'
+_TOKEN: Final = re.compile(rf"{_NAME}(?:\s*\.\s*{_NAME})*|[(),]")
+_BEFORE_TABLE: Final = frozenset({"FROM", "JOIN", "INTO", "UPDATE", "USING", "MERGE"})
+_BEFORE_WRITTEN: Final = frozenset({"INTO", "UPDATE", "MERGE"})
+_NOT_AT_TARGET: Final = frozenset({"FOR", "KEY", "ON", "DO"})  # as in FOR NO KEY UPDATE
+_FILLERS: Final = frozenset({"ONLY", "LATERAL", "TABLE", "("})
+_END_OF_LIST: Final = {
+    *("WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "EXCEPT", "INTERSECT"),
+    *("SET", "VALUES", "SELECT", "FOR", "RETURNING"),
+}
+_NO_TABLES: Final = _BEFORE_TABLE | _FILLERS | _END_OF_LIST
+_FUNCTION: Final = re.compile(r"\w\s*\(")
+_LOCK_FUNCTION: Final = re.compile(r"lock\w*\s*\(", re.IGNORECASE)  # as GET_LOCK()
+_HINTS: Final = re.compile(r"\bWITH\s*\([^()]*\)", re.IGNORECASE)
+_EXCLUSIVE: Final = re.compile(r"\bFOR\s+(NO\s+KEY\s+)?UPDATE\b|\b(UPD|X)LOCK\b", re.IGNORECASE)
+_SHARED: Final = re.compile(
+    r"\bFOR\s+(KEY\s+)?SHARE\b|\bLOCK\s+IN\s+SHARE\s+MODE\b|\bHOLDLOCK\b", re.IGNORECASE
+)
+
+
+def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
+    """Return each table that the statement names, as often as it does, with its use.
+
+    The names of functions and CTEs can be among them: then more statements conflict than have to.
+
+    :param read: the mode of a plain read.
+    """
+    text = _NOT_CODE.sub(" ", statement)
+    if _EXCLUSIVE.search(text):
+        read = Mode.LOCK
+    elif _SHARED.search(text):
+        read = Mode.SHARE
+    tokens = _TOKEN.findall(_HINTS.sub(" ", text))
+    return [(name, Mode.WRITE if written else read) for name, written in _tables(tokens)]
+
+
+def _tables(tokens: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield each table, and whether it is written."""
+    place = _Place()
+    previous = ""
+    for token in tokens:
+        word = token.upper()
+        if place.expected and word not in _NO_TABLES:
+            yield table_name(token), place.written
+        place.move(word, previous)
+        previous = word
+
+
+class _Place:
+    """A place in a statement.
+
+    :ivar expected: a table is next.
+    :ivar in_list: a comma stands in front of another table.
+    :ivar written: the table that is next is written.
+    """
+
+    expected = in_list = written = False
+
+    def move(self, word: str, previous: str) -> None:
+        """Go past this word."""
+        if word in _BEFORE_TABLE and previous not in _NOT_AT_TARGET:
+            self.expected, self.in_list = True, word == "FROM"
+            self.written = word in _BEFORE_WRITTEN or previous == "DELETE"
+        elif word == "," and self.in_list:
+            self.expected, self.written = True, False
+        elif word not in _FILLERS:
+            self.expected = False
+            self.in_list = self.in_list and word not in _END_OF_LIST
+
+
+def table_name(token: str) -> str:
+    """Return the name alone, without schema and quotes, in lower case."""
+    return token.rpartition(".")[2].strip(' \t\n"`[]').lower()
+
 
 _LIBRARY: Final = f"{Path(__file__).parents[2]}{sep}"
 _KIT: Final = (f"{_LIBRARY}testing{sep}", frames.__code__.co_filename)
@@ -96,9 +171,10 @@ def _without_tables(statement: str) -> Accesses:
     The library's own questions, such as the number of the transaction, do nothing to others; its
     named locks do.
     """
-    if calls_lock_function(statement):
+    text = _NOT_CODE.sub(" ", statement)
+    if _LOCK_FUNCTION.search(text):
         return ANYTHING
-    return ANYTHING if calls_function(statement) and not _is_sent_by_library() else frozenset()
+    return ANYTHING if _FUNCTION.search(text) and not _is_sent_by_library() else frozenset()
 
 
 def _is_sent_by_library() -> bool:
@@ -113,12 +189,8 @@ def rows_of(statement: str, context: Any) -> Accesses:
         return frozenset()
     modes = modes_of_tables(statement, Mode.READ)
     if getattr(context, "isinsert", False) and len(modes) == 1:
-        return frozenset(Access(mode, name, _NewRow()) for name, mode in modes)
+        return frozenset(Access(mode, name, object()) for name, mode in modes)
     return frozenset(_on_rows(modes, context))
-
-
-class _NewRow:
-    """The key of a row that is inserted: equal to no other."""
 
 
 def _is_known(statement: str, context: Any) -> bool:

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, Engine
 
-from ..file_locks import holds_file
+from ..lock_waits import holds_file
 from .accesses import Accesses, TransactionAccesses
 
 OWN_TRANSACTION: Final = 0
@@ -77,6 +77,11 @@ class Participant:
         return not self.done and self.turn is None
 
     @property
+    def statement(self) -> str | None:
+        """The statement that runs now; None between two."""
+        return None if self.step is None or self.step.saw is not None else self.step.statement
+
+    @property
     def engine(self) -> Engine | None:
         """The engine of its last statement."""
         return None if self.connection is None else self.connection.engine
@@ -104,6 +109,12 @@ class Participant:
     def note_active(self) -> None:
         """Note a sign of life."""
         self.active_at = time.monotonic()
+
+    def note_ended_step(self) -> None:
+        """Note that its last statement has ended."""
+        self.note_active()
+        if self.step is not None:
+            self.step.saw = ""
 
     def conflicts(self, accesses: Accesses) -> bool:
         """Return whether one of its open transactions conflicts with a step of the other one."""

@@ -1,13 +1,117 @@
-"""The result of an exploration: its failures, and whether all orders were run."""
+"""The result of an exploration: its failures, each with its anomaly and a timeline, and whether all orders were run."""
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from os.path import relpath
+from pathlib import Path
+from textwrap import wrap
+from typing import Final, NamedTuple
 
-from ..concurrent import Outcome
+from ...errors import DeadlockDetected
+from ..lock_waits import COMMIT
+from ..outcome import Outcome
+from .accesses import Access, Mode
+from .participant import OWN_TRANSACTION, Step
+from .scheduler import GOES_ON, WAITS
+from .search import FIRST, SECOND
+
+LOST_UPDATE: Final = "lost update"
+WRITE_SKEW: Final = "write skew"
+READ_SKEW: Final = "read skew"
+DEADLOCK: Final = "deadlock"
+ERROR: Final = "error"
+UNKNOWN: Final = "not known"
+
+_READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK})
+
+
+class _Use(NamedTuple):
+    """A row that a function has read or written.
+
+    :ivar at: the place in the run: of the read, or from which on others see what was written.
+    """
+
+    at: int
+    access: Access
+
+
+@dataclass
+class _Work:
+    """All that one function has read, and that it has written and committed."""
+
+    reads: list[_Use] = field(default_factory=list)
+    writes: list[_Use] = field(default_factory=list)
+
+
+def kind_of(steps: Sequence[Step], outcomes: Iterable[Outcome]) -> str:
+    """Return the kind of anomaly of a run, by its steps in the order in which they were sent."""
+    errors = [one.error for one in outcomes if one.error is not None]
+    is_deadlock = any(isinstance(one, DeadlockDetected) for one in errors)
+    if is_deadlock or any(step.is_deadlock for step in steps):
+        return DEADLOCK
+    found = _kind_of_work(_work_of(FIRST, steps), _work_of(SECOND, steps))
+    return found or (ERROR if errors else UNKNOWN)
+
+
+def _kind_of_work(one: _Work, other: _Work) -> str | None:
+    if _loses(one, other) or _loses(other, one):
+        return LOST_UPDATE
+    sides = _sides(one, other), _sides(other, one)
+    if all(True in before for before in sides):
+        return WRITE_SKEW
+    if any(len(before) > 1 for before in sides):
+        return READ_SKEW
+    return None
+
+
+def _work_of(function: int, steps: Sequence[Step]) -> _Work:
+    work = _Work()
+    own = [(at, step) for at, step in enumerate(steps) if step.function == function]
+    commits = {step.transaction: at for at, step in own if step.statement == COMMIT}
+    for at, step in own:
+        if step.error is None:
+            seen_at = at if step.transaction == OWN_TRANSACTION else commits.get(step.transaction)
+            _add_step(work, at, step, seen_at)
+    return work
+
+
+def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
+    """Add what a step has read, and what it has written if others have seen it."""
+    for access in step.rows:
+        if access.mode in _READS:
+            work.reads.append(_Use(at, access))
+        elif seen_at is not None:
+            work.writes.append(_Use(seen_at, access))
+
+
+def _loses(one: _Work, other: _Work) -> bool:
+    """Return whether one function overwrote what the other had written after it had read the row."""
+    return any(
+        read.at < theirs.at < write.at
+        for write in one.writes
+        for theirs in other.writes
+        if theirs.access.overlaps(write.access)
+        for read in one.reads
+        if read.access.overlaps(theirs.access)
+    )
+
+
+def _sides(one: _Work, other: _Work) -> set[bool]:
+    """Return whether one function read the rows that the other one wrote before its commit.
+
+    Both answers where it has read some before and some after; none where it has read none.
+    """
+    return {
+        read.at < write.at
+        for read in one.reads
+        for write in other.writes
+        if read.access.overlaps(write.access)
+    }
+
 
 _SHOWN: Final = 3
 
@@ -78,3 +182,80 @@ class Exploration:
             f"{number}. {one}" for number, one in enumerate(self.failures[:_SHOWN], 1)
         )
         return f"{head}\n\n{shown}" if shown else head
+
+
+_WIDTH: Final = 48
+_LONGEST: Final = 100
+_COLUMNS_READ: Final = re.compile(r"^SELECT (.{20,}?) FROM ", re.IGNORECASE)
+_NAMES: Final = {1: "first", 2: "second"}
+_ENDS: Final = frozenset({"COMMIT", "ROLLBACK"})
+
+
+def timeline_of(events: Sequence[tuple[str, Step]], outcomes: tuple[Outcome, Outcome]) -> str:
+    """Return the table."""
+    lines = [_row(*_NAMES.values()), _row("-" * _WIDTH, "-" * _WIDTH)]
+    waited = {id(step) for kind, step in events if kind == WAITS}
+    for kind, step in events:
+        text = _cell(kind, step, waited=id(step) in waited)
+        if text:
+            lines.extend(_cells(step.function, text))
+    for function, outcome in zip(_NAMES, outcomes, strict=True):
+        lines.extend(_cells(function, [_end(outcome)]))
+    return "\n".join(lines)
+
+
+def short_sql(statement: str) -> str:
+    """Return the statement on one line, without the list of columns that it reads."""
+    text = _COLUMNS_READ.sub("SELECT ... FROM ", " ".join(statement.split()))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def short_line(line: str | None) -> str:
+    """Return a line of the program, relative to the directory of the test run."""
+    if line is None:
+        return ""
+    file, _, number = line.rpartition(":")
+    try:
+        near = relpath(file)
+    except ValueError:  # another drive
+        return line
+    return line if near.startswith("..") else f"{Path(near).as_posix()}:{number}"
+
+
+def _cell(kind: str, step: Step, *, waited: bool) -> list[str]:
+    if kind == WAITS:
+        return [f"  waits for the {_NAMES[3 - step.function]}"]
+    if kind == GOES_ON:
+        return [f"  goes on: {short_sql(step.statement)}", *_seen(step)]
+    if not step.used and step.statement not in _ENDS:
+        return []  # a setting, a savepoint
+    where = short_line(step.line)
+    lines = [where] if where else []
+    values = [f"  with {step.values}"] if step.values else []
+    return [*lines, f"  {short_sql(step.statement)}", *values, *([] if waited else _seen(step))]
+
+
+def _seen(step: Step) -> list[str]:
+    if step.error is not None:
+        original = getattr(step.error, "orig", None) or step.error
+        first_line = str(original).strip().partition("\n")[0]
+        return [f"  -> {type(original).__name__}: {first_line}"]
+    return [] if step.saw is None else [f"  -> {step.saw}"]
+
+
+def _end(outcome: Outcome) -> str:
+    if outcome.error is None:
+        return f"returned {outcome.value!r}"
+    text = str(outcome.error).strip().partition("\n")[0]
+    return f"raised {type(outcome.error).__name__}: {text}"
+
+
+def _cells(function: int, lines: Sequence[str]) -> Iterator[str]:
+    for line in lines:
+        indent = "    " if line.startswith("  ") else "  "
+        for part in wrap(line, _WIDTH, subsequent_indent=indent) or [""]:
+            yield _row(part, "") if function == FIRST else _row("", part)
+
+
+def _row(left: str, right: str) -> str:
+    return f"{left:<{_WIDTH}} | {right}".rstrip()

@@ -9,24 +9,109 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextvars import Context
-from typing import Any, Final
+from contextlib import contextmanager
+from contextvars import Context, ContextVar
+from functools import partial
+from typing import Any, ClassVar, Final
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from ...features.gate import wait_observer
-from ..concurrent import Outcome
+from ..lock_waits import (
+    FIRST_LOOK,
+    LONG_STATEMENT,
+    NEXT_LOOK,
+    ServersAsked,
+    blocked_by,
+    connection_id,
+    locks_database,
+    monitoring_of,
+    waits_for_file,
+)
 from ..loops import wait_for_turn
-from ..schedule import FIRST_LOOK, NEXT_LOOK
+from ..outcome import Outcome
 from .accesses import conflict
 from .participant import Participant, Step, current_participant
 from .search import FIRST, SECOND, Diverged
-from .waits import Waits
 
-Chooser = Callable[[dict[int, Step]], int]
-"""Chooses the function that goes on, of those that can, by their next steps."""
+IN_PROCESS: Final = "a function waited in this process, at a gate or between two tries"
+NOT_SAID: Final = "a function waited, and no server said for whom"
+
+
+class Waits:
+    """Knows who waits for whom.
+
+    :param run: runs a function of SQLAlchemy's on an asynchronous engine.
+    :ivar servers: asks them who waits.
+    :ivar unforced: the waits whose order is not ours, in words.
+    """
+
+    def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:
+        self.servers = ServersAsked(run)
+        self._patience = patience
+        self._owners: dict[tuple[Engine, int], int] = {}  # by the server's id of the connection
+        self._asked_at: dict[Engine, float] = {}
+        self.unforced: set[str] = set()
+
+    def note_owner(self, participant: Participant, connection: Connection) -> None:
+        """Note whose connection it is from now on."""
+        number = connection_id(connection)
+        if number is not None:
+            self._owners[connection.engine, number] = participant.number
+
+    def find(self, waiter: Participant, other: Participant) -> bool:
+        """Return whether one function, which has not got on for a moment, waits for the other one."""
+        if waiter.in_process:
+            self.unforced.add(IN_PROCESS)
+            return True
+        quiet = time.monotonic() - waiter.active_at
+        engine = waiter.engine
+        if engine is not None:
+            if locks_database(engine):
+                found = waits_for_file(waiter.statement, quiet, other_holds=other.holds_file)
+            else:
+                found = self._waits_in_server(engine, waiter, other, quiet)
+            if found:
+                return True
+        return self._guess(quiet, self._patience)
+
+    def _waits_in_server(
+        self, engine: Engine, waiter: Participant, other: Participant, quiet: float
+    ) -> bool:
+        blockers = self._blockers(engine)
+        if blockers is None:
+            return self._guess(quiet, LONG_STATEMENT)
+        mine = self._ids(engine, waiter)
+        return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
+
+    def _blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
+        """Return who waits for whom; nobody where the server was asked a moment ago; None: not known."""
+        monitoring = monitoring_of(engine)
+        if monitoring is None:
+            return None
+        asked_at = self._asked_at.get(engine, 0.0)
+        if time.monotonic() - asked_at < monitoring.seconds_between_looks:
+            return {}
+        self._asked_at[engine] = time.monotonic()
+        return self.servers.blockers(engine)
+
+    def _guess(self, quiet: float, longest: float) -> bool:
+        if quiet >= longest:
+            self.unforced.add(NOT_SAID)
+        return quiet >= longest
+
+    def _ids(self, engine: Engine, participant: Participant) -> set[int]:
+        return {
+            number
+            for (one, number), owner in self._owners.items()
+            if one is engine and owner == participant.number
+        }
+
+
+Chooser = Callable[[dict[int, Step], Sequence[Step]], int]
+"""Chooses the function that goes on, by the next steps of those that can and those of all turns before."""
 
 Function = Callable[[], Any]
 
@@ -46,19 +131,21 @@ class Scheduler:
     :ivar surprise: a wait between steps that seemed to have nothing in common.
     """
 
+    current: ClassVar[ContextVar[Any]] = current_participant
+
     def __init__(
-        self, waits: Waits, call: Callable[[Function], Any], observer: Any, *, every_step: bool
+        self, waits: Waits, call: Callable[[Function], Any], *, every_step: bool = False
     ) -> None:
         self.participants = {number: Participant(number) for number in (FIRST, SECOND)}
         self.events: list[tuple[str, Step]] = []
         self.chosen: list[Step] = []
         self.surprise: Step | None = None
-        self._waits, self._call, self._observer = waits, call, observer
+        self._waits, self._call = waits, call
         self._every_step = every_step
         self._changed = threading.Condition()
         self._free = False
         self._outcomes: dict[int, Outcome] = {}
-        self._end = 0.0
+        self._timeout = self._end = 0.0
 
     def run(
         self, functions: tuple[Function, Function], choose: Chooser, timeout: float
@@ -68,7 +155,7 @@ class Scheduler:
         :raises TimeoutError: one of them has not ended; it goes on in its thread.
         :raises Diverged: by ``choose``, after both have ended.
         """
-        self._end = time.monotonic() + timeout
+        self._timeout, self._end = timeout, time.monotonic() + timeout
         threads = [
             threading.Thread(target=Context().run, args=(self._run, number, function), daemon=True)
             for number, function in zip((FIRST, SECOND), functions, strict=True)
@@ -83,8 +170,8 @@ class Scheduler:
 
     def _run(self, number: int, function: Function) -> None:
         participant = self.participants[number]
-        current_participant.set(participant)
-        wait_observer.set(self._observer)
+        self.current.set(participant)
+        wait_observer.set(partial(_in_process, participant))
         try:
             self._outcomes[number] = Outcome(self._call(function))
         except BaseException as error:  # noqa: BLE001  # the caller looks at it
@@ -98,7 +185,7 @@ class Scheduler:
         self._settle()
         while ready := self._ready():
             try:
-                number = choose(ready)
+                number = choose(ready, self.chosen)
             except Diverged:
                 self._let_go()
                 self._wait_for_all()
@@ -181,8 +268,13 @@ class Scheduler:
             return
         running = [one for one in self.participants.values() if not one.done]
         names = " and the ".join("second" if one.number == SECOND else "first" for one in running)
+        raise TimeoutError(self._overdue(names))
+
+    def _overdue(self, names: str) -> str:
+        """Return what is said of the functions that have not ended in time."""
+        running = [one for one in self.participants.values() if not one.done]
         last = "; ".join(one.step.statement for one in running if one.step is not None)
-        raise TimeoutError(f"the {names} function has not ended; the last statement: {last}")
+        return f"the {names} function has not ended; the last statement: {last}"
 
     def _let_go(self) -> None:
         """Let each function go on without waiting for its turn."""
@@ -205,6 +297,7 @@ class Scheduler:
         turn: Future[None] = Future()
         with self._changed:
             self._note_goes_on(participant)
+            participant.use(connection)
             participant.step = step
             participant.note_active()
             self._waits.note_owner(participant, connection)
@@ -214,3 +307,14 @@ class Scheduler:
             participant.turn = turn
             self._changed.notify_all()
         wait_for_turn(turn, connection)
+
+
+@contextmanager
+def _in_process(participant: Participant) -> Iterator[None]:
+    """Note that a function waits inside of this process, as a session at a gate does."""
+    participant.in_process = True
+    try:
+        yield
+    finally:
+        participant.in_process = False
+        participant.note_active()

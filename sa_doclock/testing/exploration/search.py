@@ -40,16 +40,6 @@ class Point:
     tried: dict[int, Accesses] = field(default_factory=dict)
     label: str = ""
 
-    def asleep_after(self) -> dict[int, Accesses]:
-        """Return those that are still asleep after the step that was chosen."""
-        done = self.tried[self.chosen]
-        before = {**self.asleep, **self.tried}
-        return {
-            function: accesses
-            for function, accesses in before.items()
-            if function != self.chosen and not conflict(accesses, done)
-        }
-
 
 class Search:
     """The orders that were run, and those that have to be.
@@ -81,19 +71,25 @@ class Search:
         """
         if depth < self._forced:
             return self._chosen_before(self._points[depth], steps, labels)
-        asleep, last = self._before()
+        last = self._points[-1].chosen if self._points else FIRST
+        asleep = self._asleep() if self._reduce else {}
         awake = [function for function in steps if function not in asleep] or [*steps]
         chosen = last if last in awake else awake[0]
         todo = {chosen} if self._reduce else {*steps}
         self._points.append(Point(dict(steps), chosen, todo, asleep, label=labels[chosen]))
         return chosen
 
-    def _before(self) -> tuple[Mapping[int, Accesses], int]:
-        """Return who is asleep after the last step, and whose step it was."""
+    def _asleep(self) -> dict[int, Accesses]:
+        """Return those that are still asleep after the last step."""
         if not self._points:
-            return {}, FIRST
-        last = self._points[-1]
-        return (last.asleep_after() if self._reduce else {}), last.chosen
+            return {}
+        point = self._points[-1]
+        done, before = point.tried[point.chosen], {**point.asleep, **point.tried}
+        return {
+            function: accesses
+            for function, accesses in before.items()
+            if function != point.chosen and not conflict(accesses, done)
+        }
 
     def _chosen_before(
         self, point: Point, steps: Mapping[int, Accesses], labels: Mapping[int, str]

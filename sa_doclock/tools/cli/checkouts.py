@@ -22,9 +22,8 @@ from ...errors import DocLockError
 from ...features.checkouts import checkout_table, list_checkouts
 from ...features.checkouts.table import NAME
 from ...session import LockingSession
-from .console import Entity, JsonList, ServerUrl, errors_as_text, results
+from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results
 from .database import BadUsage, Target, open_database
-from .models import import_name
 from .workload import first_line
 
 _SECONDS: Final = "%Y-%m-%d %H:%M:%S"

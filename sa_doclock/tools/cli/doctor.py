@@ -12,9 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ..doctor import SEVERITIES, Finding, Severity, check_database
-from .console import JsonList, ServerUrl, errors_as_text, results
+from .console import JsonList, ServerUrl, errors_as_text, import_name, results
 from .database import BadUsage, open_database
-from .models import import_name
 
 _STYLES: Final[Mapping[Severity, str]] = {"error": "bold red", "warning": "bold yellow", "info": ""}
 

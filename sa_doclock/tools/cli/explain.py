@@ -13,9 +13,8 @@ from sqlalchemy.exc import ArgumentError
 
 from ...options import LockOptions
 from ..explain import LockExplanation, explain_lock
-from .console import Entity, ServerUrl, errors_as_text
+from .console import Entity, ServerUrl, errors_as_text, import_name
 from .database import BadUsage, open_database
-from .models import import_name
 
 
 def explain(

@@ -1,4 +1,4 @@
-"""Check: one thing that is looked at, and Subject: what it is looked at."""
+"""Check: one thing that is looked at; Subject: what it is looked at; Finding: what was found."""
 
 from __future__ import annotations
 
@@ -6,15 +6,49 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from types import ModuleType
+from typing import Any, Final, Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapper
 
 from ...core.documents import own_table, parts_of
-from ...dialects import FoundServer, LockFeature
+from ...dialects import FoundServer, LockFeature, schema_of
 from ...dialects.base import LockStrategy
-from .finding import Severity
+
+Severity = Literal["error", "warning", "info"]
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
+"""The severities, the worst first."""
+
+PAGE: Final = "https://github.com/sa-doclock/sa-doclock/blob/main/docs/doctor.md"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that :func:`check_database` has found.
+
+    :ivar severity: ``"error"``: locks fail, or do not protect; ``"warning"``: they do, until
+        something goes wrong; ``"info"``: good to know.
+    :ivar code: the name of the check, which stays the same from release to release.
+    :ivar text: what was found, with its value.
+    :ivar cure: what to do; SQL can be pasted as it is.
+    """
+
+    severity: Severity
+    code: str
+    text: str
+    cure: str
+
+    @property
+    def link(self) -> str:
+        """The address of the page's section about this check."""
+        return f"{PAGE}#{self.code}"
+
+    def __str__(self) -> str:
+        """Return it as lines for people."""
+        return f"{self.severity}: {self.text} [{self.code}]\n{self.cure}"
+
 
 _MYSQL_ACCOUNT = (
     "SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', "
@@ -62,6 +96,10 @@ class Subject:
     def account(self) -> str:
         """The account of the connection, as it is written in a GRANT."""
         return str(self.ask(_ACCOUNT[self.strategy.name]))
+
+    def has(self, table: sa.Table) -> bool:
+        """Return whether the table is in the database."""
+        return self.inspector.has_table(table.name, schema=schema_of(self.connection, table))
 
     def ask(self, query: str, **parameters: Any) -> Any:
         """Return the first value of the first row; None where there is no row."""
@@ -137,6 +175,7 @@ def check(code: str, severity: Severity) -> Callable[[Find], Check]:
     return lambda find: Check(code, severity, find)
 
 
-def checks_in(module: Mapping[str, object]) -> tuple[Check, ...]:
-    """Return the checks among the names of a module, in the order of their definitions."""
-    return tuple(one for one in module.values() if isinstance(one, Check))
+def checks_in(*modules: ModuleType) -> tuple[Check, ...]:
+    """Return the checks of these modules, in the order of their definitions."""
+    names = (one for module in modules for one in vars(module).values())
+    return tuple(one for one in names if isinstance(one, Check))

@@ -9,9 +9,8 @@ from typing import Final
 import sqlalchemy as sa
 
 from ...core.documents import declares, own_table
-from ...dialects import schema_of
 from ...features.checkouts.table import COLUMNS, UtcTimestamp, checkout_table
-from .check import Problem, Subject, check, checks_in
+from .check import Problem, Subject, check
 
 _APART: Final = timedelta(seconds=30)
 """More than clocks that are set by the network differ."""
@@ -35,8 +34,7 @@ def checkout_table_missing(subject: Subject) -> Iterator[Problem]:
     every ForUpdate lock of a session with `checkouts=` fails.
     """
     for table in _tables(subject):
-        schema = schema_of(subject.connection, table)
-        if not subject.inspector.has_table(table.name, schema=schema):
+        if not subject.has(table):
             yield Problem(
                 f"there is no table {table.fullname}, which says who has documents checked out",
                 "op.create_checkout_table() in a migration; if it has another name, give "
@@ -70,6 +68,3 @@ def clocks_apart(subject: Subject) -> Iterator[Problem]:
 def client_time() -> datetime:
     """Return the time by the clock of this machine."""
     return datetime.now(timezone.utc)
-
-
-CHECKS = checks_in(globals())

@@ -13,20 +13,30 @@ from sqlalchemy.orm import Mapper, configure_mappers, registry
 from ...core.documents import declared_roots, lockable_root, parts_of, root_of
 from ...dialects import schema_translation, side_connection, strategy_for
 from ...errors import LockNotSupported
-from . import checkouts, every_database, innodb, mariadb, models, mssql, mysql, postgresql, sqlite
-from .check import Check, Subject
-from .finding import SEVERITIES, Finding
+from . import (
+    checkouts,
+    every_database,
+    innodb,
+    mariadb,
+    models,
+    mssql,
+    mysql,
+    postgresql,
+    postgresql_poolers,
+    sqlite,
+)
+from .check import SEVERITIES, Check, Finding, Subject, checks_in
 
 CHECKS: Final[Mapping[str, Sequence[Check]]] = {
-    "postgresql": postgresql.CHECKS,
-    "mysql": (*innodb.CHECKS, *mysql.CHECKS),
-    "mariadb": (*innodb.CHECKS, *mariadb.CHECKS),
-    "mssql": mssql.CHECKS,
-    "sqlite": sqlite.CHECKS,
+    "postgresql": checks_in(postgresql, postgresql_poolers),
+    "mysql": checks_in(innodb, mysql),
+    "mariadb": checks_in(innodb, mariadb),
+    "mssql": checks_in(mssql),
+    "sqlite": checks_in(sqlite),
 }
 """The checks of one database alone, by SQLAlchemy's name of the dialect."""
 
-COMMON_CHECKS: Final[Sequence[Check]] = (*every_database.CHECKS, *models.CHECKS, *checkouts.CHECKS)
+COMMON_CHECKS: Final[Sequence[Check]] = checks_in(every_database, models, checkouts)
 """The checks of every database."""
 
 NOT_CHECKED: Final = "not-checked"

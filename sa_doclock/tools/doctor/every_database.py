@@ -15,7 +15,7 @@ from ...dialects.base import AUTOCOMMIT
 from ...errors import LockNotSupported
 from ...options import LockOptions
 from ..monitoring import missing_privilege
-from .check import Problem, Subject, check, checks_in
+from .check import Problem, Subject, check
 
 _OWN_ID: Final[Mapping[str, str]] = {
     "postgresql": "SELECT pg_backend_pid()",
@@ -169,6 +169,3 @@ def waits_privilege(subject: Subject) -> Iterator[Problem]:
             f"this account cannot see who waits for whom: {needed}",
             f"GRANT {grant} TO {subject.account};" if grant else needed,
         )
-
-
-CHECKS = checks_in(globals())

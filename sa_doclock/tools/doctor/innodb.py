@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...dialects import find_server
-from .check import Problem, Subject, check, checks_in, compatible_problem
+from .check import Problem, Subject, check, compatible_problem
 
 _LONG_LOCK_WAIT = 300  # seconds; the default is 50
 _LONG_TABLE_WAIT = 3600  # the default is a year on MySQL, a day on MariaDB
@@ -131,6 +131,3 @@ def other_storage_engines(subject: Subject) -> Iterator[Problem]:
             f"the table {name} is stored by {engine}, which has no row locks to hold",
             f"ALTER TABLE {quoted} ENGINE=InnoDB;",
         )
-
-
-CHECKS = checks_in(globals())

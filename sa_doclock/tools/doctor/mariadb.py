@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...dialects.mariadb import HAS_SKIP_LOCKED
-from .check import Problem, Subject, check, checks_in
+from .check import Problem, Subject, check
 
 
 @check("mariadb-version", "warning")
@@ -30,6 +30,3 @@ def idle_limit(subject: Subject) -> Iterator[Problem]:
             "SET GLOBAL idle_transaction_timeout = 60; or give the sessions a hold_limit: "
             "sessionmaker(engine, class_=LockingSession, hold_limit=60)",
         )
-
-
-CHECKS = checks_in(globals())

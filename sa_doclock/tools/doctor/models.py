@@ -9,12 +9,7 @@ import sqlalchemy as sa
 from ...core.documents import own_table, parts_of, root_of
 from ...dialects import quoted_name, schema_of
 from ...errors import LockNotSupported
-from .check import Problem, Subject, check, checks_in
-
-
-def _exists(subject: Subject, table: sa.Table) -> bool:
-    schema = schema_of(subject.connection, table)
-    return subject.inspector.has_table(table.name, schema=schema)
+from .check import Problem, Subject, check
 
 
 def _columns(subject: Subject, names: Sequence[str]) -> str:
@@ -28,7 +23,7 @@ def table_missing(subject: Subject) -> Iterator[Problem]:
     database or schema. Its other checks are left out.
     """
     for table in subject.tables:
-        if not _exists(subject, table):
+        if not subject.has(table):
             yield Problem(
                 f"the table {table.fullname} is not in this database",
                 "check the URL, the schema and the search path; or run the migrations",
@@ -42,16 +37,12 @@ def table_cannot_lock(subject: Subject) -> Iterator[Problem]:
     there is not rolled back with its header.
     """
     for table in subject.tables:
-        if _exists(subject, table):
-            yield from _refusal(subject, table)
-
-
-def _refusal(subject: Subject, table: sa.Table) -> Iterator[Problem]:
-    try:
-        subject.strategy.check_table(subject.connection, table)
-    except LockNotSupported as error:
-        text, _, cure = str(error.args[0]).partition("; ")
-        yield Problem(text, f"{cure};" if cure else "store it in a table with row locks")
+        if subject.has(table):
+            try:
+                subject.strategy.check_table(subject.connection, table)
+            except LockNotSupported as error:
+                text, _, cure = str(error.args[0]).partition("; ")
+                yield Problem(text, f"{cure};" if cure else "store it in a table with row locks")
 
 
 @check("key-not-unique", "error")
@@ -61,7 +52,7 @@ def key_not_unique(subject: Subject) -> Iterator[Problem]:
     """
     for header in subject.headers:
         table, names = own_table(header), [column.name for column in root_of(header).primary_key]
-        if _exists(subject, table) and not _has_unique_key(subject, table, names):
+        if subject.has(table) and not _has_unique_key(subject, table, names):
             yield Problem(
                 f"{table.fullname} has neither a primary key nor a unique index on its mapped key "
                 f"({', '.join(names)})",
@@ -95,7 +86,7 @@ def part_without_index(subject: Subject) -> Iterator[Problem]:
             table = own_table(part.detail)
             attributes = part.detail.column_attrs
             names = [attributes[name].columns[0].name for name in part.foreign_key or ()]
-            if names and _exists(subject, table) and not _has_index(subject, table, names):
+            if names and subject.has(table) and not _has_index(subject, table, names):
                 index = f"ix_{table.name}_{'_'.join(names)}"[:60]
                 yield Problem(
                     f"{table.fullname} has no index on ({', '.join(names)}), by which the parts of "
@@ -108,6 +99,3 @@ def part_without_index(subject: Subject) -> Iterator[Problem]:
 def _has_index(subject: Subject, table: sa.Table, names: Sequence[str]) -> bool:
     indexes = (columns[: len(names)] for columns, _ in _indexes(subject, table))
     return any({*first} == {*names} for first in indexes)
-
-
-CHECKS = checks_in(globals())

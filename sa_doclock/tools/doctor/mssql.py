@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...dialects import quoted_name
-from .check import Problem, Subject, check, checks_in, compatible_problem
+from .check import Problem, Subject, check, compatible_problem
 
 _OLDEST = 13  # SQL Server 2016
 # "sys.databases": snapshot_isolation_state 1 is ON; 2 and 3 are transitions.
@@ -120,6 +120,3 @@ def lock_escalation(subject: Subject) -> Iterator[Problem]:
 def _table_names(subject: Subject) -> Iterator[str]:
     for table in subject.tables:
         yield quoted_name(subject.connection, table)
-
-
-CHECKS = checks_in(globals())

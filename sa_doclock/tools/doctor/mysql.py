@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...dialects.mysql import HAS_MODIFIERS
-from .check import Problem, Subject, check, checks_in
+from .check import Problem, Subject, check
 
 _LONG_IDLE = 3600  # seconds; the default is 8 hours
 
@@ -42,6 +42,3 @@ def performance_schema(subject: Subject) -> Iterator[Problem]:
             "the Performance Schema is off: the server does not tell who holds a lock",
             "performance_schema = ON in the server's configuration, and a restart",
         )
-
-
-CHECKS = checks_in(globals())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...dialects import find_server, quoted_name
 from . import postgresql_poolers
-from .check import Problem, Subject, check, checks_in, compatible_problem
+from .check import Problem, Subject, check, compatible_problem
 
 _OLDEST = (12,)
 _BAD_INDEXES = range(4)  # 14.0 to 14.3: https://www.postgresql.org/docs/release/14.4/
@@ -182,6 +182,3 @@ def foreign_table(subject: Subject) -> Iterator[Problem]:
                 f"{table.fullname} is {what}, which has no rows of its own to lock",
                 "map the class to the table that has the rows",
             )
-
-
-CHECKS = (*checks_in(globals()), *postgresql_poolers.CHECKS)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from ...dialects import side_connection
 from ...dialects.base import READ_COMMITTED
 from ...dialects.postgresql.hold_limit import HAS_TRANSACTION_TIMEOUT
-from .check import Problem, Subject, check, checks_in
+from .check import Problem, Subject, check
 
 # A pooler chooses by chance which connection, or which server, a client gets.
 _TRIES = 5
@@ -254,6 +254,3 @@ def session_settings(subject: Subject) -> Iterator[Problem]:
             "ALTER ROLE CURRENT_USER SET ..., or SET LOCAL in each transaction; then RECONNECT at "
             "PgBouncer's console",
         )
-
-
-CHECKS = checks_in(globals())

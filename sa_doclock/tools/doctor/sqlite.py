@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-from .check import Problem, Subject, check, checks_in
+from .check import Problem, Subject, check
 
 _OLDEST: Final = (3, 34)
 _SHORT_WAIT: Final = 1_000  # milliseconds; sqlite3's default is 5000
@@ -110,6 +110,3 @@ def corrupts_wal(version: tuple[int, ...]) -> bool:
     """Return whether this version of SQLite has the fault of WAL mode."""
     backports = any(version[:2] == one[:2] and version >= one for one in _WAL_BACKPORTS)
     return version < _WAL_FIXED and not backports
-
-
-CHECKS = checks_in(globals())

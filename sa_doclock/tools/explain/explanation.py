@@ -2,24 +2,76 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Engine, Enum, event, select
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.types import TypeEngine
 
-from ...core.documents import key_columns, lockable_root, mapper_of, own_table, parts_of
+from ...core.documents import (
+    converts,
+    key_columns,
+    key_value,
+    lockable_root,
+    mapper_of,
+    own_table,
+    parts_of,
+)
 from ...core.loading import reads_of
 from ...dialects import schema_translation, side_engine, strategy_for
 from ...errors import LockNotSupported
 from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
 from ...session import LockingSession
-from .conflicts import conflicts_of, modifier_notes
-from .round_trips import round_trips_of
-from .some_key import some_key
-from .without_lock import without_lock
+from .conflicts import conflicts_of, modifier_notes, round_trips_of
+
+_AT_THE_END: Final = re.compile(
+    r"\s+(?:FOR\s+(?:NO\s+KEY\s+)?UPDATE|FOR\s+SHARE|LOCK\s+IN\s+SHARE\s+MODE)"
+    r"(?:\s+OF\s+.+?)?(?:\s+(?:NOWAIT|SKIP\s+LOCKED|WAIT\s+\d+))?\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_TABLE_HINT: Final = re.compile(
+    r"WITH \((?:UPDLOCK|READCOMMITTEDLOCK|NOWAIT)[^)]*\)", re.IGNORECASE
+)
+_BEGIN: Final = re.compile(r"^\s*BEGIN\s+IMMEDIATE\s*$", re.IGNORECASE)
+# What one of the three above has left would lock something.
+_LEFT: Final = re.compile(
+    r"\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b|\bFOR\s+(?:KEY\s+)?SHARE\b|LOCK\s+IN\s+SHARE\s+MODE|UPDLOCK"
+    r"|HOLDLOCK|READCOMMITTEDLOCK|BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)|GET_LOCK|_advisory_|getapplock"
+    r"|^\s*(?:UPDATE|INSERT|DELETE|REPLACE|MERGE|LOCK)\b",
+    re.IGNORECASE,
+)
+
+
+def without_lock(statement: str) -> str:
+    """Return the statement without its lock; itself where it has none.
+
+    :raises LockNotSupported: it would lock something all the same, so it is not sent.
+    """
+    sent = _BEGIN.sub("BEGIN", _TABLE_HINT.sub("WITH (NOLOCK)", _AT_THE_END.sub("", statement)))
+    if _LEFT.search(sent):
+        raise LockNotSupported(f"explain_lock() cannot take the lock out of this statement: {sent}")
+    return sent
+
+
+# Each type that converts values takes one of these.
+_CANDIDATES: Final = (0, b"", "2000-01-01", "00:00", "00000000-0000-0000-0000-000000000000")
+
+
+def some_value(column_type: TypeEngine[Any]) -> Any:
+    """Return a value that a column of this type can have.
+
+    :raises LookupError: only the type itself knows one.
+    """
+    candidates = column_type.enums if isinstance(column_type, Enum) else _CANDIDATES
+    for one in candidates if converts(column_type) else ():
+        with suppress(TypeError, ValueError):
+            return key_value(column_type, one)
+    raise LookupError(f"no value of {column_type!r} is known")
+
 
 _NO_KEY_KNOWN = "the table has no rows: the statements that read parts are not among these"
 
@@ -173,7 +225,7 @@ def _lock(
 def _absent_key(mapper: Mapper[Any]) -> Any:
     """Return a key; no row has it, as there are no rows."""
     try:
-        return some_key(mapper)
+        return tuple(some_value(column.type) for column in mapper.primary_key)
     except LookupError as error:
         raise LockNotSupported(
             f"{mapper.class_.__name__} has no row, and {error}; add one row, and explain again"

@@ -18,7 +18,7 @@ from sa_doclock import (
     LockOptions,
     lease_each,
 )
-from sa_doclock.claims.heartbeat import heartbeat
+from sa_doclock.claims.leases import heartbeat
 from tests.integration.checkouts.models import Memo, Order, expire
 from tests.support.waits import wait_until
 

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockOptions
 from sa_doclock.tools.cli.database import open_database
-from sa_doclock.tools.cli.demo_scenes import SAME_LINE, TWO_LINES, click_twice, watch_order
+from sa_doclock.tools.cli.demo import SAME_LINE, TWO_LINES, click_twice, watch_order
 from sa_doclock.tools.cli.workload import fresh_tables
 from tests.integration.cli.conftest import Process
 from tests.support.databases import Database
@@ -50,7 +50,7 @@ def test_a_shared_read_never_sees_a_wrong_total(engine: Engine) -> None:
 def test_a_writer_that_fails_ends_the_watching(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sa_doclock.tools.cli.demo_scenes._change", lambda *_: 1 / 0)
+    monkeypatch.setattr("sa_doclock.tools.cli.demo._change", lambda *_: 1 / 0)
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError):
         watch_order(engine, LockOptions.None_, LockOptions.None_, 3600, lambda *_: None)

@@ -124,7 +124,7 @@ def test_without_the_extra_it_says_what_to_install(missing: str) -> None:
 
 @pytest.mark.slow
 def test_another_missing_module_is_not_blamed_on_the_extra() -> None:
-    process = start_without("sa_doclock.tools.cli.demo_scenes")
+    process = start_without("sa_doclock.tools.cli.waits")
     assert process.returncode == 1
     assert "ModuleNotFoundError" in process.stderr
     assert "pip install" not in process.stderr

@@ -13,9 +13,9 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockingSession
 from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, run, runner
-from sa_doclock.tools.cli.workload.model import NAMES, Document, State
 from sa_doclock.tools.cli.workload.plan import Step
-from sa_doclock.tools.cli.workload.worker import Worker
+from sa_doclock.tools.cli.workload.runner import Worker
+from sa_doclock.tools.cli.workload.tables import NAMES, Document, State
 from tests.reliability.history import record, stored
 
 

@@ -15,8 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.tools.cli.workload.model import Document
-from sa_doclock.tools.cli.workload.tables import fill
+from sa_doclock.tools.cli.workload.tables import Document, fill
 from tests.reliability.history.record import History, Outcome, Transaction
 from tests.reliability.history.stored import (
     balance,

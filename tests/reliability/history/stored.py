@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from sa_doclock.tools.cli.workload.model import Detail, Document
+from sa_doclock.tools.cli.workload.tables import Detail, Document
 from tests.reliability.history.record import ABSENT, Item, Read, Transaction, Version, Write
 
 BALANCE = "BALANCE"

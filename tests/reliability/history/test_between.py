@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.tools.cli.workload.model import Document
-from sa_doclock.tools.cli.workload.tables import fill
+from sa_doclock.tools.cli.workload.tables import Document, fill
 from tests.reliability.history.anomalies import Name
 from tests.reliability.history.checker import check
 from tests.reliability.history.record import History, Transaction

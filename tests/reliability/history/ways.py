@@ -9,7 +9,7 @@ from typing import TypeAlias
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, run_transaction
-from sa_doclock.tools.cli.workload.model import Document
+from sa_doclock.tools.cli.workload.tables import Document
 
 Sessions: TypeAlias = "sessionmaker[LockingSession]"
 Body = Callable[[LockingSession, Sequence[Document]], None]

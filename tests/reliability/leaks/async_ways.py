@@ -18,7 +18,7 @@ from sa_doclock import (
     async_claim_each,
     async_run_transaction,
 )
-from sa_doclock.tools.cli.workload.model import Document
+from sa_doclock.tools.cli.workload.tables import Document
 from tests.reliability.leaks.scene import Scene, Way
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead

@@ -24,7 +24,7 @@ from sa_doclock import (
     claim_each,
     run_transaction,
 )
-from sa_doclock.tools.cli.workload.model import NAMES, Detail, Document
+from sa_doclock.tools.cli.workload.tables import NAMES, Detail, Document
 from tests.reliability.leaks.scene import Scene, Way
 from tests.support.actors import PATIENCE
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.tools.cli.workload.model import NAMES, Document
+from sa_doclock.tools.cli.workload.tables import NAMES, Document
 from tests.support.databases import Database
 
 DOCUMENTS = 5

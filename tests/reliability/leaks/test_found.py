@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, event
 
 from sa_doclock import LockOptions
 from sa_doclock.core.transaction import dialect_events
-from sa_doclock.tools.cli.workload.model import Document
+from sa_doclock.tools.cli.workload.tables import Document
 from tests.reliability.leaks.cycles import WARM_UP, grown_since, leak_of, repeat
 from tests.reliability.leaks.footprint import footprint, growth
 from tests.reliability.leaks.scene import Scene

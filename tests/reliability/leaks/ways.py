@@ -15,7 +15,7 @@ from sa_doclock import (
     run_transaction,
     with_lock,
 )
-from sa_doclock.tools.cli.workload.model import Detail, Document
+from sa_doclock.tools.cli.workload.tables import Detail, Document
 from tests.reliability.leaks.cycles import WARM_UP
 from tests.reliability.leaks.scene import DOCUMENTS, Scene, Way, new_engine
 

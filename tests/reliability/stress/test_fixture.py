@@ -23,12 +23,16 @@ from sa_doclock.tools.cli.workload import (
     run,
     runner,
 )
-from sa_doclock.tools.cli.workload.model import LARGEST, NAMES, Detail, Document
 from sa_doclock.tools.cli.workload.plan import Step
-from sa_doclock.tools.cli.workload.runner import broken_documents
-from sa_doclock.tools.cli.workload.tables import fill
-from sa_doclock.tools.cli.workload.tally import Tally, percentile
-from sa_doclock.tools.cli.workload.worker import CHANGES, History, Worker
+from sa_doclock.tools.cli.workload.runner import (
+    CHANGES,
+    History,
+    Tally,
+    Worker,
+    broken_documents,
+    percentile,
+)
+from sa_doclock.tools.cli.workload.tables import LARGEST, NAMES, Detail, Document, fill
 from tests.support.databases import Database
 
 SMALL = Plan(documents=2, threads=3, iterations=4, seed=1)

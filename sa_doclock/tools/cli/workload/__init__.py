@@ -7,8 +7,18 @@ It needs neither typer nor rich, so that a test can call it::
     assert outcome.ok
 """
 
-from .model import NAMES, TABLE_NAMES, Detail, Document, State
 from .plan import Operation, Plan
-from .runner import Outcome, check_locks, run
-from .tables import TableError, TableLeftBehind, fill, fresh_tables, left_by_others
-from .tally import first_line, percentile
+from .runner import Outcome, check_locks, percentile, run
+from .tables import (
+    NAMES,
+    TABLE_NAMES,
+    Detail,
+    Document,
+    State,
+    TableError,
+    TableLeftBehind,
+    fill,
+    first_line,
+    fresh_tables,
+    left_by_others,
+)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ....options import GuardMode, LockOptions
-from .model import LARGEST, NAMES, State
+from .tables import LARGEST, NAMES, State
 
 
 class Operation(enum.Enum):

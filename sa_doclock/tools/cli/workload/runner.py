@@ -1,23 +1,239 @@
-"""A run of all threads at once, and its result."""
+"""A run of all threads at once: the steps of each, the counts, and the result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from threading import Barrier, Event, Thread
-from time import perf_counter
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Barrier, BrokenBarrierError, Event, Thread
+from time import perf_counter, sleep
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import sessionmaker
 
-from .... import LockingSession
-from .model import Detail, Document
-from .plan import Plan
-from .tables import fill
-from .tally import Tally
-from .worker import History, Worker
+from .... import DeadlockDetected, DocLockError, LockingSession
+from .plan import Operation, Plan, Step
+from .tables import LARGEST, Detail, Document, State, fill, first_line
+
+
+@dataclass
+class ErrorKind:
+    """All errors of one class."""
+
+    count: int
+    first: str  # the first message
+
+
+@dataclass
+class Tally:
+    """The counts of one thread, or of all."""
+
+    waits: dict[Operation, list[float]] = field(default_factory=dict)
+    """Seconds from asking for a document to having it, of each operation that was done."""
+    broken_reads: int = 0
+    """Reads whose details did not add up to the total."""
+    stale_reads: int = 0
+    """Locked reads that were older than their lock."""
+    retries: int = 0
+    """Operations that were run again after an error which that may help."""
+    errors: dict[str, ErrorKind] = field(default_factory=dict)
+    """Every attempt that failed, by class, whether or not it was run again."""
+
+    @property
+    def done(self) -> int:
+        """The operations that were done."""
+        return sum(map(len, list(self.waits.values())))  # its thread may add to it meanwhile
+
+    @property
+    def wrong_reads(self) -> int:
+        """Broken reads and stale reads."""
+        return self.broken_reads + self.stale_reads
+
+    @property
+    def error_count(self) -> int:
+        """All errors."""
+        return sum(kind.count for kind in list(self.errors.values()))
+
+    @property
+    def deadlocks(self) -> int:
+        """The errors that were deadlocks."""
+        return self.count_of(DeadlockDetected.__name__)
+
+    def count_of(self, name: str) -> int:
+        """The errors of this class."""
+        return self.errors[name].count if name in self.errors else 0
+
+    def waits_of(self, operation: Operation) -> Sequence[float]:
+        """The waits of this operation."""
+        return self.waits.get(operation, ())
+
+    def note_error(self, error: BaseException) -> None:
+        """Count an error."""
+        name = type(error).__name__
+        self.errors.setdefault(name, ErrorKind(0, first_line(error))).count += 1
+
+    def add(self, other: Tally) -> None:
+        """Count in what another thread has counted, and may still be counting."""
+        for operation, waits in list(other.waits.items()):
+            self.waits.setdefault(operation, []).extend(waits)
+        self.broken_reads += other.broken_reads
+        self.stale_reads += other.stale_reads
+        self.retries += other.retries
+        for name, kind in list(other.errors.items()):
+            self.errors.setdefault(name, ErrorKind(0, kind.first)).count += kind.count
+
+
+def percentile(values: Sequence[float], percent: float) -> float | None:
+    """The smallest value that this percentage of all does not exceed; None of nothing."""
+    if not values:
+        return None
+    rank = math.ceil(percent / 100 * len(values))
+    return sorted(values)[max(rank, 1) - 1]
+
+
+ATTEMPTS = 4
+"""The tries of an operation whose errors say that it may succeed."""
+
+
+def _upsert(document: Document, step: Step) -> None:
+    for detail in document.details:
+        if detail.name == step.name:
+            detail.value = step.value
+            break
+    else:
+        document.details.append(Detail(name=step.name, value=step.value))
+    document.add_up()
+
+
+def _delete(document: Document, step: Step) -> None:
+    for detail in document.details:
+        if detail.name == step.name:
+            document.details.remove(detail)
+            break
+    document.add_up()
+
+
+def _move(document: Document, step: Step) -> None:
+    """Move up to ``step.value``, as far as both details stay within their range."""
+    details = {detail.name: detail for detail in document.details}
+    source, target = details[step.name], details[step.other]
+    moved = min(step.value, source.value, LARGEST - target.value)
+    source.value -= moved
+    target.value += moved
+
+
+CHANGES: Final[Mapping[Operation, Callable[[Document, Step], None]]] = {
+    Operation.UPSERT: _upsert,
+    Operation.DELETE: _delete,
+    Operation.MOVE: _move,
+}
+"""The functions that change a document.  A LOAD changes nothing."""
+
+
+class History:
+    """The states of one document, to tell whether a read is older than its lock.
+
+    A sum that stays the same cannot show that a reader has old details.  So a writer that holds
+    the lock announces the state that it is about to commit, and reports the commit.  A reader may
+    see the state that was newest when it asked, or any later one.
+
+    The history needs no lock of its own: only the holder of the document's lock announces, and a
+    newest state that two threads count wrongly is an older one, which excuses more.
+    """
+
+    def __init__(self, first: State) -> None:
+        self._states: list[State] = [first]
+        self.newest = 0
+        """The number of the newest state that is certainly committed."""
+
+    def announce(self, state: State) -> int:
+        """Note what is about to be committed; return its number."""
+        self._states.append(state)
+        return len(self._states) - 1
+
+    def committed(self, number: int) -> None:
+        """The commit of this state has returned; a later one may have overtaken it."""
+        self.newest = max(self.newest, number)
+
+    def has_been(self, state: State, since: int) -> bool:
+        """Return whether the document was in this state at any time since that number."""
+        return state in self._states[since:]
+
+
+@dataclass(eq=False)
+class Worker:
+    """One thread of a run, with its counts.
+
+    :param histories: of every document, by its number.
+    """
+
+    sessions: Callable[[], LockingSession]
+    plan: Plan
+    histories: Mapping[int, History]
+    stop: Event
+    tally: Tally = field(default_factory=Tally)
+
+    def work(self, thread: int, engine: Engine, start: Barrier) -> None:
+        """Wait until every thread is connected; then take the steps of this one."""
+        try:
+            with engine.connect():  # held meanwhile: every thread makes one of its own
+                start.wait()
+            for step in self.plan.steps(thread):
+                if self.stop.is_set():
+                    break
+                self._take(step)
+        except BrokenBarrierError:
+            pass  # another thread could not connect, and says why
+        except Exception as error:  # noqa: BLE001  # a thread has nobody to raise it to
+            start.abort()
+            self.tally.note_error(error)
+
+    def _take(self, step: Step) -> None:
+        for attempt in range(ATTEMPTS):
+            self.tally.retries += attempt > 0
+            try:
+                self._attempt(step)
+            except Exception as error:  # noqa: BLE001  # every one is reported
+                self.tally.note_error(error)
+                if not (isinstance(error, DocLockError) and error.retryable):
+                    return
+            else:
+                return
+
+    def _attempt(self, step: Step) -> None:
+        with self.sessions() as session:
+            document, waited = self._read(session, step)
+            if step.operation is Operation.LOAD:
+                session.release_locks()
+            else:
+                self._change(session, document, step)
+        self.tally.waits.setdefault(step.operation, []).append(waited)
+
+    def _read(self, session: LockingSession, step: Step) -> tuple[Document, float]:
+        history = self.histories[step.document]
+        newest = history.newest
+        began = perf_counter()
+        read = session.get_document if self.plan.whole else session.get_entity
+        document = read(Document, step.document, self.plan.lock_of(step.operation))
+        waited = perf_counter() - began
+        assert document is not None  # no operation deletes one
+        total = document.total
+        sleep(0)  # another thread may come in between, with locks and without
+        details = document.values()
+        self.tally.broken_reads += total != sum(details.values())
+        # Without locks, the order of announcing is not that of committing.
+        self.tally.stale_reads += self.plan.locks and not history.has_been(details, newest)
+        return document, waited
+
+    def _change(self, session: LockingSession, document: Document, step: Step) -> None:
+        history = self.histories[step.document]
+        CHANGES[step.operation](document, step)
+        number = history.announce(document.values())
+        session.save_changes()
+        history.committed(number)
+
 
 _LOOK_AGAIN = 0.1  # seconds; a join without a limit would not hear Ctrl-C on Windows
 

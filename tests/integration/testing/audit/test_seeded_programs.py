@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from sa_doclock.testing import Audit, AuditFinding, audit
-from sa_doclock.testing.audit.finding import CODES
-from sa_doclock.testing.audit.lost_update import LostUpdate
+from sa_doclock.testing.audit.findings import CODES
+from sa_doclock.testing.audit.rules import LostUpdate
 from tests.integration.asyncio.drivers import drivers_of, url_for
 from tests.support.databases import Database
 from tests.support.kept import KeptTables

@@ -1,0 +1,275 @@
+"""The events of SQLAlchemy that an audit hears: of engines, sessions and mapped objects."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import Connection, Result, inspect
+from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
+
+from ...core.lock_info import DocumentKey, LockedName
+from ...core.sqlalchemy_internals import buffer_rows, for_update_of
+from ...options import LockOptions, is_row_lock
+from ...session import LockingSession
+from ..lock_waits import locks_database
+from .places import places_of_program
+from .rows import (
+    Row,
+    changed_attributes,
+    entity_name,
+    entity_of_class,
+    header_rows_of_values,
+    mapper_of_statement,
+    row_of,
+)
+from .sent import Sent, UpdateSent, asks_for_lock, facts_of, key_of
+from .transactions import Read, RowLock, Transaction, Write
+from .watched import Watched, commits_each_statement, here
+
+_MOST_VALUES: Final = 100  # of one INSERT, whose rows are looked at
+
+
+class Listeners:
+    """Functions for the events of engines, sessions and mapped objects, by whose names they are called.
+
+    Those of objects are for their states.
+    """
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._guarded_begin = watched.guarded(self._begin_read)
+        self._guarded_note = watched.guarded(self._note_locked)
+
+    # Engines: statements as they are sent, and transactions of connections.
+
+    def begin(self, connection: Connection, *_: object) -> None:
+        """Begin a transaction; if it is a session's, ``after_begin`` follows."""
+        self._watched.begin(connection)
+
+    def commit(self, connection: Connection, *_: object) -> None:
+        self._watched.end(connection, committed=True)
+
+    def rollback(self, connection: Connection, *_: object) -> None:
+        self._watched.end(connection, committed=False)
+
+    begin_twophase, commit_twophase, rollback_twophase = begin, commit, rollback
+
+    def before_cursor_execute(
+        self,
+        connection: Connection,
+        _cursor: Any,
+        text: str,
+        _parameters: Any,
+        context: Any,
+        _many: bool,
+    ) -> None:
+        """Judge a statement by its text, and by what it was compiled from."""
+        watched = self._watched
+        watched.statements += 1
+        transaction = watched.transaction_of(connection)
+        watched.measure_idle(transaction)
+        sent = facts_of(text, context)
+        transaction.changes_schema |= bool(getattr(context, "isddl", False))
+        if sent.locks_widely or sent.begins:
+            watched.note_wide_lock(connection, sent)
+        if sent.asks or sent.is_select:
+            self._note_select(connection, transaction, sent)
+        elif sent.writes:
+            transaction.has_written = True
+            if watched.is_in_flush(connection):
+                return
+            if sent.update is not None:
+                self._note_update(transaction, sent.update, context)
+            elif sent.is_insert:
+                self._note_insert(transaction, context)
+
+    def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
+        """Begin to measure how long no statement runs."""
+        self._watched.transaction_of(connection).idle_since = time.perf_counter()
+
+    def _note_select(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        user = self._watched.users.get(connection)
+        reading = None if user is None else user.reading
+        if sent.asks:
+            self._check_effect(connection, transaction, sent)
+            transaction.note_row_locks(sent.tables, reading, here())
+        else:
+            place = here() if reading is None else reading.place
+            for rule in self._watched.rules:
+                rule.read_table(transaction, sent.tables, place)
+
+    def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        written = transaction.has_written and locks_database(connection)
+        if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
+            return  # the transaction has what the SQL lacks
+        database = connection.dialect.name
+        if not sent.locks:
+            reason = "the SQL that is sent has no lock in it"
+        elif commits_each_statement(connection):
+            reason = "the connection commits each statement, which ends the lock"
+        else:
+            return
+        place = here()
+        for rule in self._watched.rules:
+            rule.without_effect(sent, database, reason, place)
+
+    def _note_insert(self, transaction: Transaction, context: Any) -> None:
+        mapper = mapper_of_statement(context.compiled.statement)
+        if mapper is None:
+            return
+        place, detail = here(), entity_name(mapper)
+        transaction.inserted_into.add(detail)
+        for values in islice(context.compiled_parameters, _MOST_VALUES):
+            headers = list(header_rows_of_values(mapper, values))
+            for rule in self._watched.rules:
+                rule.inserted(transaction, detail, headers, place)
+
+    def _note_update(self, transaction: Transaction, update: UpdateSent, context: Any) -> None:
+        key, mapper = key_of(update, context), mapper_of_statement(context.compiled.statement)
+        entity = str(update.table.key) if mapper is None else entity_name(mapper)
+        row = None if key is None else Row(entity, key)
+        places = places_of_program()
+        for rule in self._watched.rules:
+            rule.updated(transaction, update, row, places)
+        if row is not None:
+            self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+
+    # Sessions: their transactions, and the SELECTs of objects.
+
+    def after_begin(self, session: Session, _: SessionTransaction, connection: Connection) -> None:
+        """Give the connection's statements to the session."""
+        self._watched.use(connection, self._watched.session(session))
+
+    def after_commit(self, session: Session) -> None:
+        """Note that the outer transaction is committed, and not only a savepoint released."""
+        if not session.in_nested_transaction():
+            self._watched.session(session).committed = True
+
+    def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
+        """Forget the rows of the session's transaction."""
+        if transaction.parent is None:
+            self._watched.end_session(self._watched.session(session))
+
+    def transient_to_pending(self, _: Session, instance: object) -> None:
+        """Remember the line that adds a new object."""
+        self._watched.added[inspect(instance)] = places_of_program()
+
+    def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
+        """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
+        read = self._guarded_begin(run) if run.is_select else None
+        if read is None or not read.locked or run.execution_options.get("yield_per"):
+            return None
+        result = run.invoke_statement()
+        if hasattr(result, "iterator"):  # rows of objects, not of columns
+            self._guarded_note(run.session, read, buffer_rows(result))
+        return result
+
+    def _begin_read(self, run: ORMExecuteState) -> Read:
+        seen = self._watched.session(run.session)
+        statement = getattr(run.statement, "element", run.statement)
+        mappers = run.all_mappers
+        read = Read(places_of_program(), seen.transaction, statement, names_rows=bool(mappers))
+        if asks_for_lock(statement):
+            read.locked = bool(mappers)
+            read.waits = _waits(statement)
+        elif seen.transaction.first_lock is not None:
+            seen.transaction.read_after_lock |= {entity_name(one) for one in mappers}
+        seen.reading = read
+        return read
+
+    def _note_locked(self, session: Session, read: Read, rows: list[Any]) -> None:
+        transaction = self._watched.session(session).transaction
+        for row in rows:
+            for value in row if isinstance(row, tuple) else (row,):
+                state = inspect(value, raiseerr=False)
+                if isinstance(state, InstanceState) and read.locks_rows_of(state.mapper):
+                    self._note_kept(transaction, session, state, read)
+
+    def _note_kept(
+        self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
+    ) -> None:
+        """Note the lock of an object's row, and that the object was not read again."""
+        row, before = row_of(state), self._watched.reads.get(state)
+        if row is None:
+            return
+        kept = before is not None and before is not read
+        refreshes = isinstance(session, LockingSession)  # a lock of ours makes the object fresh
+        if before is not None and kept and not refreshes and not transaction.protects(row, before):
+            for rule in self._watched.rules:
+                rule.kept_values(transaction, row, before, read)
+        self._watched.acquire(transaction, row, read.lock)
+
+    def lock_acquired(
+        self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float
+    ) -> None:
+        """Note a lock of a LockingSession, which may be in its transaction and not in its SQL."""
+        entity, key = document
+        if entity is None or not is_row_lock(lock) or not isinstance(key, tuple):
+            return
+        row = Row(entity_of_class(entity), key)
+        waits = not lock & (LockOptions.NoWait | LockOptions.SkipLocked)
+        transaction = self._watched.session(session).transaction
+        self._watched.acquire(transaction, row, RowLock(here(), waits=waits))
+
+    # Mapped objects: loaded, changed, written.
+
+    def load(self, state: InstanceState[Any], context: Any) -> None:
+        """Remember the SELECT that has read an object."""
+        seen = self._watched.of_object(state)
+        if seen is None or seen.reading is None or context is None:
+            return
+        read = self._watched.reads[state] = seen.reading
+        if read.locked and read.locks_rows_of(state.mapper):
+            row = row_of(state)
+            if row is not None:
+                self._watched.acquire(seen.transaction, row, read.lock)
+
+    def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
+        """Remember it likewise, if all that is loaded of the row was read again."""
+        if attributes is None or attributes >= _loaded_columns(state):
+            self.load(state, context)
+
+    def set(self, state: InstanceState[Any], _value: Any, _old: Any, initiator: Any) -> None:
+        """Remember the line that gives a stored object a new value."""
+        if state.key is not None:
+            self._watched.assigned.setdefault(state, {})[initiator.key] = places_of_program()
+
+    def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
+        self._note_written("insert", mapper, state)
+
+    def after_update(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
+        self._note_written("update", mapper, state)
+
+    def after_delete(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
+        self._note_written("delete", mapper, state)
+
+    def _note_written(self, kind: str, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
+        changed = dict(changed_attributes(state))
+        assigned = self._watched.assigned.pop(state, {})
+        seen, instance = self._watched.of_object(state), state.obj()
+        if seen is None or instance is None or (kind == "update" and not changed):
+            return
+        transaction, inserts = seen.transaction, kind == "insert"
+        row = Row(entity_name(mapper), tuple(mapper.primary_key_from_instance(instance)))
+        read = self._watched.reads.get(state)
+        added = self._watched.added.pop(state, None)
+        places = places_of_program()
+        write = Write(kind, row, state, mapper, places, assigned, read, changed, added)
+        for rule in self._watched.rules:
+            rule.wrote(transaction, write)
+        if transaction.has_room():
+            (transaction.inserted if inserts else transaction.updated).add(row)
+        if not inserts:  # an UPDATE or DELETE locks the row by itself
+            self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+
+
+def _loaded_columns(state: InstanceState[Any]) -> set[str]:
+    columns = state.dict.keys() & state.mapper.column_attrs.keys()
+    return columns - {one.key for one in state.mapper.primary_key}
+
+
+def _waits(statement: Any) -> bool:
+    lock = None if not hasattr(statement, "with_for_update") else for_update_of(statement)
+    return lock is None or not (lock.nowait or lock.skip_locked)
