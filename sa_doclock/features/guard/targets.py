@@ -97,6 +97,12 @@ class Target(NamedTuple):
         key = () if self.named is None else self.named.primary_key
         return (one for one in key if one.table is self.table)
 
+    def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
+        """Yield each link with what a row has for it, of these values of ``read``."""
+        rest = iter(values)
+        for link in self.links:
+            yield link, dict(zip(link.read, rest, strict=False))
+
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
         return {self.attribute_of(column): value for column, value in row.items()}

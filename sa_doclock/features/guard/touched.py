@@ -9,6 +9,7 @@ these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from operator import eq
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,7 @@ from sqlalchemy import (
     inspect,
     select,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import LoaderCriteriaOption, aliased
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
@@ -256,7 +258,14 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
 
     None where the driver does not tell, as of a list of parameters.
     """
-    if not returned_columns(statement):
+    if returned_columns(statement):
+        return result, len(buffer_rows(result))
+    return result, row_count(result)
+
+
+def row_count(result: Any) -> int | None:
+    """Return the driver's number of rows that a statement has written; None where it does not tell."""
+    count = -1
+    with suppress(DBAPIError):  # a driver that forgets it with the cursor
         count = getattr(result, "rowcount", -1)
-        return result, None if count < 0 else count
-    return result, len(buffer_rows(result))
+    return None if count < 0 else count
