@@ -5,11 +5,11 @@ It goes by what SQLAlchemy has compiled, whoever has put the lock there, and whe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from sqlalchemy import Connection
 
-from ...core.transaction import LockCall, LockContext, make_plan
+from ...core.transaction import LockContext, make_plan
 from ...dialects.base import READ_COMMITTED, LockStrategy
 from ...errors import DeadlockDetected, LockNotSupported
 from ...options import LockOptions, is_row_lock, without_no_key
@@ -26,13 +26,15 @@ def check_locks(state: LockContext, connection: Connection, locks: CompiledLocks
     one = state.connections.find(connection)
     if one is None or one.connection is not connection:
         return
-    unseen = locks.all if state.calls.current is None else locks.within
+    call = state.calls.current
+    unseen = locks.all if call is None else locks.within
     _refuse_union(unseen)
     if one.known is None:
         return
     for lock in unseen:
         _refuse_without_hint(lock, one.known)
-    for lock in _sent_as_is(locks, state.calls.current):
+    # In a call of ours the outermost is not the program's.
+    for lock in locks.all if call is None or call.request.as_is else locks.within:
         _check_tables(lock, one.known, state, connection)
     if one.known.locks_database:
         _lock_database(one.known, state, connection, unseen)
@@ -43,11 +45,6 @@ def _refuse_union(locks: Iterable[CompiledLock]) -> None:
         raise LockNotSupported(
             "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
         )
-
-
-def _sent_as_is(locks: CompiledLocks, call: LockCall | None) -> Sequence[CompiledLock]:
-    """Return the locks that the program has written: in a call of ours the outermost is not."""
-    return locks.all if call is None or call.request.as_is else locks.within
 
 
 def _lock_database(
