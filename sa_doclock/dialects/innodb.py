@@ -34,10 +34,10 @@ from .base import (
     TransactionLifecycle,
     TransactionStatus,
 )
+from .cluster import cluster_of
 from .compatible_servers import find_server
 from .connection import ask_driver
 from .driver_frames import raised_within
-from .innodb_cluster import cluster_of
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .monitoring import connections_by_id

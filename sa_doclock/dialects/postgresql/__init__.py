@@ -37,8 +37,7 @@ from ..connection import ask_driver
 from ..driver_frames import raised_within
 from ..names import quoted_name
 from .errors import PostgreSQLErrors
-from .hold_limit import PostgreSQLHoldLimit
-from .lock_limit import PostgreSQLWaits, limited_block
+from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
 from .lockable_rows import check_rows
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks

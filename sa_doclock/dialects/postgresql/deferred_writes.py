@@ -24,7 +24,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from ...core.pool import CallFunction, on_return, withdraw
 from ..base import Pipeline, Pipelining, Read
-from .hold_limit import after_lock
+from .limits import after_lock
 from .pipeline import (
     Call,
     CursorInterceptor,
