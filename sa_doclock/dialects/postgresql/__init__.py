@@ -35,6 +35,7 @@ from ..base import (
 from ..compatible_servers import find_server
 from ..connection import ask_driver
 from ..driver_frames import raised_within
+from ..error_codes import code_of
 from ..names import quoted_name
 from .errors import PostgreSQLErrors
 from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
@@ -193,7 +194,7 @@ class PostgreSQLLocks(LockStrategy):
             if check_rows(connection, quoted_name(connection, table)):
                 self._lockable.add(known)
         except DBAPIError as error:
-            code = None if error.orig is None else self.errors.native_code(error.orig)
+            code = code_of(self.errors, error)
             if code is None or self.errors.refusals.get(code, ())[:1] != (LockNotSupported,):
                 raise
             raise LockNotSupported(self.errors.refusals[code][1]) from error
@@ -250,7 +251,7 @@ def _transaction_id(connection: Connection) -> object:
         # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
         mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
     except DBAPIError as error:
-        if error.orig is None or PostgreSQLLocks.errors.native_code(error.orig) != _ABORTED:
+        if code_of(PostgreSQLLocks.errors, error) != _ABORTED:
             raise
         return UNMARKED
     return mark
