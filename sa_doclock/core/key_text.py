@@ -54,6 +54,11 @@ def key_text(key: Any) -> str:
     return _shortened(printable(_short_repr(key)))
 
 
+def is_storable(text: str) -> bool:
+    """Return whether every database can store the text: it has no NUL, and no half of a character."""
+    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
+
+
 def short_text(text: str) -> str:
     """Return a key that is written already, as a server does: on one line, and as short."""
     return _shortened(printable(text[: _LONGEST + 1]))

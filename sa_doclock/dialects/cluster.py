@@ -1,9 +1,11 @@
-"""The cluster that a server is a node of, which a dialect may leave out."""
+"""The cluster that a server is a node of: Galera, or Group Replication; a dialect may leave it out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import suppress
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -19,6 +21,8 @@ _NAMES: Final = (
     "named locks are local to the node, and no COMMIT fails because another node has granted the "
     "same key: lock a row, and change it, in place of the key"
 )
+# Any row of InnoDB will do, and every account may read these.
+_FIND_ABORT = "SELECT 1 FROM information_schema.schemata LIMIT 1"
 _mutex = Lock()
 
 
@@ -65,3 +69,34 @@ class Cluster:
         Called in front of a SAVEPOINT, where locks are held: it may begin another transaction without
         an error.
         """
+
+
+class Galera(Cluster):
+    """https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same."""
+
+    def before_rollback(self, connection: Connection) -> None:
+        # Where another node's commit has ended the transaction, and no statement has failed since,
+        # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
+        driver_error: Any = connection.dialect.loaded_dbapi.Error
+        if not (connection.closed or connection.invalidated):
+            with suppress(driver_error):
+                connection.connection.rollback()
+
+
+class GroupReplication(Cluster):
+    """https://dev.mysql.com/doc/refman/en/group-replication-system-variables.html."""
+
+    def before_savepoint(self, connection: Connection) -> None:
+        # A member applies what another one has committed, and ends who is in the way of it: on a
+        # secondary, a SharedRead.
+        connection.exec_driver_sql(_FIND_ABORT)
+
+
+def cluster_of(settings: Mapping[str, str]) -> Cluster | None:
+    """Return the cluster that these settings of a server tell of."""
+    if settings.get("wsrep_on") == "ON" and settings.get("wsrep_provider") not in {"", "NONE"}:
+        return Galera("a Galera cluster")
+    if not settings.get("group_replication_group_name"):
+        return None
+    several = settings.get("group_replication_single_primary_mode") == "OFF"
+    return GroupReplication("a group of several primaries (Group Replication)" if several else None)

@@ -1,8 +1,8 @@
 """Products that answer as PostgreSQL, MySQL or SQL Server, and which of their locks are real.
 
-A row has what its vendor says, with the source of each fact.  None of these products was run by the
-tests.  A server that is not in the table is treated as the product that it says it is, and so is
-what a row has no fact about.
+A row has what its vendor says is no lock, with the source of each fact.  None of these products was
+run by the tests.  A server that is not in the table is treated as the product that it says it is, and
+so is what a row has no fact about.  What else the page about them says is in tests/docs.
 """
 
 from __future__ import annotations
@@ -51,21 +51,16 @@ class CompatibleServer:
     """One product: a row of the table.
 
     :ivar protocol: SQLAlchemy's name of the dialect that it answers to.
-    :ivar mark: found in the text of its version; its groups are the product's own version.  None: its
-        version is not told from that of the product that it is compatible with.
+    :ivar mark: found in the text of its version; its groups are the product's own version.
     :ivar host: found in the name of the host, where the version does not tell.
     :ivar refused: the features that are no lock there, or another one than was asked for.
-    :ivar real: the features that the vendor documents as those of the original.
-    :ivar notes: what else a program must know.
     :ivar sets_next_level: ``SET TRANSACTION ISOLATION LEVEL`` counts for the next transaction.
     """
 
     name: str
     protocol: str
-    mark: str | None
+    mark: str
     refused: Mapping[LockFeature, Fact] = field(default_factory=dict)
-    real: Mapping[LockFeature, Fact] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
     host: str | None = None
     sets_next_level: bool = True
 
@@ -118,7 +113,7 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
     for product in COMPATIBLE_SERVERS:
         if product.protocol != protocol:
             continue
-        found = product.mark and re.search(product.mark, version, re.IGNORECASE)
+        found = re.search(product.mark, version, re.IGNORECASE)
         if found:
             return FoundServer(product, tuple(int(one) for one in found.groups() if one))
         if product.host and host and re.search(product.host, host, re.IGNORECASE):
@@ -127,13 +122,9 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
 
 
 _COCKROACH: Final = "https://www.cockroachlabs.com/docs/v26.3/"
-_YUGABYTE: Final = "https://docs.yugabyte.com/stable/architecture/transactions/concurrency-control/"
 _DSQL: Final = "https://docs.aws.amazon.com/aurora-dsql/latest/userguide/"
 _REDSHIFT: Final = "https://docs.aws.amazon.com/redshift/latest/dg/c_serial_isolation.html"
-_TIDB: Final = "https://docs.pingcap.com/tidb/stable/pessimistic-transaction"
 _TIDB_ISSUES: Final = "https://github.com/pingcap/tidb/"
-_VITESS: Final = "https://vitess.io/docs/22.0/reference/"
-_OCEANBASE: Final = "https://en.oceanbase.com/docs/common-oceanbase-database-10000000001974038"
 _CHECKED_AT_COMMIT: Final = Fact(
     "FOR UPDATE makes nobody wait: it is checked at COMMIT, where one of two transactions that have "
     "locked or changed the row fails",
@@ -144,11 +135,10 @@ _LOCK_FREE: Final = Fact(
     f"{_DSQL}working-with-concurrency-control.html",
 )
 _TABLE_LOCKS: Final = Fact("it locks tables, at serializable isolation, and no rows", _REDSHIFT)
-_BABELFISH: Final = "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/babelfish-"
 _HINTS_IGNORED: Final = Fact(
     "it ignores the table hints of T-SQL, so that two transactions would get the lock; connect to its "
     "port of PostgreSQL, by the dialect postgresql",
-    f"{_BABELFISH}tsql-hints.html",
+    "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/babelfish-tsql-hints.html",
 )
 _SYNAPSE: Final = Fact(
     "dedicated SQL pools have no locks of rows that a SELECT can take; keep documents in Azure SQL "
@@ -182,24 +172,6 @@ COMPATIBLE_SERVERS: Final = (
                 f"{_COCKROACH}postgresql-compatibility",
             ),
         },
-        real={
-            LockFeature.FOR_UPDATE: Fact(
-                "at READ COMMITTED; at SERIALIZABLE a best effort, and a conflict is 40001",
-                f"{_COCKROACH}select-for-update",
-            ),
-            LockFeature.NO_WAIT: Fact("", f"{_COCKROACH}select-for-update#wait-policies"),
-            LockFeature.SKIP_LOCKED: Fact("", f"{_COCKROACH}select-for-update#wait-policies"),
-            LockFeature.TIMEOUT: Fact(
-                "", "https://www.cockroachlabs.com/docs/v25.2/session-variables#lock-timeout"
-            ),
-        },
-        notes=(
-            (
-                "The table says what the vendor documents. Here every lock is LockNotSupported: SQLAlchemy's "
-                "dialect postgresql does not connect to CockroachDB, and the dialect cockroachdb has no "
-                "locks of this library"
-            ),
-        ),
     ),
     CompatibleServer(
         "YugabyteDB",
@@ -216,22 +188,6 @@ COMPATIBLE_SERVERS: Final = (
                 before=(2025, 1),
             ),
         },
-        real={
-            LockFeature.FOR_UPDATE: Fact("", f"{_YUGABYTE}#wait-on-conflict"),
-            LockFeature.SHARED_READ: Fact("", f"{_YUGABYTE}#wait-on-conflict"),
-            LockFeature.NO_WAIT: Fact(
-                "at READ COMMITTED", "https://github.com/yugabyte/yugabyte-db/issues/11760"
-            ),
-            LockFeature.SKIP_LOCKED: Fact("", f"{_YUGABYTE}#row-level-explicit-locking-clauses"),
-        },
-        notes=(
-            (
-                "without yb_enable_read_committed_isolation a transaction at READ COMMITTED runs at "
-                "REPEATABLE READ, where a lock can end in 40001, a SnapshotConflict: "
-                "https://github.com/yugabyte/yugabyte-db/issues/12004"
-            ),
-            "from 2025.1 on advisory locks have to be enabled by a flag of the server",
-        ),
     ),
     CompatibleServer(
         "Aurora DSQL",
@@ -251,9 +207,6 @@ COMPATIBLE_SERVERS: Final = (
         r"Redshift(?: (\d+)\.(\d+)\.(\d+))?",
         refused=dict.fromkeys(_OF_ROWS, _TABLE_LOCKS),
     ),
-    CompatibleServer("Aurora PostgreSQL", "postgresql", None),
-    CompatibleServer("AlloyDB", "postgresql", None),
-    CompatibleServer("Neon", "postgresql", None),
     CompatibleServer("Greenplum", "postgresql", r"Greenplum"),
     CompatibleServer("Materialize", "postgresql", r"Materialize"),
     CompatibleServer("QuestDB", "postgresql", r"QuestDB"),
@@ -278,7 +231,7 @@ COMPATIBLE_SERVERS: Final = (
             LockFeature.SHARED_READ: Fact(
                 "LOCK IN SHARE MODE and FOR SHARE are errors, or do nothing with "
                 "tidb_enable_noop_functions",
-                f"{_TIDB}#differences-from-mysql-innodb",
+                "https://docs.pingcap.com/tidb/stable/pessimistic-transaction#differences-from-mysql-innodb",
             ),
             LockFeature.SKIP_LOCKED: Fact(
                 "FOR UPDATE SKIP LOCKED skips nothing and locks nothing",
@@ -295,37 +248,11 @@ COMPATIBLE_SERVERS: Final = (
                 f"{_TIDB_ISSUES}issues/62960",
             ),
         },
-        real={
-            LockFeature.FOR_UPDATE: Fact("in pessimistic transactions, the default", _TIDB),
-            LockFeature.NO_WAIT: Fact("", f"{_TIDB}#behaviors"),
-            LockFeature.NAMED: Fact(
-                "a wait is at least 1 s, also for NoWait, and deadlocks are not detected",
-                "https://docs.pingcap.com/tidb/stable/locking-functions",
-            ),
-        },
-        notes=(
-            (
-                "a lock that is held in memory can be lost when a node of TiKV fails; the transaction "
-                f"then fails at its COMMIT: {_TIDB}#in-memory-pessimistic-lock"
-            ),
-        ),
     ),
     CompatibleServer(
         "Vitess",
         "mysql",
         r"Vitess|PlanetScale",
-        real={
-            LockFeature.NAMED: Fact(
-                "by a connection that is reserved for the session",
-                f"{_VITESS}query-serving/reserved-conn/#get_lock-and-reserved-connections",
-            ),
-        },
-        notes=(
-            (
-                "the isolation level is set for the session, since Vitess cannot set that of the next "
-                f"transaction alone: {_VITESS}compatibility/mysql-compatibility/#set-transaction"
-            ),
-        ),
         sets_next_level=False,
     ),
     CompatibleServer(
@@ -339,23 +266,11 @@ COMPATIBLE_SERVERS: Final = (
                 "https://docs.singlestore.com/db/v9.1/introduction/faqs/durability/",
             ),
         },
-        notes=(
-            (
-                "by default it ignores what it does not support of a statement, with a warning; set "
-                "warn_level to errors: "
-                "https://docs.singlestore.com/cloud/developer-resources/unsupported-mysql-features/"
-            ),
-        ),
     ),
     CompatibleServer(
         "OceanBase",
         "mysql",
         r"OceanBase(?:[ _-](?:CE[ -])?v?(\d+)\.(\d+)(?:\.(\d+))?)?",
-        real={
-            LockFeature.FOR_UPDATE: Fact("", _OCEANBASE),
-            LockFeature.NO_WAIT: Fact("where it says to be MySQL 8", _OCEANBASE),
-            LockFeature.SKIP_LOCKED: Fact("where it says to be MySQL 8", _OCEANBASE),
-        },
     ),
     CompatibleServer("Aurora MySQL", "mysql", r"aurora"),
     CompatibleServer("ProxySQL", "mysql", r"ProxySQL"),
@@ -365,16 +280,6 @@ COMPATIBLE_SERVERS: Final = (
         "mssql",
         r"Babelfish 1|Babelfish for PostgreSQL",
         refused=dict.fromkeys(_OF_ROWS, _HINTS_IGNORED),
-        real={
-            LockFeature.SNAPSHOT_READ: Fact(
-                "at PostgreSQL's REPEATABLE READ", f"{_BABELFISH}transaction.html"
-            ),
-            LockFeature.NAMED: Fact(
-                "by PostgreSQL's advisory locks",
-                "https://github.com/babelfish-for-postgresql/babelfish_extensions/blob/"
-                "93a9c70ed6e81b68a3eb7b050cac4e5d632c2516/contrib/babelfishpg_tsql/src/applock.c",
-            ),
-        },
     ),
     CompatibleServer(
         "Azure Synapse Analytics (dedicated SQL pool)",

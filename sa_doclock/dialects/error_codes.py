@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from ..errors import DocLockError
 
@@ -81,3 +82,8 @@ class ErrorCodes:
         :param by_key: the statement finds its rows by primary key, and is not slow by itself.
         """
         return self.refusals.get(code) if code is not None else None
+
+
+def code_of(errors: ErrorCodes, error: DBAPIError) -> NativeCode | None:
+    """Return the server's own error number in an error of SQLAlchemy; None: it has none."""
+    return None if error.orig is None else errors.native_code(error.orig)

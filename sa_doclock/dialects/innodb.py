@@ -34,10 +34,11 @@ from .base import (
     TransactionLifecycle,
     TransactionStatus,
 )
+from .cluster import cluster_of
 from .compatible_servers import find_server
 from .connection import ask_driver
 from .driver_frames import raised_within
-from .innodb_cluster import cluster_of
+from .error_codes import code_of
 from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .monitoring import connections_by_id
@@ -157,7 +158,7 @@ class InnoDBErrors(ErrorCodes):
 
     def is_no_savepoint(self, error: DBAPIError) -> bool:
         """Return whether the error says that there is no such savepoint, or no transaction."""
-        code = None if error.orig is None else self.native_code(error.orig)
+        code = code_of(self, error)
         return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
 
 
@@ -318,10 +319,7 @@ class InnoDBLocks(LockStrategy):
         try:
             yield
         except DBAPIError as error:
-            if (
-                error.orig is not None
-                and self.errors.native_code(error.orig) in self.errors.rolls_back_transaction
-            ):
+            if code_of(self.errors, error) in self.errors.rolls_back_transaction:
                 raise DeadlockDetected(
                     "chosen as the victim of a deadlock; run the whole transaction again",
                     orig=error.orig,

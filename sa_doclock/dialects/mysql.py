@@ -18,6 +18,7 @@ from ..options import LockOptions, base_of, milliseconds
 from ..wait_info import Wait
 from .base import NativeCode
 from .connection import ask_driver, other_connection
+from .error_codes import code_of
 from .innodb import (
     CLOSES_CONNECTION,
     InnoDBErrors,
@@ -302,7 +303,7 @@ class MySQLLocks(InnoDBLocks):
             with self.asking(connection) as asked:
                 (shown,) = ask_driver(asked, statement)
         except DBAPIError as error:
-            if error.orig is None or self.errors.native_code(error.orig) != _TABLEACCESS_DENIED:
+            if code_of(self.errors, error) != _TABLEACCESS_DENIED:
                 raise
         else:
             found = _shown_engine(shown)

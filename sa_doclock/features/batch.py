@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from random import uniform
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
 
@@ -139,33 +140,19 @@ def retry_without_queueing(
     :param attempt: is given the seconds that are left, a whole number.
     :raises LockNotAvailable: what the last attempt has met.
     """
-    from tenacity import (  # noqa: PLC0415  # only a batch needs it
-        RetryCallState,
-        Retrying,
-        retry_if_exception_type,
-        stop_after_delay,
-        wait_random_exponential,
-    )
-
-    jitter = wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE)
-    started = time.monotonic()
-
-    def left() -> float:
-        return max(seconds - (time.monotonic() - started), 0.0)
-
-    def pause_before_next(state: RetryCallState) -> float:
-        return min(jitter(state), left())
-
-    retrying = Retrying(
-        retry=retry_if_exception_type(LockNotAvailable),
-        wait=pause_before_next,
-        stop=stop_after_delay(seconds),
-        sleep=sleep,
-        reraise=True,
-    )
-    # Whole seconds, so that there are few different statements.  NOWAIT is about rows: a table
-    # that somebody alters is waited for.
-    return retrying(lambda: attempt(math.ceil(left()) or 1.0))
+    until, left, longest = time.monotonic() + seconds, seconds, _FIRST_PAUSE
+    while True:
+        try:
+            # Whole seconds, so that there are few different statements.  NOWAIT is about rows: a table
+            # that somebody alters is waited for.
+            return attempt(math.ceil(left) or 1.0)
+        except LockNotAvailable:
+            left = until - time.monotonic()
+            if left <= 0:
+                raise
+        sleep(min(uniform(0, longest), left))  # noqa: S311  # for the pauses of two to differ
+        longest = min(2 * longest, _LONGEST_PAUSE)
+        left = max(until - time.monotonic(), 0.0)
 
 
 def pause(seconds: float, *, under_asyncio: bool) -> None:

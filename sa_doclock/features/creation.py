@@ -12,17 +12,19 @@ named lock for that moment, and looks first, without waiting, whether another ha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutine
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.interfaces import ORMOption
 
 from ..core.documents import identity_of, key_attributes, mapper_of, own_table, root_of
 from ..core.key_text import key_text
 from ..core.lock_info import public_key
+from ..core.session import CoreSession
 from ..core.transaction import add_document, database_name
 from ..dialects import strategy_for
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
@@ -30,9 +32,6 @@ from ..options import LockOptions, base_of, milliseconds
 from .named_locks import folded_key
 
 T = TypeVar("T")
-
-Get = Callable[[LockOptions, float | None], T | None]
-"""Locks and returns the row, or None; is given the lock and the seconds to wait."""
 
 _REFUSED: Final = 2
 """So many INSERTs a constraint may refuse while the row is not there.  The first may have met a row
@@ -61,22 +60,22 @@ class Creation(Generic[T]):
     """One call of get_or_create_entity().
 
     :ivar seconds: the limit of its waits, or None.
-    :ivar get: locks and returns the row.
+    :ivar options: of the SELECT.
     """
 
-    session: Session
+    session: CoreSession
     entity: type[T]
     ident: Any
     lock: LockOptions
     seconds: float | None
     defaults: Mapping[str, Any] | Callable[[], T] | None
-    get: Get[T]
+    options: Sequence[ORMOption]
 
     def run(self) -> tuple[T, bool]:
         """Return the row, locked, and whether this call has inserted it."""
         started, left = time.monotonic(), self.seconds
         refused: list[IntegrityError] = []
-        while (found := self.get(self.lock, left)) is None:
+        while (found := self._get(self.lock, left)) is None:
             if len(refused) == _REFUSED:
                 raise refused[-1]
             self.session.flush()  # so that nothing but the row is written while others wait for it
@@ -87,6 +86,12 @@ class Creation(Generic[T]):
                 refused.append(error)
             left = self._left(started)
         return found, False
+
+    def _get(self, lock: LockOptions, seconds: float | None) -> T | None:
+        """Lock and return the row; None where there is none."""
+        return self.session.get_entity(
+            self.entity, self.ident, lock, lock_timeout=seconds, options=self.options
+        )
 
     def _left(self, started: float) -> float | None:
         """Return the seconds that are left, in whole milliseconds; 0 does not wait."""
@@ -127,7 +132,7 @@ class Creation(Generic[T]):
         """Return whether nobody has the row, committed or not."""
         try:
             with self.session.begin_nested():
-                return self.get(self.lock | LockOptions.NoWait, None) is None
+                return self._get(self.lock | LockOptions.NoWait, None) is None
         except LockNotAvailable:
             return False
 
@@ -160,7 +165,7 @@ class Creation(Generic[T]):
 
     def _inserted(self) -> T:
         """Lock the row that was inserted, and read what the database has put into it."""
-        found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
+        found = self._get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
         if found is None:
             raise LockMisuse(
                 "the row that was inserted is not found by its primary key, so that a trigger or a "

@@ -14,7 +14,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import UnboundExecutionError
 
-from ..core.key_text import key_text
+from ..core.key_text import is_storable, key_text
 from ..core.locking import LockTarget, acquire
 from ..core.session import CoreSession
 from ..core.transaction import LockContext, LockPlan, LockRequest, TransactionConnection
@@ -77,7 +77,7 @@ def check_key(key: str) -> str:
         )
     if not key:
         raise ValueError("the key of a named lock must not be empty")
-    if "\0" in key or any("\ud800" <= character <= "\udfff" for character in key):
+    if not is_storable(key):
         raise ValueError(f"the key {key_text(key)} has a NUL or half of a character in it")
     return key
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
-from sqlalchemy import Select
+from sqlalchemy import Select, inspect
+from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..checkout_info import Checkout
-from ..core.documents import mapper_of
-from ..core.session import CoreSession, key_of
+from ..core.documents import identity_of, mapper_of
+from ..core.session import CoreSession, check_block_lock, key_of, no_result
 from ..core.statements import locked_entity_of, locked_select
 from ..core.transaction import LockRequest, given
 from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
-from .block_targets import NO_IDENT, lock_of_block, one_for_each, read_once, selected_mapper
 
 T = TypeVar("T")
+
+_NO_IDENT: Final[Any] = object()
 
 
 class BlockMethods(CoreSession):
@@ -64,7 +66,7 @@ class BlockMethods(CoreSession):
     def locked(
         self,
         entity: Any,
-        ident: Any = NO_IDENT,
+        ident: Any = _NO_IDENT,
         lock: LockOptions = LockOptions.ForUpdate,
         *,
         lock_timeout: LockTimeout = None,
@@ -143,7 +145,7 @@ class BlockMethods(CoreSession):
     def locked_document(
         self,
         entity: Any,
-        ident: Any = NO_IDENT,
+        ident: Any = _NO_IDENT,
         lock: LockOptions = LockOptions.ForUpdate,
         *,
         lock_timeout: LockTimeout = None,
@@ -185,13 +187,13 @@ class BlockMethods(CoreSession):
         """
         if LockOptions.SkipLocked in check_lock(lock):
             raise ValueError("locked_documents() locks all or none: leave out SkipLocked")
-        keys = read_once(idents)
+        keys = _read_once(idents)
 
         def take(_: Any, __: Any, lock: LockOptions) -> list[T]:
             found = self.get_documents(
                 entity, keys, lock, lock_timeout=lock_timeout, options=options
             )
-            return one_for_each(self, mapper_of(entity), found, keys)
+            return _one_for_each(self, mapper_of(entity), found, keys)
 
         return self._block(entity, keys, lock, take, "locked_documents")
 
@@ -204,7 +206,7 @@ class BlockMethods(CoreSession):
         name: str,
     ) -> AbstractContextManager[T]:
         """Return the block.  :raises TypeError, ValueError: the lock is wrong, before any ``with``."""
-        lock = lock_of_block(entity, ident, lock, name)
+        lock = _lock_of_block(entity, ident, lock, name)
         return self._locked_block(lock, partial(take, entity, ident, lock))
 
     @contextmanager
@@ -236,14 +238,14 @@ class BlockMethods(CoreSession):
             raise
 
     def _take_one(self, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
-        if ident is NO_IDENT:
+        if ident is _NO_IDENT:
             if isinstance(entity, Select):
                 return self._take_selected(entity, lock, **how)
             entity, ident = key_of(self, entity)
         return self.get_one_entity(entity, ident, lock, **how)
 
     def _take_document(self, entity: Any, ident: Any, lock: LockOptions, **how: Any) -> Any:
-        if ident is not NO_IDENT:
+        if ident is not _NO_IDENT:
             return self.get_one_document(entity, ident, lock, **how)
         found = self._take_one(entity, ident, lock, **how)
         self._load_parts([found], lock)
@@ -259,7 +261,7 @@ class BlockMethods(CoreSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> Any:
-        mapper = selected_mapper(statement)
+        mapper = _selected_mapper(statement)
         arguments = given(version, checkout)
         request = LockRequest(mapper.class_, None, lock, mapper=mapper, given=arguments)
         self._check_request(request)
@@ -275,3 +277,69 @@ class BlockMethods(CoreSession):
         found = result.scalars().unique().one()
         self._check_found(request, found)
         return found
+
+
+def _lock_of_block(entity: Any, ident: Any, lock: LockOptions, name: str) -> LockOptions:
+    """Return the lock of a block: that of a select which has one already, else the given one.
+
+    :raises TypeError: the lock stands in the place of the primary key.
+    :raises ValueError: it locks nothing.
+    """
+    if isinstance(ident, LockOptions):
+        misplaced = ident
+        raise TypeError(f"give the lock of {name}() by name: lock={misplaced}")
+    own = locked_entity_of(entity) if isinstance(entity, Select) else None
+    if own is not None:
+        lock = own.lock
+    check_block_lock(lock, name)
+    return lock
+
+
+def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
+    """Return the mapper of the only entity that the statement selects.
+
+    :raises TypeError: it selects tables, and no mapped class.
+    :raises ValueError: it selects columns, or several entities.
+    """
+    described = statement.column_descriptions
+    if not any("entity" in one for one in described):
+        raise TypeError(
+            "an ORM select is needed, select(Order), not one of tables: locked() returns an object"
+        )
+    entity = described[0]["entity"] if len(described) == 1 else None
+    if entity is None or described[0]["expr"] is not entity:
+        raise ValueError("locked() needs a select of one mapped class, and of nothing else")
+    mapper: Mapper[Any] = inspect(entity).mapper
+    return mapper
+
+
+def _read_once(idents: Iterable[T]) -> Iterable[T]:
+    """Return the keys as a list where they are no collection, and may come only once.
+
+    What is no list of keys, such as a text, is returned as it is: the call for the lock refuses it.
+    """
+    if isinstance(idents, Iterable) and not isinstance(idents, Collection):
+        return list(idents)
+    return idents
+
+
+def _one_for_each(
+    session: Session, mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any]
+) -> list[T]:
+    """Return the object of each key, in the order of the keys.
+
+    :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
+    """
+    by_key = {tuple(mapper.primary_key_from_instance(one)): one for one in found}
+    locked = {id(one) for one in found}
+    objects = []
+    for ident in idents:
+        identity = identity_of(mapper, ident)
+        one = by_key.get(identity)
+        if one is None:  # the database may compare the key otherwise, "ABC" with "abc"
+            with session.no_autoflush:
+                one = session.get(mapper.class_, identity)
+        if one is None or id(one) not in locked:
+            raise no_result(mapper.class_, ident)
+        objects.append(one)
+    return objects

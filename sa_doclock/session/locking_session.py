@@ -190,10 +190,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         lock, seconds = self._context.options.resolve(lock, lock_timeout)
         check_creation(lock, defaults)
 
-        def get(lock: LockOptions, seconds: float | None) -> T | None:
-            return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
-
-        creation = Creation(self, entity, ident, lock, seconds, defaults, get)
+        creation = Creation(self, entity, ident, lock, seconds, defaults, options)
         return self._take_or_roll_back(creation.run, opens=not self.in_transaction())
 
     def on_commit(self, function: Callable[[], object]) -> None:

@@ -10,6 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..dialects import product_of, side_connection, strategy_class
 from ..dialects.base import LockStrategy
+from ..dialects.error_codes import code_of
 from ..dialects.monitoring import describe_connections
 from ..errors import LockNotSupported
 from ..wait_info import LockWait, Wait
@@ -179,5 +180,5 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
     """Return what the account needs to see who waits; None where the error is another."""
     assert strategy.monitoring is not None
-    code = None if error.orig is None else strategy.errors.native_code(error.orig)
+    code = code_of(strategy.errors, error)
     return strategy.monitoring.privilege_errors.get(code or 0)

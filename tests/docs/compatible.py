@@ -7,22 +7,28 @@ from collections.abc import Iterator
 from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature
 from sa_doclock.dialects.compatible_servers import CompatibleServer, Fact
 
+from .compatible_facts import NOTES, REAL, UNTOLD
+
 _ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mssql": "SQL Server"}
 
 
 def sections() -> Iterator[str]:
     """Yield a section for each product that has facts, and one line for the others."""
+    without: list[CompatibleServer] = []
     for product in COMPATIBLE_SERVERS:
-        if product.refused or product.real or product.notes:
+        if product.refused or product.name in REAL or product.name in NOTES:
             yield from _section(product)
-    without = [one for one in COMPATIBLE_SERVERS if not (one.refused or one.real or one.notes)]
+        else:
+            without.append(product)
     yield "## Others"
     yield ""
     yield "No facts are known of these, so each is treated as the product that it is compatible with:"
     yield ""
+    for protocol, names in UNTOLD.items():
+        for name in names:
+            yield f"- {name}, as {_ORIGINALS[protocol]}; its version does not tell it."
     for product in without:
-        reported = "known by its version" if product.mark else "its version does not tell it"
-        yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; {reported}."
+        yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; known by its version."
     yield ""
 
 
@@ -36,14 +42,15 @@ def _section(product: CompatibleServer) -> Iterator[str]:
     for feature in LockFeature:
         yield _row(feature, product)
     yield ""
-    for note in product.notes:
+    notes = NOTES.get(product.name, ())
+    for note in notes:
         yield f"- {note[0].upper()}{note[1:]}."
-    if product.notes:
+    if notes:
         yield ""
 
 
 def _row(feature: LockFeature, product: CompatibleServer) -> str:
-    refused, real = product.refused.get(feature), product.real.get(feature)
+    refused, real = product.refused.get(feature), REAL.get(product.name, {}).get(feature)
     if refused is not None:
         below = f" below {'.'.join(map(str, refused.before))}" if refused.before else ""
         return f"| {feature.value} | LockNotSupported{below} | {_cited(refused)} |"

@@ -13,6 +13,7 @@ from sqlalchemy import Engine, create_engine, select, text
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions
 from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature, find_server, strategy_for
+from tests.docs.compatible_facts import NOTES, REAL
 from tests.sql import servers
 from tests.sql.doctor import check_scripted
 from tests.sql.driver import PsycopgConnection
@@ -289,9 +290,11 @@ def test_the_check_of_the_database_names_the_locks_that_are_refused() -> None:
 
 def test_every_fact_has_a_source() -> None:
     for product in COMPATIBLE_SERVERS:
-        for fact in (*product.refused.values(), *product.real.values()):
+        real = REAL.get(product.name, {})
+        for fact in (*product.refused.values(), *real.values()):
             assert fact.source.startswith("https://")
-        assert not set(product.refused) & set(product.real), product.name
+        assert not set(product.refused) & set(real), product.name
         assert all(fact.text for fact in product.refused.values())
+    assert REAL.keys() | NOTES.keys() <= {one.name for one in COMPATIBLE_SERVERS}
     assert {one.protocol for one in COMPATIBLE_SERVERS} == {"postgresql", "mysql", "mssql"}
     assert LockFeature.NAMED.value in ACTS

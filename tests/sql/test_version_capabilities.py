@@ -22,7 +22,7 @@ from sa_doclock import LockNotSupported, LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.base import LockStrategy
 from sa_doclock.dialects.mysql import MySQLLocks
-from sa_doclock.dialects.postgresql.hold_limit import after_lock
+from sa_doclock.dialects.postgresql.limits import after_lock
 from sa_doclock.dialects.sqlite import SQLiteLocks
 from tests.sql import servers
 from tests.sql.script import Script
@@ -92,7 +92,7 @@ class Case(NamedTuple):
 MODIFIERS = ("mysql.HAS_MODIFIERS", "mysql", mysql("8.0.0"), mysql("8.0.1"))
 CASES = {
     "transaction_timeout": Case(
-        "postgresql.hold_limit.HAS_TRANSACTION_TIMEOUT",
+        "postgresql.limits.HAS_TRANSACTION_TIMEOUT",
         "postgresql",
         postgresql("16.14"),
         postgresql("17.0"),

@@ -44,7 +44,7 @@ QUESTIONS = (
         for name in (
             "innodb.py:InnoDBWaits",
             "mssql.py:SQLServerWaits",
-            "postgresql/lock_limit.py:PostgreSQLWaits",
+            "postgresql/limits.py:PostgreSQLWaits",
         )
     ),
     "tools/doctor/every_database.py:isolation_level",
@@ -93,11 +93,11 @@ LOCKS = (
     "dialects/mssql.py:SQLServerNamedLocks.take",
     "dialects/mssql.py:_lock_timeout",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.begin",
-    "dialects/postgresql/hold_limit.py:PostgreSQLHoldLimit.limit",
+    "dialects/postgresql/limits.py:PostgreSQLHoldLimit.limit",
     "dialects/postgresql/named_locks.py:lock_key",
-    "dialects/postgresql/lock_limit.py:limited_block",
-    "dialects/postgresql/lock_limit.py:limited_locks.before_cursor_execute",
-    "dialects/postgresql/lock_limit.py:limited_locks.restore",
+    "dialects/postgresql/limits.py:limited_block",
+    "dialects/postgresql/limits.py:limited_locks.before_cursor_execute",
+    "dialects/postgresql/limits.py:limited_locks.restore",
     "dialects/postgresql/pipeline.py:Unread.__call__",
     "dialects/sqlite.py:SQLiteLocks._go_on",
     "dialects/sqlite.py:SQLiteLocks._send_begin",
@@ -109,7 +109,7 @@ LOCKS = (
 )
 #: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
 OF_THE_CONNECTION = (
-    "dialects/innodb_cluster.py:GroupReplication.before_savepoint",
+    "dialects/cluster.py:GroupReplication.before_savepoint",
     "dialects/innodb.py:InnoDBStatus.has_open_transaction",
     "dialects/mssql.py:SQLServerLocks._refuse_read_only",
     "dialects/mssql.py:SQLServerMarks.has_mark",
@@ -124,7 +124,7 @@ OF_THE_CONNECTION = (
 #: The end of a transaction that the session has begun, or that the server has ended.
 ENDS = (
     "claims/transaction.py:ClaimTransaction._roll_back_block",
-    "dialects/innodb_cluster.py:Galera.before_rollback",
+    "dialects/cluster.py:Galera.before_rollback",
     "dialects/sqlite.py:SQLiteLifecycle.commit_failed",
     "features/batch.py:BatchPriority._undone_by_savepoint",
     "features/gate/combined_batch.py:Batch._run_one",

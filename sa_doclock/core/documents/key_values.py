@@ -22,7 +22,7 @@ from sqlalchemy import Enum, Float, Uuid, inspect
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from ..key_text import key_text
+from ..key_text import is_storable, key_text
 from ..sqlalchemy_internals import variants_of
 
 ColumnType = TypeEngine[Any]
@@ -179,7 +179,7 @@ def _decimal_in(text: str) -> Decimal:
 
 def _text(_: ColumnType, value: Any) -> str:
     text = _written(value)
-    if "\0" in text or any("\ud800" <= one <= "\udfff" for one in text):
+    if not is_storable(text):
         raise ValueError(f"{key_text(value)} has a NUL or half of a character in it")
     return text
 

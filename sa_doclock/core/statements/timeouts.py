@@ -11,6 +11,7 @@ from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
 from ...dialects.base import LockStrategy
+from ...dialects.error_codes import code_of
 from ...dialects.waits import SECONDS_WITHOUT_WAIT
 from ...errors import LockNotAvailable
 from ...options import LockOptions
@@ -110,4 +111,4 @@ def _may_wait_again(error: DBAPIError, strategy: LockStrategy, left: float) -> b
 
 
 def _ended_by(codes: frozenset[Any], strategy: LockStrategy, error: DBAPIError) -> bool:
-    return error.orig is not None and strategy.errors.native_code(error.orig) in codes
+    return code_of(strategy.errors, error) in codes

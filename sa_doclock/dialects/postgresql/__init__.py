@@ -35,10 +35,10 @@ from ..base import (
 from ..compatible_servers import find_server
 from ..connection import ask_driver
 from ..driver_frames import raised_within
+from ..error_codes import code_of
 from ..names import quoted_name
 from .errors import PostgreSQLErrors
-from .hold_limit import PostgreSQLHoldLimit
-from .lock_limit import PostgreSQLWaits, limited_block
+from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
 from .lockable_rows import check_rows
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks
@@ -194,7 +194,7 @@ class PostgreSQLLocks(LockStrategy):
             if check_rows(connection, quoted_name(connection, table)):
                 self._lockable.add(known)
         except DBAPIError as error:
-            code = None if error.orig is None else self.errors.native_code(error.orig)
+            code = code_of(self.errors, error)
             if code is None or self.errors.refusals.get(code, ())[:1] != (LockNotSupported,):
                 raise
             raise LockNotSupported(self.errors.refusals[code][1]) from error
@@ -251,7 +251,7 @@ def _transaction_id(connection: Connection) -> object:
         # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
         mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
     except DBAPIError as error:
-        if error.orig is None or PostgreSQLLocks.errors.native_code(error.orig) != _ABORTED:
+        if code_of(PostgreSQLLocks.errors, error) != _ABORTED:
             raise
         return UNMARKED
     return mark

@@ -24,7 +24,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from ...core.pool import CallFunction, on_return, withdraw
 from ..base import Pipeline, Pipelining, Read
-from .hold_limit import after_lock
+from .limits import after_lock
 from .pipeline import (
     Call,
     CursorInterceptor,
@@ -79,7 +79,6 @@ class PsycopgPipeline(CursorInterceptor):
     """The one that the writes are of."""
     _next: Write | None = None
     _failure: Exception | None = None
-    _active = False
     _listens = False
     _paused = False
     _keeps_savepoints = _keeps_in_savepoint = False
@@ -101,11 +100,10 @@ class PsycopgPipeline(CursorInterceptor):
 
     def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
         self._may_commit = may_commit
-        if not self._active and not self.driver.autocommit:
+        if not keeps_writes(self.connection) and not self.driver.autocommit:
             listen_once(type(self.connection.dialect), _BEFORE_EXECUTE)
             _keeping[self.connection] = ref(self)
             self.install()
-            self._active = True
             # The transaction may end without a call of forget_writes(): the pool then restores
             # the cursors.
             self._on_return = CallFunction(
@@ -134,9 +132,7 @@ class PsycopgPipeline(CursorInterceptor):
     def forget_writes(self) -> None:
         self._kept = []
         self._keeps_savepoints = self._keeps_in_savepoint = False
-        if self._active:
-            self._active = False
-            _keeping.pop(self.connection, None)
+        if _keeping.pop(self.connection, None) is not None:
             self.uninstall()
             withdraw(self.connection, self._on_return)
 

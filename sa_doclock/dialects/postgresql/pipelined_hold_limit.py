@@ -17,7 +17,7 @@ from sqlalchemy.util import greenlet_spawn
 from ...options import LockOptions
 from ..base import LockWaits
 from .deferred_writes import keeps_writes
-from .hold_limit import PostgreSQLHoldLimit, after_lock
+from .limits import PostgreSQLHoldLimit, after_lock
 from .pipeline import listen_once, send_in_pipeline
 from .pipelined_lock import PipelinedLock
 

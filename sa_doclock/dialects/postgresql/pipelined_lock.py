@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeEngine
 
 from ...options import LockOptions
 from ..base import Read
-from .lock_limit import PostgreSQLWaits, lock_limit, waits_for_lock
+from .limits import PostgreSQLWaits, lock_limit, waits_for_lock
 from .pipeline import (
     Call,
     CursorInterceptor,

@@ -35,9 +35,8 @@ from ...dialects.base import READ_COMMITTED, LockStrategy
 from ...errors import DocLockError, LockNotSupported, UnsavedChanges
 from ...options import LockOptions, is_row_lock
 from .changed_parts import changed_parts
-from .for_update import inner_select, with_inner_select
+from .for_update import froms_to_hint, inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
-from .locked_froms import froms_to_hint
 from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
 from .rows_beside import RowsBeside
 

@@ -15,8 +15,7 @@ from ...core.documents import from_clauses_within
 from ...core.sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
 from ...dialects.base import LockStatements
 from ...options import LockOptions, base_of
-from .for_update import inner_select, lock_of_for_update
-from .locked_froms import LockedFroms, locked_froms
+from .for_update import LockedFroms, inner_select, lock_of_for_update, locked_froms
 
 _QUERIES: Final = (Select, CompoundSelect)
 _Query = Select[Any] | CompoundSelect[Any]

@@ -1,15 +1,42 @@
-"""SQLAlchemy's ``with_for_update()``, in our words."""
+"""SQLAlchemy's ``with_for_update()``: the lock in our words, and the rows that its SQL locks.
+
+The rows go by one rule, by the FROM of the SELECT.  A database locks rows of the tables that the
+SELECT reads by itself, or of those that ``of`` names; some lock those of the tables in its subqueries
+too.  None locks rows of a CTE, of VALUES, of a function, or of a subquery in another clause.
+https://www.postgresql.org/docs/current/sql-select.html, "The Locking Clause";
+https://dev.mysql.com/doc/refman/8.4/en/innodb-locking-reads.html
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Select
+from sqlalchemy import CTE, Select, TableClause, TextClause
 from sqlalchemy.orm import FromStatement
+from sqlalchemy.sql.selectable import AliasedReturnsRows, SelectBase, SelectStatementGrouping
 
-from ...core.sqlalchemy_internals import ForUpdate, for_update_of
+from ...core.documents import from_clauses_within
+from ...core.sqlalchemy_internals import (
+    ForUpdate,
+    for_update_clause,
+    for_update_of,
+    for_update_tables,
+)
+from ...dialects.base import LockStatements
+from ...errors import LockNotSupported
 from ...options import LockOptions
+
+_NO_TABLE: Final = (
+    "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "
+    "CTE; select from the table, or from the mapped class"
+)
+
+_NO_HINT: Final = (
+    "the lock is a table hint, which cannot be put into the text() of a FROM clause; select from "
+    "table() or from the mapped class"
+)
 
 
 def lock_of_for_update(statement: Select[Any]) -> LockOptions | None:
@@ -44,3 +71,74 @@ def with_inner_select(statement: Any, select: Any) -> Any:
         statement = statement.options()  # a generative copy: nothing is added
         statement.element = select
     return statement
+
+
+class LockedFroms(NamedTuple):
+    """The FROM clauses of a SELECT that are locked.
+
+    :ivar tables: tables and aliases of tables.
+    :ivar subqueries: the statements in the subqueries among them.
+    :ivar has_text: there is ``text()`` among them, which is taken at its word.
+    """
+
+    tables: tuple[Any, ...]
+    subqueries: tuple[Any, ...]
+    has_text: bool
+
+    def tables_on(self, statements: LockStatements) -> Iterator[Any]:
+        """Yield the tables whose rows are locked on a database that has these statements.
+
+        :raises LockNotSupported: there are none.
+        """
+        found = self.subqueries if statements.locks_subqueries else ()
+        if not (self.tables or self.has_text or found):
+            raise LockNotSupported(_NO_TABLE)
+        yield from map(base_of_from, self.tables)
+        for one in found:
+            yield from _tables_below(one)
+
+
+def locked_froms(select: Select[Any]) -> LockedFroms:
+    """Return what the ``with_for_update()`` of this SELECT locks."""
+    return _sorted_by_kind(for_update_tables(select) or select.get_final_froms())
+
+
+def froms_to_hint(select: Select[Any]) -> tuple[Any, ...]:
+    """Return the tables, or their aliases, whose table hints are its lock, where a database has such.
+
+    :raises LockNotSupported: there are none, or one is written as ``text()``.
+    """
+    found = locked_froms(select)
+    if found.has_text or not found.tables:
+        raise LockNotSupported(_NO_HINT if found.has_text else _NO_TABLE)
+    return found.tables
+
+
+def base_of_from(one: Any) -> Any:
+    """Return what this FROM clause is an alias of, down to a table, a statement or a function."""
+    while isinstance(one, AliasedReturnsRows) and not isinstance(one, CTE):
+        one = one.element
+    return one.element if isinstance(one, SelectStatementGrouping) else one
+
+
+def _sorted_by_kind(froms: Iterable[Any]) -> LockedFroms:
+    bases = [(one, base_of_from(one)) for one in from_clauses_within(froms)]
+    return LockedFroms(
+        tuple(one for one, base in bases if isinstance(base, TableClause)),
+        tuple(base for one, base in bases if is_subquery(one)),
+        any(isinstance(base, TextClause) for _, base in bases),
+    )
+
+
+def is_subquery(one: Any) -> bool:
+    """Return whether this FROM clause is a statement, and no CTE."""
+    return isinstance(base_of_from(one), SelectBase)
+
+
+def _tables_below(statement: Any) -> Iterator[Any]:
+    """Yield the tables of a subquery, which a lock of it locks; one of its own is checked by itself."""
+    if isinstance(statement, Select) and for_update_clause(statement) is None:
+        found = _sorted_by_kind(statement.get_final_froms())
+        yield from map(base_of_from, found.tables)
+        for one in found.subqueries:
+            yield from _tables_below(one)

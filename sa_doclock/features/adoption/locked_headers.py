@@ -34,8 +34,7 @@ from ...core.sqlalchemy_internals import (
 from ...core.statements import statement_cache
 from ...dialects.base import LockStatements, is_in_index
 from ...options import LockOptions, base_of
-from .for_update import inner_select
-from .locked_froms import base_of_from, is_subquery, locked_froms
+from .for_update import base_of_from, inner_select, is_subquery, locked_froms
 
 Statement = Select[Any] | FromStatement[Any]
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]

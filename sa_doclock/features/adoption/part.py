@@ -1,7 +1,13 @@
-"""Adoption: the part by which the ``with_for_update()`` of a session's statements are locks."""
+"""Adoption: the part by which the ``with_for_update()`` of a session's statements are locks.
+
+A select that has one is executed as a lock.  Any other, in a statement that is about to be sent, is
+made real or refused: by what SQLAlchemy has compiled, whoever has put the lock there, and wherever it
+stands.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -15,11 +21,14 @@ from ...core.transaction import (
     SessionPart,
     StatementCheck,
     check_statements,
+    make_plan,
     state_of,
 )
+from ...dialects.base import READ_COMMITTED, LockStrategy
+from ...errors import DeadlockDetected, LockNotSupported
+from ...options import LockOptions, is_row_lock, without_no_key
 from .adopted_rows import AdoptedRows, execute_for_update
-from .check_compiled import check_locks
-from .compiled_locks import NO_LOCKS, CompiledLocks, locks_in
+from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
 from .for_update import inner_select, lock_of_for_update
 
 
@@ -47,10 +56,85 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
 
 def _check(locks: CompiledLocks, state: LockContext, connection: Connection) -> None:
     if state.parts.find(Adoption) is not None:
-        check_locks(state, connection, locks)
+        _check_locks(state, connection, locks)
         call = state.calls.current
         if locks.reads_more and call is not None and isinstance(call.target, AdoptedRows):
             call.target.reads_more = True
+
+
+def _check_locks(state: LockContext, connection: Connection, locks: CompiledLocks) -> None:
+    """Have these locks in the transaction, where the SQL of this database carries none of them.
+
+    In a call for a lock, the outermost is made real by that call.
+
+    :raises LockNotSupported: nothing would lock.
+    """
+    one = state.connections.find(connection)
+    if one is None or one.connection is not connection:
+        return
+    call = state.calls.current
+    unseen = locks.all if call is None else locks.within
+    _refuse_union(unseen)
+    if one.known is None:
+        return
+    for lock in unseen:
+        _refuse_without_hint(lock, one.known)
+    # In a call of ours the outermost is not the program's.
+    for lock in locks.all if call is None or call.request.as_is else locks.within:
+        _check_tables(lock, one.known, state, connection)
+    _lock_database(one.known, state, connection, unseen)
+
+
+def _refuse_union(locks: Iterable[CompiledLock]) -> None:
+    if any(lock.lock is None for lock in locks):
+        raise LockNotSupported(
+            "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
+        )
+
+
+def _lock_database(
+    strategy: LockStrategy,
+    state: LockContext,
+    connection: Connection,
+    locks: Iterable[CompiledLock],
+) -> None:
+    """Take one lock for all of these, where it is one of the whole database."""
+    wanted = strongest_of(locks) if strategy.locks_database else None
+    if wanted is not None:
+        plan = make_plan(None, wanted, strategy, upgrades=True)
+        seconds = 0.0 if LockOptions.NoWait in wanted else None
+        state.opener.prepare(connection, plan, seconds)
+
+
+def _check_tables(
+    lock: CompiledLock, strategy: LockStrategy, state: LockContext, connection: Connection
+) -> None:
+    """Check that the SQL locks rows, and that the rows of each of its tables can be locked."""
+    if lock.lock is None or not is_row_lock(
+        strategy.statements.row_lock(lock.lock, READ_COMMITTED)
+    ):
+        return
+    try:
+        for table in lock.tables_on(strategy.statements):
+            strategy.check_adopted(connection, lock.lock, table)
+    except DeadlockDetected as error:
+        state.failure.note_ended_at_question(error, state.calls.current)
+        raise
+
+
+def _refuse_without_hint(lock: CompiledLock, strategy: LockStrategy) -> None:
+    statements = strategy.statements
+    if not statements.hints:
+        return
+    assert lock.lock is not None
+    as_hinted = without_no_key(lock.lock)
+    ours = statements.hints.get(as_hinted), statements.hints_by_key.get(as_hinted)
+    if not any((strategy.name, hint) in lock.hints for hint in ours):
+        tables = ", ".join(table.name for table in lock.tables_on(statements))
+        raise LockNotSupported(
+            f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "
+            "no table hint can take its place: execute the select that has it by itself"
+        )
 
 
 check_statements(_check_of)

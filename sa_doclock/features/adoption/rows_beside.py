@@ -37,8 +37,7 @@ from ...core.sqlalchemy_internals import (
     options_of,
 )
 from ...core.transaction import LockContext, LockRequest
-from .for_update import inner_select
-from .locked_froms import base_of_from
+from .for_update import base_of_from, inner_select
 
 State = InstanceState[Any]
 _AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # by SELECTs of their own

@@ -23,7 +23,7 @@ from ...core.documents import (
     root_of,
     select_equal_keys,
 )
-from ...core.key_text import key_text
+from ...core.key_text import is_storable, key_text
 from ...core.lock_info import Identity, document_label
 from ...core.transaction import LockContext, add_document, database_name
 from ...dialects import strategy_for
@@ -45,7 +45,7 @@ def check_owner(owner: object) -> str:
     """Return the owner.  :raises TypeError, ValueError: no database can store it."""
     if not isinstance(owner, str):
         raise TypeError(f"the owner must be a str, not {key_text(owner)}")
-    if not 0 < len(owner) <= LONGEST_OWNER or not _is_storable(owner):
+    if not 0 < len(owner) <= LONGEST_OWNER or not is_storable(owner):
         raise ValueError(
             f"the owner must have 1 to {LONGEST_OWNER} characters and no NUL, not {key_text(owner)}"
         )
@@ -58,13 +58,9 @@ def check_note(note: object) -> str | None:
         return None
     if not isinstance(note, str):
         raise TypeError(f"the note must be a str, not {key_text(note)}")
-    if not _is_storable(note):
+    if not is_storable(note):
         raise ValueError(f"the note {key_text(note)} has a NUL or half of a character in it")
     return note
-
-
-def _is_storable(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
 
 
 def check_lease(lease: LockTimeout) -> timedelta:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, inspect
@@ -83,30 +83,25 @@ class CheckOuts(SessionPart):
     def bound(self, mapper: Mapper[Any] | None, bind: Engine | Connection) -> None:
         """See :class:`SessionPart`: the check-outs are where the documents are."""
         if mapper is not None:
-            self.reader.note_bind(root_of(mapper), bind)
+            self.reader.binds[root_of(mapper)] = bind
 
     def around_limit(self, limit: Limit) -> Limit:
         """See :class:`SessionPart`: in the block of a pipeline, take the answer that came along."""
         if not self._pipelined:
             return limit
 
+        @contextmanager
         def limit_and_ask(
             connection: TransactionConnection, plan: LockPlan, request: LockRequest
-        ) -> AbstractContextManager[LockRequest | None]:
-            block = limit(connection, plan, request)
-            return self._asking(block, request) if _is_of_one(request) else block
+        ) -> Iterator[LockRequest | None]:
+            with limit(connection, plan, request) as limited:
+                yield limited
+                if _is_of_one(request):
+                    root, key = root_of(_mapper_of(request)), request.keys[0]
+                    row = self.reader.read_one(root, key, timed=_condition(request).gives)
+                    self._ahead[root.class_, key] = row
 
         return limit_and_ask
-
-    @contextmanager
-    def _asking(
-        self, block: AbstractContextManager[LockRequest | None], request: LockRequest
-    ) -> Iterator[LockRequest | None]:
-        with block as limited:
-            yield limited
-            root, key = root_of(_mapper_of(request)), request.keys[0]
-            row = self.reader.read_one(root, key, timed=_condition(request).gives)
-            self._ahead[root.class_, key] = row
 
     def reads_after(self, request: LockRequest) -> Iterator[Read]:
         """See :class:`SessionPart`: who has the document."""
@@ -136,7 +131,7 @@ class CheckOuts(SessionPart):
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
         self.read_again()
-        self.reader.forget_binds()
+        self.reader.binds.clear()
 
     def read_again(self) -> None:
         """Forget what was read: the times are old, or the session itself changes the rows."""

@@ -23,13 +23,14 @@ class CheckoutReader:
     """The rows of the table, as one session reads them.
 
     :ivar table: of the check-outs.
+    :ivar binds: the databases of documents in this transaction, by their roots.
     """
 
     def __init__(self, state: LockContext, table: Table) -> None:
         self.table = table
         self.session = state.session
         self._state = ref(state)
-        self._binds: dict[Mapper[Any], Engine | Connection] = {}
+        self.binds: dict[Mapper[Any], Engine | Connection] = {}
 
     @property
     def state(self) -> LockContext:
@@ -38,21 +39,13 @@ class CheckoutReader:
         assert state is not None  # the session reads
         return state
 
-    def note_bind(self, root: Mapper[Any], bind: Engine | Connection) -> None:
-        """Note the database of these documents in this transaction."""
-        self._binds[root] = bind
-
-    def forget_binds(self) -> None:
-        """Forget the databases: the transaction has ended."""
-        self._binds.clear()
-
     def connection(self, root: Mapper[Any], *, writes: bool = False) -> Connection:
         """Return the connection to the database of these documents; it may begin a transaction.
 
         :param writes: a session that routes reads to replicas is asked for the primary.
         """
         session = self.session()
-        bind = self._binds.get(root)
+        bind = self.binds.get(root)
         if bind is not None:
             return Session.connection(session, {"bind": bind})
         arguments = {"mapper": root, "clause": update(self.table)} if writes else {"mapper": root}

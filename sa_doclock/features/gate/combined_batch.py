@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -103,8 +103,7 @@ class Call:
             if inspect.iscoroutine(result):
                 result.close()
             raise TypeError("the function has returned an awaitable: use gate.async_run()")
-        task = self.context.run(asyncio.get_running_loop().create_task, _awaited(result))
-        return await_only(_result_of(task))
+        return await_only(_result_of(self.context.run(asyncio.ensure_future, result)))
 
     def run_on_commit(self) -> None:
         """Call what the function has asked for; an error is its caller's, and the commit is done."""
@@ -178,11 +177,7 @@ class _FunctionCancelled(Exception):  # an event of one function, and no error o
     """A function has raised CancelledError; the task that runs the functions was not cancelled."""
 
 
-async def _awaited(result: Awaitable[Any]) -> Any:
-    return await result
-
-
-async def _result_of(task: asyncio.Task[Any]) -> Any:
+async def _result_of(task: asyncio.Future[Any]) -> Any:
     """Return the result of a function's task, which ends with the task that waits for it."""
     try:
         await asyncio.wait([task])

@@ -2,26 +2,30 @@
 
 The documents that an UPDATE or DELETE would write to are read from the database with the
 statement's own WHERE clause; those that an INSERT adds rows to are in its values, or in its
-SELECT.  After it the rows that were written are counted.
+SELECT.  After it the rows that were written are counted, and its result tells the keys that the
+database has given to new headers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from sqlalchemy import Insert, Update
+from sqlalchemy.engine import IteratorResult
+from sqlalchemy.engine import Row as ResultRow
+from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Mapper
+from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import document_key
-from ...core.lock_info import DocumentKey
-from ...core.sqlalchemy_internals import autoflush
-from .dml_internals import values_of
+from ...core.documents import document_key, key_attributes
+from ...core.lock_info import DocumentKey, Identity
+from ...core.sqlalchemy_internals import autoflush, buffer_rows
+from .dml_internals import returned_columns, values_of
 from .refusals import Refusals
-from .returned import keys_of_result
 from .statement_check import StatementCheck
 from .targets import (
     Execution,
@@ -102,10 +106,55 @@ def _note_returned(
     refusals: Refusals, statement: Any, targets: Iterable[Target], result: Any
 ) -> Any:
     for target in filter(is_header_target, targets):
-        result, keys = keys_of_result(statement, target, result)
+        result, keys = _keys_of_result(statement, target, result)
         for key in keys:
             refusals.add_inserted(document_key(target.root, key))
     return result
+
+
+def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, list[Identity]]:
+    """Return the result, which can still be read, and the primary keys of the inserted rows.
+
+    They are in the rows of ``returning(Order.id)`` and of ``returning(Order)``, or in
+    ``inserted_primary_key``.
+    """
+    columns = returned_columns(statement)
+    if not columns:
+        return result, list(_inserted_primary_key(result))
+    if isinstance(result, IteratorResult):  # of objects, or of their attributes
+        objects = list(_headers_among(buffer_rows(result), target))
+        if objects:
+            return result, objects
+    return _keys_of_columns(columns, target, result)
+
+
+def _keys_of_columns(
+    columns: Sequence[Any], target: Target, result: Any
+) -> tuple[Any, list[Identity]]:
+    assert target.mapper is not None
+    returned = [target.attribute_of(one) if hasattr(one, "key") else None for one in columns]
+    names = key_attributes(target.mapper)
+    if not {*names} <= {*returned}:
+        return result, []
+    places = [returned.index(name) for name in names]
+    return result, [tuple(row[place] for place in places) for row in buffer_rows(result)]
+
+
+def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
+    """Yield the primary keys of the headers among the objects of these rows."""
+    for row in rows:
+        for one in row if isinstance(row, (tuple, ResultRow)) else (row,):
+            key = instance_state(one).identity if isinstance(one, target.root.class_) else None
+            if key is not None:
+                yield key
+
+
+def _inserted_primary_key(result: Any) -> Iterator[Identity]:
+    key = None
+    with suppress(InvalidRequestError):  # of several rows, none is known
+        key = getattr(result, "inserted_primary_key", None)
+    if key is not None and None not in key:
+        yield tuple(key)
 
 
 @contextmanager

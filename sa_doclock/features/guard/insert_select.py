@@ -8,11 +8,9 @@ and whatever else was added has come to another document.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Insert, func, or_, select
-from sqlalchemy.exc import DBAPIError
 
 from ...core.documents import ask, has_null
 from ...core.lock_info import Identity
@@ -95,11 +93,3 @@ class InsertedFromSelect:
             parameters,
             **{**how, "bind_arguments": binds},
         )
-
-
-def inserted_rows(result: Any) -> int | None:
-    """Return how many rows an INSERT has added; None where the driver does not tell."""
-    count = -1
-    with suppress(DBAPIError):  # a driver that forgets it with the cursor
-        count = getattr(result, "rowcount", -1)
-    return None if count < 0 else count

@@ -152,7 +152,8 @@ def _build_rules(
         keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
     moves = frozenset(_owner_attributes(parts)) | kind | deciding_attributes(mapper)
     elsewhere = moves | updates.keys()
-    generated = generated_attributes(mapper, _attributes_of(parts))
+    names = chain.from_iterable(map(attrgetter("attributes"), parts))
+    generated = generated_attributes(mapper, names)
     return WriteRules(
         root,
         mapper.class_ if root is None else root.class_,
@@ -194,10 +195,6 @@ def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
         yield from part.foreign_key or ()
         yield from part.backrefs
         yield from (name for name, _ in part.discriminators)
-
-
-def _attributes_of(parts: Iterable[Part]) -> Iterable[str]:
-    return chain.from_iterable(part.attributes for part in parts)
 
 
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:

@@ -24,10 +24,10 @@ from ...core.statements import add_lock, chunks, key_in
 from ...options import LockOptions
 from .atomic import needs_no_lock
 from .dml_internals import values_of
-from .insert_select import InsertedFromSelect, inserted_rows
+from .insert_select import InsertedFromSelect
 from .refusals import Refusal, Refusals
 from .targets import Execution, Link, Row, Target, is_header_target, literal, writes_by_key
-from .touched import TouchedRows, touched_rows
+from .touched import TouchedRows, row_count, touched_rows
 from .upserts import stays_in_its_document
 from .writes import Write
 
@@ -64,7 +64,7 @@ class StatementCheck:
         :param written: the number of rows, where they were counted.
         """
         if self.inserted is not None:
-            return self.inserted.has_added_others(inserted_rows(result))
+            return self.inserted.has_added_others(row_count(result))
         return asked is not None and written is not None and written > asked
 
     def refusal_of_others(self) -> Refusal:
@@ -177,11 +177,9 @@ class StatementCheck:
         """Return whether a row of ``target.read`` refers to no owner."""
         if self.target.by_identity or self.target.mapper is None:
             return False
-        values = iter(row)
-        read = [dict(zip(link.read, values, strict=False)) for link in self.target.links]
         return all(
-            has_null(tuple(one[name] for name in link.names))
-            for link, one in zip(self.target.links, read, strict=True)
+            has_null(tuple(found[name] for name in link.names))
+            for link, found in self.target.read_by_link(row)
         )
 
     def _lock_free(self, run: Execution) -> None:
@@ -268,9 +266,7 @@ class StatementCheck:
             assert self.target.mapper is not None
             self._check_headers(self.target.mapper, row)
             return
-        for link in self.target.links:
-            now = dict(zip(link.read, row, strict=False))
-            row = row[len(link.read) :]
+        for link, now in self.target.read_by_link(row):
             if self.target.of_any_kind or takes(link.discriminators, now):
                 self._check_owner(link, now)
             for values in new if link.discriminators else ():

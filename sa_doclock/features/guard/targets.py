@@ -91,11 +91,15 @@ class Target(NamedTuple):
         """The attributes of the primary key; of an association table without one, that of its class."""
         if self.mapper is not None:
             return key_attributes(self.mapper)
-        return tuple(one.key for one in self.table.primary_key or self._named_key())
+        named = () if self.named is None else self.named.primary_key
+        key = self.table.primary_key or [one for one in named if one.table is self.table]
+        return tuple(one.key for one in key)
 
-    def _named_key(self) -> Iterable[Any]:
-        key = () if self.named is None else self.named.primary_key
-        return (one for one in key if one.table is self.table)
+    def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
+        """Yield each link with what a row has for it, of these values of ``read``."""
+        rest = iter(values)
+        for link in self.links:
+            yield link, dict(zip(link.read, rest, strict=False))
 
     def by_attribute(self, row: Row) -> Row:
         """Return the row with names of attributes as its keys."""
@@ -159,9 +163,8 @@ def literal(value: Any, row: Row) -> Any:
 def targets_of(statement: Any, parameters: Any) -> tuple[Target, ...]:
     """Return the targets of an INSERT, UPDATE or DELETE."""
     if isinstance(statement, Insert):
-        entity, found = entity_of(statement), _targets_of_first_table(statement)
-        named = None if entity is None else inspect(entity).mapper
-        return targets_of_new_rows(found, table_of(statement), named)
+        found = _targets_of_first_table(statement)
+        return targets_of_new_rows(found, table_of(statement), mapper_named(statement))
     if not isinstance(statement, Update):
         return _targets_of_first_table(statement)
     if writes_by_key(statement, parameters):
@@ -304,9 +307,9 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
 
 def table_of(statement: Any) -> Any:
     """Return the table that an INSERT, UPDATE or DELETE writes to, also by an alias of it."""
-    entity = entity_of(statement)
-    if entity is not None:
-        return inspect(entity).mapper.local_table
+    mapper = mapper_named(statement)
+    if mapper is not None:
+        return mapper.local_table
     return statement.table.element if isinstance(statement.table, Alias) else statement.table
 
 
@@ -334,12 +337,18 @@ def entity_of(statement: Any) -> Any:
         return None
 
 
+def mapper_named(statement: Any) -> Mapper[Any] | None:
+    """Return the mapper of the class that an INSERT, UPDATE or DELETE names, also by an ``aliased()``."""
+    entity = entity_of(statement)
+    return None if entity is None else inspect(entity).mapper
+
+
 def other_tables(statement: Any) -> set[Any]:
     """Return the tables that are written beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
     names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
-    own = {None, named_table(statement)}
-    if entity_of(statement) is not None:
-        own.update(own_tables(inspect(entity_of(statement)).mapper))  # also of an aliased()
+    own, mapper = {None, named_table(statement)}, mapper_named(statement)
+    if mapper is not None:
+        own.update(own_tables(mapper))  # also of an aliased()
     return {getattr(name, "table", None) for name in names} - own
 
 
@@ -388,13 +397,12 @@ def _build_target(mapper: Mapper[Any], root: Mapper[Any]) -> Target:
 
 def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
     for part in sorted(parts, key=lambda part: part.foreign_key is None):
+        names = tuple(part.attributes)
+        generated = generated_attributes(mapper, names)
         if part.foreign_key:
-            generated = generated_attributes(mapper, part.foreign_key)
-            types, discriminators = part.types, part.discriminators
-            yield Link(part.owner, part.foreign_key, None, generated, types, discriminators)
-        elif part.reference:
-            names = tuple(name for name, _ in part.reference)
-            yield Link(part.owner, names, part, generated_attributes(mapper, names))
+            yield Link(part.owner, names, None, generated, part.types, part.discriminators)
+        elif names:
+            yield Link(part.owner, names, part, generated)
 
 
 @mapper_cache

@@ -9,6 +9,7 @@ these.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from operator import eq
 from typing import Any, Final, NamedTuple
@@ -22,9 +23,9 @@ from sqlalchemy import (
     SelectBase,
     Update,
     func,
-    inspect,
     select,
 )
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import LoaderCriteriaOption, aliased
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
@@ -33,7 +34,7 @@ from ...core.documents import has_subquery
 from ...core.sqlalchemy_internals import buffer_rows, options_of
 from ...dialects import schema_translation
 from .dml_internals import returned_columns, values_of
-from .targets import Row, Target, entity_of, is_of_one_table, named_table, table_of
+from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, named_table, table_of
 
 _NUMBER: Final = func.count()  # Threads: it is never changed.
 
@@ -141,12 +142,12 @@ def _criteria_may_add_rows(statement: Any) -> bool:
 
 def _is_direct(statement: Any, target: Target) -> bool:
     """Return whether the rows are those of the WHERE of the statement."""
-    mapper, entity = target.mapper, entity_of(statement)
+    mapper, named = target.mapper, mapper_named(statement)
     if target.of_any_kind or isinstance(statement.table, Alias):
         return target.of_any_kind
-    if mapper is None or entity is None:
+    if mapper is None or named is None:
         return mapper is None or mapper.selectable is table_of(statement)
-    return is_of_one_table(mapper) and mapper.isa(inspect(entity).mapper)
+    return is_of_one_table(mapper) and mapper.isa(named)
 
 
 def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
@@ -197,9 +198,9 @@ def _keys_written(statement: Any, columns: Sequence[Any]) -> Select[Any]:
     Of a class of several tables these are rows of its own one: a SELECT of the class would join it
     with the others, which the statement does not.
     """
-    entity = entity_of(statement)
-    alone = entity is not None and not isinstance(statement.table, Alias)
-    source = entity if alone and is_of_one_table(inspect(entity).mapper) else named_table(statement)
+    mapper = None if isinstance(statement.table, Alias) else mapper_named(statement)
+    alone = mapper is not None and is_of_one_table(mapper)
+    source = entity_of(statement) if alone else named_table(statement)
     return select(*columns).select_from(source).where(*where_of(statement)).distinct()
 
 
@@ -229,11 +230,11 @@ def _may_join(statement: Any) -> bool:
 
 def covers(target: Target, statement: Any) -> bool:
     """Return whether every row that the statement can write is one of the target's."""
-    entity, mapper = entity_of(statement), target.mapper
+    named, mapper = mapper_named(statement), target.mapper
     if mapper is None:
         return True
-    if entity is not None and is_of_one_table(mapper):
-        return mapper is inspect(entity).mapper
+    if named is not None and is_of_one_table(mapper):
+        return mapper is named
     return mapper.local_table is table_of(statement) and not mapper.single
 
 
@@ -256,7 +257,14 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
 
     None where the driver does not tell, as of a list of parameters.
     """
-    if not returned_columns(statement):
+    if returned_columns(statement):
+        return result, len(buffer_rows(result))
+    return result, row_count(result)
+
+
+def row_count(result: Any) -> int | None:
+    """Return the driver's number of rows that a statement has written; None where it does not tell."""
+    count = -1
+    with suppress(DBAPIError):  # a driver that forgets it with the cursor
         count = getattr(result, "rowcount", -1)
-        return result, None if count < 0 else count
-    return result, len(buffer_rows(result))
+    return None if count < 0 else count

@@ -67,7 +67,8 @@ def _is_told(mapper: Mapper[Any], target: Target) -> bool:
 def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
     """Return whether the class maps the header's key, or the foreign keys of all parts of the other class."""
     root = target.root
-    if is_header_target(target) and not _has_key_of(mapper, root):
+    has_key = is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
+    if is_header_target(target) and not has_key:
         return False
     told, parts = (parts_with_detail(root, one) for one in (mapper, other))
     found = _is_found_by_its_key(mapper, other, target)
@@ -81,10 +82,6 @@ def _is_found_by_its_key(mapper: Mapper[Any], other: Mapper[Any], target: Target
         return False
     deciding = _deciding_columns(target, other.local_table)
     return not any(attribute_of(mapper, column) for column in deciding)
-
-
-def _has_key_of(mapper: Mapper[Any], root: Mapper[Any]) -> bool:
-    return is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
 
 
 @mapper_cache

@@ -1,4 +1,4 @@
-"""The limits of a lock: its lock_timeout, and for a few rows the statement_timeout too.
+"""The limits of a lock: its lock_timeout, for a few rows the statement_timeout too, and the time that it is held.
 
 PostgreSQL waits for each row, and behind another session that waits it waits twice: for the turn,
 and for the row.  A lock of a few rows by their keys takes time only while it waits, so that a limit
@@ -6,7 +6,7 @@ of the whole statement limits the sum.
 
 The limits outlast the statement, and are put back after it.  Settings of our own keep the old
 values on the server, so that nobody has to ask; they end with the transaction or savepoint, as the
-limits do.
+limits do.  Those of a transaction that holds locks are set for this transaction alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqlalchemy import Connection, TextClause, event, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ...options import LockOptions, milliseconds
-from ..base import LockWaits
+from ..base import LockWaits, ServerHoldLimit
 from ..waits import SECONDS_AFTER_GRANT, SECONDS_WITHOUT_WAIT
 
 # set_config(.., true) is SET LOCAL, which takes no parameter.
@@ -197,3 +197,38 @@ class PostgreSQLWaits(LockWaits):
             "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
         ).scalar_one()
         return int(limit) / 1000 or None
+
+
+_IDLE: Final = "idle_in_transaction_session_timeout"
+_WHOLE: Final = "transaction_timeout"
+HAS_TRANSACTION_TIMEOUT: Final = (17,)  # https://www.postgresql.org/docs/release/17.0/
+
+# set_config(.., true) is SET LOCAL.  A shorter limit of the server's own stays; 0 is none.
+_LIMITED: Final = (
+    "set_config('{name}', CASE WHEN current_setting('{name}')::interval "
+    "BETWEEN '0.001 s' AND '{limit}ms' THEN current_setting('{name}') ELSE '{limit}ms' END, true)"
+)
+
+
+def after_lock(connection: Connection, seconds: float) -> str:
+    """Return the statement that is sent in one go with the lock, behind it.
+
+    The server executes it when the lock is granted.
+    """
+    version = connection.dialect.server_version_info
+    if version is None or version < HAS_TRANSACTION_TIMEOUT:
+        return _select(seconds, _IDLE)
+    return _select(seconds, _IDLE, _WHOLE)
+
+
+def _select(seconds: float, *names: str) -> str:
+    limit = milliseconds(seconds)
+    return f"SELECT {', '.join(_LIMITED.format(name=name, limit=limit) for name in names)}"
+
+
+class PostgreSQLHoldLimit(ServerHoldLimit):
+    """The limits of a transaction that holds locks."""
+
+    def limit(self, connection: Connection, seconds: float) -> None:
+        # Sent before the lock: transaction_timeout would count the wait for it.
+        connection.exec_driver_sql(_select(seconds, _IDLE))
