@@ -307,9 +307,9 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
 
 def table_of(statement: Any) -> Any:
     """Return the table that an INSERT, UPDATE or DELETE writes to, also by an alias of it."""
-    mapper = mapper_named(statement)
-    if mapper is not None:
-        return mapper.local_table
+    entity = entity_of(statement)
+    if entity is not None:
+        return inspect(entity).mapper.local_table
     return statement.table.element if isinstance(statement.table, Alias) else statement.table
 
 
@@ -346,10 +346,9 @@ def mapper_named(statement: Any) -> Mapper[Any] | None:
 def other_tables(statement: Any) -> set[Any]:
     """Return the tables that are written beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
     names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
-    own, mapper = {None, named_table(statement)}, mapper_named(statement)
-    if mapper is not None:
-        own.update(own_tables(mapper))  # also of an aliased()
-    return {getattr(name, "table", None) for name in names} - own
+    found = {getattr(name, "table", None) for name in names} - {None, named_table(statement)}
+    mapper = mapper_named(statement) if found else None
+    return found if mapper is None else found.difference(own_tables(mapper))  # also of an aliased()
 
 
 def _unclear_targets(table: Any) -> tuple[Target, ...]:
