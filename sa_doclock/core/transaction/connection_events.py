@@ -28,12 +28,14 @@ _EVENTS: Final = (
     "rollback_twophase",
 )
 # SQLAlchemy's event of a savepoint comes before the savepoint has its name, and a program may write
-# its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.
+# its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.  A listener of
+# the engine may put a comment behind each statement, as OpenTelemetry's sqlcommenter does.
+_SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
 _SAVEPOINT: Final = re.compile(
-    r"(?:\s|/\*.*?\*/|--[^\n]*\n)*(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
+    rf"{_SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
     r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)"
-    r"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|\S+?)\s*;?\s*$""",
-    re.IGNORECASE | re.DOTALL,
+    rf"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|(?!/\*|--)\S+?){_SPACE}$""",
+    re.IGNORECASE,
 )
 
 

@@ -416,6 +416,51 @@ def test_savepoints_of_the_program_go_on(
     assert FIRST in session.held_locks
 
 
+def by_connection(session: Session) -> Way:
+    session.info["savepoint"] = session.connection().begin_nested()
+    return lambda session: session.info["savepoint"].rollback()
+
+
+def by_text(back: str) -> Callable[[Session], Way]:
+    def begin(session: Session) -> Way:
+        text("SAVEPOINT mine")(session)
+        return text(back)
+
+    return begin
+
+
+BACK: dict[str, Callable[[Session], Way]] = {
+    "a comment": by_text("ROLLBACK TO SAVEPOINT mine /* back */"),
+    "a line": by_text("ROLLBACK TO SAVEPOINT mine; -- back"),
+    "of a Connection": by_connection,
+}
+
+
+@pytest.mark.parametrize("begin", BACK.values(), ids=BACK)
+def test_a_rollback_with_a_comment_behind_it_gives_up_what_was_locked_since(
+    database: Database, begin: Callable[[Session], Way], elsewhere: Run
+) -> None:
+    engine = database.engine()
+
+    @sa.event.listens_for(engine, "before_cursor_execute", retval=True)
+    def add_comment(
+        _connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> Any:
+        return f"{statement} /*traceparent='00'*/", parameters
+
+    with Session(engine) as session:
+        session.get_one_entity(Order, 2, ForUpdate)
+        back = begin(session)
+        session.get_one_entity(Order, 1, ForUpdate)
+        back(session)
+        assert list(session.held_locks) == [SECOND]
+        session.get_one_entity(Order, 1, ForUpdate).total = 31
+        assert list(session.held_locks) == [SECOND, FIRST]
+        session.commit()
+    engine.dispose()
+    assert elsewhere(TOTALS)[0] == (31,)
+
+
 def count_questions(session: Session, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return a list that gets the name of each question about the transaction."""
     asked: list[str] = []
