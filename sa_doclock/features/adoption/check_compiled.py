@@ -36,6 +36,7 @@ def check_locks(state: LockContext, connection: Connection, locks: CompiledLocks
         _check_tables(lock, one.known, state, connection)
     if one.known.locks_database:
         _lock_database(one.known, state, connection, unseen)
+        _lock_schemas(one.known, connection, _sent_as_is(locks, state.calls.current))
 
 
 def _refuse_union(locks: Iterable[CompiledLock]) -> None:
@@ -61,6 +62,18 @@ def _lock_database(
         plan = make_plan(None, wanted, strategy, upgrades=True)
         seconds = 0.0 if LockOptions.NoWait in wanted else None
         state.opener.prepare(connection, plan, seconds)
+
+
+def _lock_schemas(
+    strategy: LockStrategy, connection: Connection, locks: Iterable[CompiledLock]
+) -> None:
+    """Have the locks in the schemas of their tables too, of whatever class these are."""
+    for one in locks:
+        lock = one.lock or LockOptions.None_
+        seconds = 0.0 if LockOptions.NoWait in lock else None
+        for froms in one.froms:
+            for table in froms.tables_below(froms.subqueries):
+                strategy.waits.wait_for_schema(connection, lock, seconds, table)
 
 
 def _check_tables(
