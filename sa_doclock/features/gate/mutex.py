@@ -27,10 +27,12 @@ class Mutex:
         with self._lock:
             self._busy = True
             try:
-                self._run_later()
+                if self._later:
+                    self._run_later()
                 yield
             finally:
-                self._run_later()
+                if self._later:
+                    self._run_later()
                 self._busy = False
 
     def run(self, function: Callable[[], object]) -> None:
