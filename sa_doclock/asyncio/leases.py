@@ -160,7 +160,7 @@ def async_lease_each(
 
     :param session_factory: makes new :class:`AsyncLockingSession` objects, with ``checkouts=``.
     """
-    check_factory(session_factory)
+    check_factory(session_factory, "lease_each()")
     leases: Leases[Any] = Leases(
         AsyncSessions(session_factory, "async_lease_each"),
         statement,

@@ -290,7 +290,7 @@ class Leases(Generic[T]):
         limit: int | None,
         order_by: Any,
     ) -> None:
-        self._query = ClaimQuery(statement, order_by)
+        self._query = ClaimQuery(statement, order_by, name="lease_each()")
         check_class(self._query.mapper)
         self.entity: Any = self._query.mapper.class_
         self._owner, self._note = check_owner(owner), check_note(note)
@@ -409,7 +409,7 @@ def lease_each(
         without ``checkouts=``.
     :raises LockNotSupported: rows that cannot be locked, as for :func:`claim_each`.
     """
-    check_factory(session_factory)
+    check_factory(session_factory, "lease_each()")
     return Leases(
         session_factory,
         statement,

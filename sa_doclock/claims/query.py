@@ -48,10 +48,21 @@ _MANY: Final = "doclock_keys"
 
 
 class ClaimQuery:
-    """The checked statement of one claim_each(): a select of one mapped class."""
+    """The checked statement of one claim_each() or lease_each(): a select of one mapped class.
 
-    def __init__(self, statement: Select[Any], order_by: Any, one_per: Any = None) -> None:
-        self.entity = _entity_of(statement)
+    :param name: the function that the program has called, in the words of an error.
+    """
+
+    def __init__(
+        self,
+        statement: Select[Any],
+        order_by: Any,
+        one_per: Any = None,
+        *,
+        name: str = "claim_each()",
+    ) -> None:
+        self.name = name
+        self.entity = _entity_of(statement, name)
         self.mapper: Mapper[Any] = inspect(self.entity).mapper
         table = own_table(self.mapper)
         if table.info.get("is_view"):
@@ -137,17 +148,17 @@ class ClaimQuery:
         return add_lock(locked, self.entity, lock, by_key=True)
 
 
-def _entity_of(statement: Select[Any]) -> Any:
+def _entity_of(statement: Select[Any], name: str) -> Any:
     if hasattr(statement, "get_execution_options") and locked_entity_of(statement) is not None:
-        raise LockMisuse("the statement has a lock already: claim_each() puts it in")
+        raise LockMisuse(f"the statement has a lock already: {name} puts it in")
     with_lock(statement, LockOptions.None_)  # raises for what is no ORM select
     described = statement.column_descriptions
     entity = described[0]["entity"]
     if len(described) != 1 or entity is None or described[0]["expr"] is not entity:
         names = ", ".join(str(one["name"]) for one in described)
-        raise ValueError(f"claim_each() needs a select of one mapped class, not of {names}")
+        raise ValueError(f"{name} needs a select of one mapped class, not of {names}")
     if has_limit(statement) or has_offset(statement):
-        raise ValueError("rows that others hold do not count: use claim_each(limit=), not LIMIT")
+        raise ValueError("rows that others hold do not count: use limit=, not LIMIT")
     with_lock(statement, LockOptions.ForUpdate)  # raises for what cannot be locked
     refuse_streaming(statement.get_execution_options())
     return entity

@@ -25,14 +25,17 @@ _log = logging.getLogger("sa_doclock")
 _NOT_VIEWS = "sa_doclock.claims.not_views"
 
 
-def check_factory(session_factory: object) -> None:
-    """Raise TypeError for a scoped_session, and for what cannot be called."""
+def check_factory(session_factory: object, name: str = "claim_each()") -> None:
+    """Raise TypeError for a scoped_session, and for what cannot be called.
+
+    :param name: the function that needs it.
+    """
     if is_scoped_session(session_factory):
         raise TypeError(
-            "claim_each() needs sessions of its own, not a scoped_session; give its session_factory"
+            f"{name} needs sessions of its own, not a scoped_session; give its session_factory"
         )
     if not callable(session_factory):
-        raise TypeError(f"claim_each() needs a session factory, not {session_factory!r}")
+        raise TypeError(f"{name} needs a session factory, not {session_factory!r}")
 
 
 @dataclass(eq=False)
@@ -49,11 +52,11 @@ class ClaimSessions:
         session = self.factory()
         if not isinstance(session, LockingSession):
             raise TypeError(
-                "claim_each() needs a factory of sessions such as sessionmaker(engine, "
+                f"{self.query.name} needs a factory of sessions such as sessionmaker(engine, "
                 f"class_=LockingSession); this one makes a {type(session).__name__}"
             )
         if session.in_transaction():
-            raise LockMisuse("claim_each() needs new sessions; this one is in a transaction")
+            raise LockMisuse(f"{self.query.name} needs new sessions; this one is in a transaction")
         return session
 
     def read(self, statement: Select[Any]) -> Sequence[Identity]:
@@ -72,8 +75,8 @@ class ClaimSessions:
         row_lock = strategy.statements.row_lock(LockOptions.ForUpdate, None)
         self.report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
         if self.report.serialised:
-            name = self.query.mapper.class_.__name__
-            _log.info("claim_each: %s is in a database without row locks: one at a time", name)
+            of = self.query.name, self.query.mapper.class_.__name__
+            _log.info("%s: %s is in a database without row locks: one at a time", *of)
 
 
 def _refuse_view(bind: Engine | Connection, strategy: LockStrategy, query: ClaimQuery) -> None:

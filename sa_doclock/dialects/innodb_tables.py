@@ -83,6 +83,11 @@ def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
             within.pop()
 
 
+def _is_of_subqueries(definition: str | None, tables: list[tuple[str, str]]) -> bool:
+    """Return whether all rows of a view are of a subquery or CTE, which MariaDB calls updatable."""
+    return bool(definition) and not tables
+
+
 def check_view(connection: Connection, schema: str | None, name: str) -> None:
     """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
 
@@ -91,9 +96,10 @@ def check_view(connection: Connection, schema: str | None, name: str) -> None:
     one that is not updatable updatable.
     """
     for updatable, definition in ask_driver(connection, _VIEW, schema=schema, name=name):
-        if updatable != "YES":
+        tables = [*_read_by_view(definition or "")]
+        if updatable != "YES" or _is_of_subqueries(definition, tables):
             check_engine(name, None)
-        for below_schema, below in _read_by_view(definition or ""):
+        for below_schema, below in tables:
             found = engine_in_schema(connection, below_schema, below)
             if found is not None and found.name is None:
                 check_view(connection, below_schema, below)

@@ -40,6 +40,7 @@ from .base import (
     TransactionStatus,
 )
 from .connection import ask_driver, is_rolled_back_later
+from .names import schema_of
 from .transaction_marks import SavepointMarks
 
 _SHARED_CONNECTION = (
@@ -57,6 +58,7 @@ _WRITABLE = "sa_doclock.writable"  # the same: whether the file is known to be
 # does nothing more, except with auto_vacuum = INCREMENTAL, where it frees one page at most:
 # https://www.sqlite.org/pragma.html#pragma_incremental_vacuum
 _TAKE_WRITE_LOCK = "PRAGMA incremental_vacuum(1)"
+_WRITE_LOCK_OF_SCHEMA = "PRAGMA {}.incremental_vacuum(1)"
 _READ_LIMIT = "PRAGMA busy_timeout"
 _SET_LIMIT = "PRAGMA busy_timeout = {}"
 _SQLITE_ERROR = 1  # the primary result code of a statement that cannot be compiled
@@ -178,6 +180,17 @@ class SQLiteWaits(LockWaits):
     def longest(self, connection: Connection) -> float | None:
         return _limit(connection) / 1000
 
+    def wait_for_schema(
+        self, connection: Connection, lock: LockOptions, seconds: float | None, table: Table
+    ) -> None:
+        # An ATTACHed file has a write lock of its own, and may be opened read-only.  BEGIN IMMEDIATE
+        # takes that of each file that may be written, and says nothing of the others:
+        # https://www.sqlite.org/lang_attach.html
+        schema = schema_of(connection, table)
+        if schema is not None and base_of(lock) is LockOptions.ForUpdate:
+            quoted = connection.dialect.identifier_preparer.quote(schema)
+            _send_limited(connection, lock, seconds, _WRITE_LOCK_OF_SCHEMA.format(quoted))
+
 
 def _limit_of(lock: LockOptions, seconds: float | None) -> int | None:
     """Return the milliseconds that a lock may wait for the file; None: as the connection is made."""
@@ -206,6 +219,24 @@ def _limited(connection: Connection, lock: LockOptions, seconds: float | None) -
     finally:
         if not connection.invalidated:
             ask_driver(connection, _SET_LIMIT.format(old))
+
+
+def _send_limited(
+    connection: Connection, lock: LockOptions, seconds: float | None, statement: str
+) -> None:
+    """Send a statement that takes the write lock of a file, as long as the lock may wait for it."""
+    with _limited(connection, lock, seconds):
+        try:
+            connection.exec_driver_sql(statement).close()
+        except OperationalError as error:
+            _refuse_read_only(error)
+            raise
+
+
+def _refuse_read_only(error: OperationalError) -> None:
+    # No error of a driver where the lock is that of a statement of the program's own.
+    if error.orig is not None and SQLiteLocks.errors.native_code(error.orig) == _SQLITE_READONLY:
+        raise LockNotSupported(_READ_ONLY) from error
 
 
 class SQLiteNamedLocks(NamedLocks):
@@ -268,13 +299,8 @@ class SQLiteLocks(LockStrategy):
                         ask_driver(connection, _TAKE_WRITE_LOCK)
                     connection.info[_WRITABLE] = True
             except OperationalError as error:
-                self._refuse_read_only(error)
+                _refuse_read_only(error)
                 raise
-
-    def _refuse_read_only(self, error: OperationalError) -> None:
-        # No error of a driver where the lock is that of a statement of the program's own.
-        if error.orig is not None and self.errors.native_code(error.orig) == _SQLITE_READONLY:
-            raise LockNotSupported(_READ_ONLY) from error
 
     def _go_on(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         # An engine hook or sqlite3's autocommit=False has sent BEGIN just now, or an after_begin
@@ -286,12 +312,7 @@ class SQLiteLocks(LockStrategy):
             connection.exec_driver_sql("ROLLBACK")  # the hook's may be BEGIN IMMEDIATE
             self._send_begin(connection, lock, seconds)
         elif for_update:
-            with _limited(connection, lock, seconds):
-                try:
-                    connection.exec_driver_sql(_TAKE_WRITE_LOCK).close()
-                except OperationalError as error:
-                    self._refuse_read_only(error)
-                    raise
+            _send_limited(connection, lock, seconds, _TAKE_WRITE_LOCK)
 
     def join(
         self,
@@ -322,7 +343,7 @@ class SQLiteLocks(LockStrategy):
                 try:
                     _take_write_lock(connection, header)
                 except OperationalError as error:
-                    self._refuse_read_only(error)
+                    _refuse_read_only(error)
                     raise
         return False
 

@@ -74,8 +74,8 @@ CURES: Final[Mapping[str, str]] = {
     "SNAPSHOT was set after": "take the lock before any other statement of the transaction",
     "SkipLocked needs READ COMMITTED": "make the engine with one of these levels",
     "the next row comes up": "leave the `with` block of the claim before you ask for the next one",
-    "the statement has a lock already: claim": "leave the lock out of the select",
-    "claim_each() needs new sessions": "give it the factory, not a session in use",
+    "the statement has a lock already: ... puts": "leave the lock out of the select",
+    "... needs new sessions": "give it the factory, not a session in use",
     "the claim of ... is over": "use each claim within its turn of the loop",
     "the database has ... rows for the key": "map a key that is unique, and give values of the "
     "type of its column",

@@ -103,6 +103,7 @@ LOCKS = (
     "dialects/sqlite.py:SQLiteLocks._send_begin",
     "dialects/sqlite.py:SQLiteLifecycle.before_savepoint",
     "dialects/sqlite.py:_limited",
+    "dialects/sqlite.py:_send_limited",
     "dialects/sqlite.py:_limit",
     "dialects/sqlite.py:_take_write_lock",
     "dialects/sqlite.py:_write_user_version",

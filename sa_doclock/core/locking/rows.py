@@ -22,6 +22,7 @@ from .acquire import LockTarget
 T = TypeVar("T")
 
 _NOTHING: Final[Unreadable] = {}  # Threads: it is never changed.
+_TRANSLATED: Final = "schema_translate_map"
 
 
 class LockedRows(LockTarget[T]):
@@ -89,6 +90,7 @@ class LockedRows(LockTarget[T]):
         self.binds = {"bind": connection.connection}
         row_lock = connection.row_lock(plan)
         if not is_row_lock(row_lock):  # the lock is the transaction's
+            _wait_for_schema(connection.connection, plan, request.seconds)
             return self.read(self.under_lock(request.lock))
         strategy = plan.strategy
         assert plan.table is not None
@@ -108,6 +110,12 @@ class LockedRows(LockTarget[T]):
         return self.lock_and_read(send)
 
     send = send_select
+
+
+def _wait_for_schema(connection: Connection, plan: LockPlan, seconds: float | None) -> None:
+    table = plan.table
+    if table is not None and (table.schema or _TRANSLATED in connection.get_execution_options()):
+        plan.strategy.waits.wait_for_schema(connection, plan.lock, seconds, table)
 
 
 def objects_of(

@@ -203,7 +203,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Expire what the statement has read of other rows than it has locked."""
         if not self._objects:
             return None
-        return RowsBeside(self.context, self._statement, headers, self._objects)
+        return RowsBeside(self.context, self._statement, self._run, headers, self._objects)
 
     def _record_keys(self, lock: LockOptions) -> None:
         _expire_by_keys(self.context, self._keys)

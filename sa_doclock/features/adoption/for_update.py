@@ -93,8 +93,12 @@ class LockedFroms(NamedTuple):
         found = self.subqueries if statements.locks_subqueries else ()
         if not (self.tables or self.has_text or found):
             raise LockNotSupported(_NO_TABLE)
+        yield from self.tables_below(found)
+
+    def tables_below(self, subqueries: Iterable[Any]) -> Iterator[Any]:
+        """Yield its tables, and those of these subqueries."""
         yield from map(base_of_from, self.tables)
-        for one in found:
+        for one in subqueries:
             yield from _tables_below(one)
 
 

@@ -80,9 +80,12 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
     for lock in unseen:
         _refuse_without_hint(lock, one.known)
     # In a call of ours the outermost is not the program's.
-    for lock in locks.all if call is None or call.request.as_is else locks.within:
+    written = locks.all if call is None or call.request.as_is else locks.within
+    for lock in written:
         _check_tables(lock, one.known, state, connection)
-    _lock_database(one.known, state, connection, unseen)
+    if one.known.locks_database:
+        _lock_database(one.known, state, connection, unseen)
+        _lock_schemas(one.known, connection, written)
 
 
 def _refuse_union(locks: Iterable[CompiledLock]) -> None:
@@ -98,12 +101,24 @@ def _lock_database(
     connection: Connection,
     locks: Iterable[CompiledLock],
 ) -> None:
-    """Take one lock for all of these, where it is one of the whole database."""
-    wanted = strongest_of(locks) if strategy.locks_database else None
+    """Take one lock of the whole database for all of these."""
+    wanted = strongest_of(locks)
     if wanted is not None:
         plan = make_plan(None, wanted, strategy, upgrades=True)
         seconds = 0.0 if LockOptions.NoWait in wanted else None
         state.opener.prepare(connection, plan, seconds)
+
+
+def _lock_schemas(
+    strategy: LockStrategy, connection: Connection, locks: Iterable[CompiledLock]
+) -> None:
+    """Have the locks in the schemas of their tables too, of whatever class these are."""
+    for one in locks:
+        lock = one.lock or LockOptions.None_
+        seconds = 0.0 if LockOptions.NoWait in lock else None
+        for froms in one.froms:
+            for table in froms.tables_below(froms.subqueries):
+                strategy.waits.wait_for_schema(connection, lock, seconds, table)
 
 
 def _check_tables(

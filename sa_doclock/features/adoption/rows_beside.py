@@ -7,10 +7,10 @@ So what it has loaded of the locked documents from them is read once more, under
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column
+from sqlalchemy import Column, Result
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, undefer
 from sqlalchemy.orm.attributes import instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
@@ -30,14 +30,18 @@ from ...core.loading import Unreadable, load_again, role_of
 from ...core.lock_info import Identity
 from ...core.locking import read_many
 from ...core.sqlalchemy_internals import (
+    buffer_rows,
     deleted_states,
     for_update_tables,
+    has_limit,
+    has_offset,
     loads_of,
     narrowed_by,
     options_of,
+    without_lock,
 )
 from ...core.transaction import LockContext, LockRequest
-from .for_update import base_of_from, inner_select
+from .for_update import base_of_from, inner_select, with_inner_select
 
 State = InstanceState[Any]
 _AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # by SELECTs of their own
@@ -49,13 +53,20 @@ class RowsBeside:
     It is expired when this is made, before the ledger has the locks.  What the parts have loaded of other
     objects stays loaded: in asyncio, and after ``raiseload()``, no access would load it.
 
+    :param run: executes a statement as the program has asked for its own.
     :param headers: the locked objects that the statement has returned.
     :param objects: all objects that it has returned.
     """
 
     def __init__(
-        self, context: LockContext, statement: Any, headers: Iterable[State], objects: Iterable[Any]
+        self,
+        context: LockContext,
+        statement: Any,
+        run: Callable[[Any], Result[Any]],
+        headers: Iterable[State],
+        objects: Iterable[Any],
     ) -> None:
+        self._statement, self._run = statement, run
         self._context, self._session = context, context.session()
         select = inner_select(statement)
         options = (*options_of(statement), *options_of(select))
@@ -144,6 +155,23 @@ class RowsBeside:
             self._expire(state, frozenset(others))
         for state, part, members in self._chosen:
             _leave_out_moved(state, part, members)
+        if self._chosen:
+            self._read_new_members()
+
+    def _read_new_members(self) -> None:
+        """Execute the SELECT again without its lock: it alone knows which members the program wants."""
+        select = inner_select(self._statement)
+        if has_limit(select) or has_offset(select):
+            return  # other rows may come first now
+        found = [(state, part, _members(state, part)) for state, part, _ in self._chosen]
+        for state, part, _ in found:
+            self._session.expire(state.obj(), [part.name])
+        with self._session.no_autoflush:  # a change that collides is to be refused, not sent
+            buffer_rows(self._run(with_inner_select(self._statement, without_lock(select))))
+        for state, part, members in found:
+            if part.name not in state.dict:  # it is in no row: no access may load all members
+                value = members if part.relationship.uselist else next(iter(members), None)
+                set_committed_value(state.obj(), part.name, value)
 
     def _expired(self) -> Mapping[tuple[Mapper[Any], frozenset[str]], Sequence[Identity]]:
         """Return the keys of the rows to read, by class and by the deferred columns to read with it."""

@@ -10,11 +10,11 @@ No server sees such a wait, so a circle of them is looked for here, before each 
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, ClassVar
 
 from sqlalchemy.util import greenlet_spawn
@@ -24,6 +24,7 @@ from ...core.lock_info import DocumentKey
 from ...errors import DeadlockDetected, LockMisuse, LockNotAvailable
 from ...options import LockOptions, LockTimeout, check_wait
 from .combined_batch import Batch, Call, Place
+from .mutex import Mutex
 from .wakeup import Wakeup, observed_wait
 
 
@@ -64,7 +65,7 @@ class CombinedCommits:
     # Of all gates, since a circle of waits may go through several, and through several factories.
     # Threads: read and changed under the mutex.
     waits_for: ClassVar[dict[DocumentKey, dict[Call, tuple[Place, Place]]]] = {}
-    mutex = threading.Lock()
+    mutex = Mutex()
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -74,7 +75,7 @@ class CombinedCommits:
     @property
     def waiting(self) -> int:
         """The number of calls whose functions have not begun."""
-        with self.mutex:
+        with self.mutex.held():
             return sum(len(queue.waiting) for queue in self._queues.values())
 
     def run(self, call: Call) -> Any:
@@ -125,7 +126,7 @@ class CombinedCommits:
             )
         queue = CombinedQueue(key, call.place)
         try:
-            with self.mutex:
+            with self.mutex.held():
                 queue = self._queues.setdefault(key, queue)
                 self._enter(queue, call, outer)
             yield queue
@@ -133,11 +134,13 @@ class CombinedCommits:
             self._leave(queue, call)
             raise
         finally:
-            with self.mutex:
-                for document, _ in outer:
-                    self.waits_for.get(document, {}).pop(call, None)
-                    if not self.waits_for.get(document):
-                        self.waits_for.pop(document, None)
+            self.mutex.run(partial(self._forget_wait, call, outer))
+
+    def _forget_wait(self, call: Call, outer: Sequence[Place]) -> None:
+        for document, _ in outer:
+            self.waits_for.get(document, {}).pop(call, None)
+            if not self.waits_for.get(document):
+                self.waits_for.pop(document, None)
 
     def _enter(self, queue: CombinedQueue, call: Call, outer: Sequence[Place]) -> None:
         """Have the call, which comes out of functions of the outer documents, wait in this queue.
@@ -165,7 +168,7 @@ class CombinedCommits:
 
     def _withdraw(self, queue: CombinedQueue, call: Call) -> bool:
         """Take a call out whose time is over; return False if its function runs already."""
-        with self.mutex:
+        with self.mutex.held():
             if call not in queue.waiting or queue.head is call:
                 return False
             queue.waiting.remove(call)
@@ -173,10 +176,8 @@ class CombinedCommits:
         return True
 
     def _leave(self, queue: CombinedQueue, call: Call) -> None:
-        """Give up a call whose caller was interrupted or cancelled."""
-        with self.mutex:
-            if call in queue.waiting:
-                queue.waiting.remove(call)
+        """Give up a call whose caller was interrupted or cancelled, or is garbage."""
+        self.mutex.run(partial(_remove, queue, call))
         if call.answer is None:  # else its task, if it has one, goes on
             self._end_turn(queue, call)
 
@@ -184,7 +185,7 @@ class CombinedCommits:
         """Run what waits, as far as it fits into one transaction; then the next one is the head."""
         turn = _Turn(queue.place)
         try:
-            with self.mutex:
+            with self.mutex.held():
                 behind = [*queue.waiting]
             batch = Batch(head, queue.taken, lambda: _running.set((*_running.get(), turn)))
             batch.run(self._calls(queue))
@@ -197,7 +198,7 @@ class CombinedCommits:
     def _calls(self, queue: CombinedQueue) -> Iterator[Call]:
         """Take the calls in order of arrival, also those that come while others run."""
         for _ in range(self._most):
-            with self.mutex:
+            with self.mutex.held():
                 if not queue.waiting:
                     return
                 call = queue.waiting[0]
@@ -207,7 +208,7 @@ class CombinedCommits:
 
     def _refuse_late(self, queue: CombinedQueue, calls: Sequence[Call]) -> None:
         """Refuse the calls without a limit of their own: they have waited for as long as the head."""
-        with self.mutex:
+        with self.mutex.held():
             for call in calls:
                 if call in queue.waiting and not call.is_limited:
                     call.refuse(_late(call))
@@ -220,11 +221,10 @@ class CombinedCommits:
         A second time it only notifies the next one again, so that an interruption may come in the
         midst of the first.
         """
-        with self.mutex:
-            ends = queue.head is head
-            if ends:
-                self._pass_on(queue, head)
-            following = queue.head
+        ended: list[tuple[bool, Call | None]] = []
+        self.mutex.run(lambda: ended.append((self._pass_on(queue, head), queue.head)))
+        # Of a garbage collection it may be empty: whoever follows is garbage too.
+        ends, following = ended[0] if ended else (False, None)
         if following is None:
             return
         if following.answer is None:
@@ -232,7 +232,10 @@ class CombinedCommits:
         elif ends:  # a task is not interrupted between these lines, and must not be started twice
             self._start_task(queue, following)
 
-    def _pass_on(self, queue: CombinedQueue, head: Call) -> None:
+    def _pass_on(self, queue: CombinedQueue, head: Call) -> bool:
+        """Answer the calls of the head, if it is the head still, and return whether it was."""
+        if queue.head is not head:
+            return False
         for call in (*queue.taken, head):
             call.notify()
             if call in queue.waiting:
@@ -241,6 +244,12 @@ class CombinedCommits:
         queue.head = queue.waiting[0] if queue.waiting else None
         if queue.head is None and self._queues.get(queue.key) is queue:
             del self._queues[queue.key]
+        return True
+
+
+def _remove(queue: CombinedQueue, call: Call) -> None:
+    with suppress(ValueError):
+        queue.waiting.remove(call)
 
 
 def new_call(

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 
 from ...options import LockTimeout, check_positive
 from .combined import CombinedCommits, new_call
+from .mutex import Mutex
 from .wakeup import TaskWakeup, Wakeup, observed_wait
 
 SecondSession = Literal["refuse", "allow"]
@@ -294,7 +295,7 @@ _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 def _forked() -> None:
     # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
-    CombinedCommits.mutex, CombinedCommits.waits_for = threading.Lock(), {}
+    CombinedCommits.mutex, CombinedCommits.waits_for = Mutex(), {}
     for gate in _gates:
         gate._reset()  # noqa: SLF001  # its own module's
 

@@ -17,6 +17,7 @@ from sa_doclock import (
     LockMisuse,
     LockOptions,
     lease_each,
+    with_lock,
 )
 from sa_doclock.claims.leases import heartbeat
 from tests.integration.checkouts.models import Memo, Order, expire
@@ -150,6 +151,14 @@ def test_what_cannot_be_leased(factory: sessionmaker[LockingSession], engine: sa
         lease_each(factory, sa.select(Memo), owner="one")
     with pytest.raises(LockMisuse, match="checkouts=table"):
         next(lease_each(sessionmaker(engine, class_=LockingSession), TODO, owner="one"))
+    with pytest.raises(ValueError, match=r"lease_each\(\) needs a select of one mapped class"):
+        lease_each(factory, sa.select(Order.id), owner="one")
+    with pytest.raises(LockMisuse, match=r"lease_each\(\) puts it in"):
+        lease_each(factory, with_lock(TODO, LockOptions.ForUpdate), owner="one")
+    with pytest.raises(TypeError, match=r"lease_each\(\) needs a session factory"):
+        lease_each(None, TODO, owner="one")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"lease_each\(\) needs a factory of sessions"):
+        next(lease_each(sessionmaker(engine), TODO, owner="one"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the owner"):
         lease_each(factory, TODO, owner="")
     with pytest.raises(ValueError, match="lease must be above 0"):

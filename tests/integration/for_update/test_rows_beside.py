@@ -208,6 +208,30 @@ def test_members_that_the_program_has_left_out_stay_so(
     assert bob.does(read) == [(2, [2])]
 
 
+@pytest.mark.parametrize("statement", NARROWED.values(), ids=NARROWED)
+def test_members_that_came_during_the_wait_are_there_where_the_program_wants_them(
+    alice: Actor[LockingSession], bob: Actor[LockingSession], statement: sa.Select[Any]
+) -> None:
+    def change(session: LockingSession) -> None:
+        bill = session.get_one_document(LateBill, 1, LockOptions.ForUpdate)
+        bill.items.append(Item(id=2, value=60, taxes=[Tax(id=2, value=1)]))
+        session.commit()
+        bill = session.get_one_document(LateBill, 1, LockOptions.ForUpdate)
+        bill.items.append(Item(id=3, value=100, taxes=[Tax(id=3, value=1)]))
+        bill.items.append(Item(id=4, value=9))
+        session.flush()
+
+    def read(session: LockingSession) -> list[tuple[int, list[int]]]:
+        bill = session.scalars(statement).unique().one()
+        return [(item.id, [tax.id for tax in item.taxes]) for item in bill.items]
+
+    alice.does(change)
+    queued = bob.starts(read)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(lambda session: session.commit())
+    assert sorted(queued.result()) == [(2, [2]), (3, [3])]
+
+
 def test_parts_of_parts_that_the_program_has_left_out_stay_so(bob: Actor[LockingSession]) -> None:
     def read(session: LockingSession) -> list[int]:
         session.get_one_entity(Bill, 1, LockOptions.ForUpdate)

@@ -193,6 +193,28 @@ def test_the_server_locks_nothing_through_a_view_that_it_copies(
             connection.exec_driver_sql("DROP VIEW lk_seen")
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "SELECT id FROM (SELECT id FROM lk_sound) d",
+        "WITH q AS (SELECT id FROM lk_sound) SELECT id FROM q",
+    ],
+)
+def test_a_view_whose_rows_are_all_of_a_subquery_is_refused(
+    engine: sa.Engine, session: Session, rows: str
+) -> None:
+    seen = sa.select(sa.table("lk_seen", sa.column("id")))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f"CREATE OR REPLACE VIEW lk_seen AS {rows}")
+    try:
+        with pytest.raises(LockNotSupported, match="'lk_seen' is a view"):
+            session.scalars(seen.with_for_update()).all()
+    finally:
+        session.rollback()
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP VIEW lk_seen")
+
+
 def test_innodb_is_not(session: Session) -> None:
     assert session.get_one_entity(Sound, 1, ForUpdate).id == 1
 

@@ -49,6 +49,7 @@ WHERE shop_voucher.year = ? AND shop_voucher.number = ?  -- 1, 1
 
 -- get_entity ForUpdate, schema and quoted names ---------------------------------------------------
 BEGIN IMMEDIATE
+PRAGMA books.incremental_vacuum(1)
 SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
 WHERE books."Journal of Group"."Key" = ?  -- 1
@@ -262,6 +263,10 @@ WHERE shop_line.value > ?  -- 0
 PRAGMA busy_timeout
 PRAGMA busy_timeout = 300
 BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 300
+PRAGMA books.incremental_vacuum(1)
 PRAGMA busy_timeout = 5000
 SELECT books."Journal of Group"."Key", books."Journal of Group"."order", books."Journal of Group"."Name"
 FROM books."Journal of Group"
