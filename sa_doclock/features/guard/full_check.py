@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -117,7 +117,7 @@ class FullCheck:
 
     def _check_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> None:
         for identity in self._resolver(root).headers(row.state):
-            if self.refusals.permits(root, identity) or (root.class_, identity) in self._inserted:
+            if self.refusals.permits(root, identity) or self._is_inserted((root.class_, identity)):
                 continue
             if by is None and row.write is Write.UPDATE:
                 attribute = _changed(row.state, root)
@@ -230,28 +230,38 @@ class FullCheck:
         if self.written:
             return set()
         return {
-            key[0] for key in self._inserted if key and not compares_in_python(mapper_of(key[0]))
+            key[0]
+            for key in self._coming
+            if not compares_in_python(mapper_of(key[0])) and self._is_inserted(key)
         }
 
-    @cached_property
-    def _inserted(self) -> frozenset[DocumentKey | None]:
-        """The documents whose headers are inserted along, and the new keys of those that are held."""
-        new = new_states(self.session) if self.new is None else self.new
-        found = frozenset([*map(document_of_header, new), *self._new_keys()])
+    def _is_inserted(self, key: DocumentKey) -> bool:
+        """Return whether the header of the document is inserted along, or is a held one that gets this key."""
+        state = self._coming.get(key)
+        # A listener may have changed its key since.
+        if state is None or self._key_to_come(state) != key:
+            return False
         # Else the key is that of another object, which this flush deletes, or gives another key.
-        return frozenset(one for one in found if one and not self._is_stored(one))
+        return state_in_session(self.session, mapper_of(key[0]), key[1]) is None
 
-    def _is_stored(self, key: DocumentKey) -> bool:
-        return state_in_session(self.session, mapper_of(key[0]), key[1]) is not None
+    @cached_property
+    def _coming(self) -> Mapping[DocumentKey, InstanceState[Any]]:
+        """The objects by the documents that come with them, as far as they are known when one is asked for."""
+        new = new_states(self.session) if self.new is None else self.new
+        states = [*new, *modified_states(self.session)]
+        found = zip(map(self._key_to_come, states), states, strict=True)
+        return {key: state for key, state in found if key is not None}
 
-    def _new_keys(self) -> Iterator[DocumentKey]:
-        for state in modified_states(self.session):
-            rules = rules_for(state.mapper)
-            key = None if rules is None else new_key_of(state, rules)
-            if rules is None or key is None:
-                continue
-            if self.refusals.may_write((rules.entity, state.identity or ())):
-                yield rules.entity, key
+    def _key_to_come(self, state: InstanceState[Any]) -> DocumentKey | None:
+        """Return the document whose header is inserted, or whose key is set on a header that is held."""
+        if state.key is None:
+            return document_of_header(state)
+        rules = rules_for(state.mapper)
+        key = None if rules is None else new_key_of(state, rules)
+        if rules is None or key is None:
+            return None
+        held = self.refusals.may_write((rules.entity, state.identity or ()))
+        return (rules.entity, key) if held else None
 
 
 def _kinds(state: InstanceState[Any], name: str) -> Iterator[Mapper[Any]]:
