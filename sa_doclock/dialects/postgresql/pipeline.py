@@ -26,7 +26,6 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -90,11 +89,10 @@ class Unread:
 
 # Threads: a cache of a function that has one answer.
 @lru_cache
-def _as_sent(text: str, parameters: tuple[str, ...]) -> tuple[bytes, Sequence[bytes] | None]:
-    """Return a statement and its parameters as the server gets them."""
-    for number, _ in enumerate(parameters, 1):
-        text = text.replace("%s", f"${number}", 1)
-    return text.encode(), [value.encode() for value in parameters] or None
+def _as_sent(text: str) -> bytes:
+    """Return a statement as the server gets it: with numbers for its parameters."""
+    first, *others = text.split("%s")
+    return "".join([first, *(f"${number}{one}" for number, one in enumerate(others, 1))]).encode()
 
 
 def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
@@ -115,7 +113,8 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
         queue = getattr(pipeline, "result_queue", None)
         for call in chain(begin, calls):
             if queue is not None and isinstance(call, Unread):
-                driver.pgconn.send_query_params(*_as_sent(call.text, call.parameters))
+                values = [*map(str.encode, call.parameters)]
+                driver.pgconn.send_query_params(_as_sent(call.text), values or None)
                 queue.append(None)
             else:
                 make(call)

@@ -77,8 +77,7 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
     _refuse_union(unseen)
     if one.known is None:
         return
-    for lock in unseen:
-        _refuse_without_hint(lock, one.known)
+    _refuse_without_hints(unseen, one.known)
     # In a call of ours the outermost is not the program's.
     written = locks.all if call is None or call.request.as_is else locks.within
     for lock in written:
@@ -137,19 +136,18 @@ def _check_tables(
         raise
 
 
-def _refuse_without_hint(lock: CompiledLock, strategy: LockStrategy) -> None:
+def _refuse_without_hints(locks: Iterable[CompiledLock], strategy: LockStrategy) -> None:
     statements = strategy.statements
-    if not statements.hints:
-        return
-    assert lock.lock is not None
-    as_hinted = without_no_key(lock.lock)
-    ours = statements.hints.get(as_hinted), statements.hints_by_key.get(as_hinted)
-    if not any((strategy.name, hint) in lock.hints for hint in ours):
-        tables = ", ".join(table.name for table in lock.tables_on(statements))
-        raise LockNotSupported(
-            f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "
-            "no table hint can take its place: execute the select that has it by itself"
-        )
+    for lock in locks if statements.hints else ():
+        assert lock.lock is not None
+        as_hinted = without_no_key(lock.lock)
+        ours = statements.hints.get(as_hinted), statements.hints_by_key.get(as_hinted)
+        if not any((strategy.name, hint) in lock.hints for hint in ours):
+            tables = ", ".join(table.name for table in lock.tables_on(statements))
+            raise LockNotSupported(
+                f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "
+                "no table hint can take its place: execute the select that has it by itself"
+            )
 
 
 check_statements(_check_of)

@@ -119,12 +119,19 @@ _BEGINS: Final[Mapping[tuple[str, str], int]] = {
 
 
 def round_trips_of(
-    strategy: LockStrategy, driver: str, lock: LockOptions, sent: int, travelling: int
+    strategy: LockStrategy,
+    driver: str,
+    lock: LockOptions,
+    sent: int,
+    travelling: int,
+    *,
+    limited: bool,
 ) -> tuple[int | None, int | None]:
     """Return the round trips of a lock that opens its transaction.
 
     :param sent: the number of statements that SQLAlchemy sends for it.
     :param travelling: how many of those travel with the locking one in a pipeline, besides it.
+    :param limited: the wait is limited by statements around it.
     :returns: those of a session as it is by default, None where nobody has counted this driver's;
         and those with ``pipeline=True``, None where there is no pipeline.
     """
@@ -136,5 +143,7 @@ def round_trips_of(
     default = begin + sent
     if driver != "psycopg":
         return default, None
-    # BEGIN and the limit travel with the lock; a read without one begins as it does by default.
-    return default, sent - travelling if is_row_lock(lock) else default
+    if not is_row_lock(lock):
+        return default, default
+    # BEGIN travels with the lock where the limit does, and in every pipeline.
+    return sent if limited else default, sent - travelling

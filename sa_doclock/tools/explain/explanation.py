@@ -162,7 +162,7 @@ def explain_lock(
             limit = strategy.waits.sent_around(connection, lock, seconds)
         travelling = _travelling(bind, mapper, lock)
         driver, count = bind.dialect.driver, len(sent.statements)
-        trips = round_trips_of(strategy, driver, lock, count, travelling)
+        trips = round_trips_of(strategy, driver, lock, count, travelling, limited=bool(limit))
     conflicts = conflicts_of(strategy.name, lock)
     levels = strategy.isolation.levels_for(lock)
     notes = (*modifier_notes(lock), *conflicts.notes)
