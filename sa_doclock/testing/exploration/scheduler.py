@@ -157,6 +157,7 @@ class Scheduler:
         """
         self._timeout, self._end = timeout, time.monotonic() + timeout
         threads = [
+            # An empty context: nothing that the test has set for itself, such as a Flask context.
             threading.Thread(target=Context().run, args=(self._run, number, function), daemon=True)
             for number, function in zip((FIRST, SECOND), functions, strict=True)
         ]
@@ -184,6 +185,7 @@ class Scheduler:
     def _direct(self, choose: Chooser) -> None:
         self._settle()
         while ready := self._ready():
+            self._check_time()
             try:
                 number = choose(ready, self.chosen)
             except Diverged:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -15,8 +18,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker, create_async
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
-from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession, LockOptions
-from sa_doclock.testing import two_at_once
+from sa_doclock import (
+    AsyncLockingSession,
+    DocumentGate,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+)
+from sa_doclock.testing import concurrent, two_at_once
+from sa_doclock.testing.exploration import participant, scheduler
+from sa_doclock.testing.lock_waits import ServersAsked
 from tests.integration.asyncio.drivers import PATIENT, drivers_of, url_for
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
@@ -131,6 +142,27 @@ def test_the_transaction_before_is_no_turn(
 
     two_at_once(call, call)
     assert total() == LOST
+
+
+def write_own_row(engine: sa.Engine, number: int, writes: str, note: Callable[[str], None]) -> None:
+    """Write each letter to a row that the other function does not use; a space is a read."""
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for letter in writes:
+            if letter == " ":
+                connection.scalar(sa.select(Order.total).where(Order.id == number))
+            else:
+                connection.execute(sa.update(Order).where(Order.id == number).values(remark=letter))
+                note(f"{number}{letter}")
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_turn_ends_at_the_next_write_after_another_read(engine: sa.Engine) -> None:
+    done: list[str] = []
+    outcomes = two_at_once(
+        *(partial(write_own_row, engine, number, " ab cd", done.append) for number in (1, 2))
+    )
+    assert [one.error for one in outcomes] == [None, None]
+    assert done == ["1a", "1b", "2a", "2b", "1c", "1d", "2c", "2d"]
 
 
 @pytest.mark.databases("sqlite")
@@ -273,6 +305,66 @@ def test_a_batch_task_that_tries_again(async_engines: list[AsyncEngine], total: 
         assert total() == 30 + 20 * number
 
 
+def add_ten_under_lock(session_factory: Callable[[], LockingSession]) -> None:
+    with session_factory() as session, session.locked(Order, 1) as order:
+        order.total += 10
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_server_is_believed_that_says_who_waits(
+    session_factory: Callable[[], LockingSession], total: Total, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(concurrent, "LONG_STATEMENT", math.inf)
+    call = partial(add_ten_under_lock, session_factory)
+    outcomes = two_at_once(call, call, patience=math.inf, timeout=10)
+    assert [one.error for one in outcomes] == [None, None]
+    assert total() == BOTH
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_long_statement_waits_where_no_server_says_so(
+    session_factory: Callable[[], LockingSession], total: Total, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ServersAsked, "blockers", lambda *_: None)
+    monkeypatch.setattr(concurrent, "LONG_STATEMENT", 0.05)
+    call = partial(add_ten_under_lock, session_factory)
+    outcomes = two_at_once(call, call, patience=math.inf, timeout=10)
+    assert [one.error for one in outcomes] == [None, None]
+    assert total() == BOTH
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_function_that_asks_again_until_it_has_the_lock(
+    session_factory: Callable[[], LockingSession], total: Total
+) -> None:
+    held, pause = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with session_factory() as session, session.locked(Order, 1) as order:
+            held.set()
+            order.total += 10
+
+    def is_refused() -> bool:
+        try:
+            with (
+                session_factory() as session,
+                session.locked(Order, 1, ForUpdate | LockOptions.NoWait) as order,
+            ):
+                order.total += 10
+        except LockNotAvailable:
+            return True
+        return False
+
+    def ask_again() -> None:
+        assert held.wait(10)
+        while is_refused():
+            pause.wait(0.1)
+
+    outcomes = two_at_once(hold, ask_again, patience=math.inf, timeout=10)
+    assert [one.error for one in outcomes] == [None, None]
+    assert total() == BOTH
+
+
 @pytest.mark.databases("sqlite", "postgresql")
 def test_a_wait_inside_of_the_process(engine: sa.Engine, total: Total) -> None:
     mutex = threading.Lock()
@@ -328,6 +420,53 @@ def test_a_function_that_does_not_end() -> None:
     with pytest.raises(TimeoutError, match=r"^the second has not ended after 0\.05 s$"):
         two_at_once(lambda: None, go_on.wait, timeout=0.05)
     go_on.set()
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_functions_that_write_again_and_again_do_not_end(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = ended = 0
+    changed = threading.Condition()
+    for module in (participant, scheduler):
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + late)
+        monkeypatch.setattr(module, "time", clock)
+
+    def note(_: str) -> None:
+        nonlocal late
+        late = 100
+
+    def write(number: int) -> None:
+        nonlocal ended
+        try:
+            write_own_row(engine, number, " a" * 20, note)
+        finally:  # perhaps by an error: the listeners are taken away while it uses them
+            with changed:
+                ended += 1
+                changed.notify_all()
+
+    with pytest.raises(TimeoutError, match="the first and the second has not ended after 60 s"):
+        two_at_once(partial(write, 1), partial(write, 2))
+    with changed:
+        assert changed.wait_for(lambda: ended == 2, 10)
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_function_that_has_not_ended_is_none_of_the_next_two(engine: sa.Engine) -> None:
+    go_on, written = threading.Event(), threading.Event()
+
+    def write_late() -> None:
+        assert go_on.wait(10)
+        write_own_row(engine, 1, "a", lambda _: written.set())
+
+    def wait_for_it() -> None:
+        go_on.set()
+        assert written.wait(10)
+
+    with pytest.raises(TimeoutError):
+        two_at_once(write_late, lambda: None, timeout=0.05)
+    outcomes = two_at_once(wait_for_it, lambda: None)
+    assert [one.error for one in outcomes] == [None, None]
 
 
 def test_a_coroutine_that_does_not_end() -> None:
