@@ -145,6 +145,8 @@ class WriteGuard(Refusals, SessionPart):
             return
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
+        if rules.keys and (write is Write.INSERT or new_key_of(state, rules) is not None):
+            self._written = None  # a key that the database has given, or a listener
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
             self._written = self._written or FullCheck(self, self.session(), written=True)
             self._written.check([WrittenRow(state, rules, judged)])
