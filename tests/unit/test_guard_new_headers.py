@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Engine, ForeignKey, create_engine
+from sqlalchemy import Engine, ForeignKey, create_engine, event
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from sa_doclock import LockingSession, UnlockedWriteWarning, document
+from sa_doclock import LockingSession, UnlockedWrite, UnlockedWriteWarning, document
 
 
 class Base(DeclarativeBase):
@@ -68,3 +68,20 @@ def test_they_are_new_one_class_after_another(engine: Engine) -> None:
         session.flush()
         assert track.album_id is not None
         assert page.book_id is not None
+
+
+def test_a_key_that_a_listener_has_replaced_is_no_new_one(engine: Engine) -> None:
+    with LockingSession(engine, guard="raise") as session:
+        page, track = session.get_one(Page, 2), session.get_one(Track, 1)
+        session.add_all([Album(tracks=[track]), Book(id=1)])
+
+        def replace(_mapper: object, _connection: object, book: Book) -> None:
+            book.id = 9
+
+        event.listen(Book, "before_insert", replace)
+        try:
+            page.book_id = 1
+            with pytest.raises(UnlockedWrite):
+                session.flush()
+        finally:
+            event.remove(Book, "before_insert", replace)
