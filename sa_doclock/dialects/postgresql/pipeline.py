@@ -102,7 +102,7 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     here is the last one.
     """
     before = driver.pgconn.pipeline_status  # a program may have a pipeline open
-    block, make, begin = driver.pipeline(), _make, begin_of(driver)
+    block, make = driver.pipeline(), _make
     if isinstance(driver, AsyncConnection):
         make, enter, leave = _make_and_await, block.__aenter__, block.__aexit__
     else:
@@ -111,6 +111,8 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     failure: BaseException | None = None
     try:
         queue = getattr(pipeline, "result_queue", None)
+        # Asked now: to enter the pipeline awaits what a program has sent in its own, as a COMMIT.
+        begin = [] if queue is None else begin_of(driver)
         for call in chain(begin, calls):
             if queue is not None and isinstance(call, Unread):
                 values = [*map(str.encode, call.parameters)]

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from sa_doclock import LockingSession, LockOptions
+from sa_doclock.dialects.postgresql.pipeline import send_in_pipeline
 from tests.integration.pipeline.conftest import Sessions
 from tests.integration.pipeline.models import Bill, Item, Note
 from tests.integration.pipeline.only import ON_POSTGRESQL
@@ -149,3 +154,17 @@ def test_a_read_in_the_midst_is_answered(wire: Wire, session: Session) -> None:
         session.scalar(sa.select(sa.func.count()).select_from(Note))
 
     assert trips(wire, session, count) == 3  # and BEGIN
+
+
+def test_a_psycopg_whose_pipeline_has_no_queue_begins_by_itself() -> None:
+    libpq = SimpleNamespace(
+        pipeline_status=PipelineStatus.OFF, transaction_status=TransactionStatus.IDLE
+    )
+    driver = SimpleNamespace(
+        pgconn=libpq, autocommit=False, isolation_level=None, read_only=None, deferrable=None
+    )
+    made: list[str] = []
+    driver.pipeline = partial(nullcontext, None)
+    driver.cursor = lambda: SimpleNamespace(execute=lambda text, _: made.append(text))
+    send_in_pipeline(driver, [partial(made.append, "the lock")])
+    assert made == ["the lock"]

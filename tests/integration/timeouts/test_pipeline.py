@@ -158,3 +158,17 @@ def test_a_program_that_has_a_pipeline_open_can_lock_in_it(
         assert order.total == 30
     assert pipeline_of(session) is PipelineStatus.OFF
     given_up(make_session(), WAYS["get_entity"], lock_timeout=SHORT)
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_a_transaction_that_has_ended_in_that_pipeline_is_begun_anew(
+    session: Session, make_session: Callable[..., Session], end: str
+) -> None:
+    assert session.get_one_entity(Order, 1, ForUpdate)  # what is asked of a table once is known
+    session.rollback()
+    driver: Any = session.connection().connection.driver_connection
+    with driver.pipeline():
+        driver.execute("SELECT 1")
+        driver.execute(end)  # its answer is awaited by nobody yet
+        assert session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5.5).total == 30
+        given_up(make_session(), WAYS["get_entity"], lock_timeout=SHORT)
