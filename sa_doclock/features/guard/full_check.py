@@ -117,7 +117,8 @@ class FullCheck:
 
     def _check_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> None:
         for identity in self._resolver(root).headers(row.state):
-            if self.refusals.permits(root, identity) or self._is_inserted((root.class_, identity)):
+            key = (root.class_, identity)
+            if self.refusals.permits(root, identity) or self._is_inserted(key, row.state):
                 continue
             if by is None and row.write is Write.UPDATE:
                 attribute = _changed(row.state, root)
@@ -231,15 +232,18 @@ class FullCheck:
             return set()
         return {
             key[0]
-            for key in self._coming
-            if not compares_in_python(mapper_of(key[0])) and self._is_inserted(key)
+            for key, state in self._coming.items()
+            if not compares_in_python(mapper_of(key[0])) and self._is_inserted(key, state)
         }
 
-    def _is_inserted(self, key: DocumentKey) -> bool:
-        """Return whether the header of the document is inserted along, or is a held one that gets this key."""
-        state = self._coming.get(key)
+    def _is_inserted(self, key: DocumentKey, row: InstanceState[Any]) -> bool:
+        """Return whether the header of the document is inserted along, or is a held one that gets this key.
+
+        It may be this row: a new header may have got its key from the database just now.
+        """
+        states = row, self._coming.get(key, row)
         # A listener may have changed its key since.
-        if state is None or self._key_to_come(state) != key:
+        if all(self._key_to_come(state) != key for state in states):
             return False
         # Else the key is that of another object, which this flush deletes, or gives another key.
         return state_in_session(self.session, mapper_of(key[0]), key[1]) is None

@@ -146,24 +146,14 @@ class WriteGuard(Refusals, SessionPart):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            check = self._check_of_written(write, rules, state)
-            check.check([WrittenRow(state, rules, judged)])
+            self._written = self._written or FullCheck(self, self.session(), written=True)
+            self._written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
             self._add_header(state)
         elif write is Write.UPDATE:
             self._add_new_key(state, rules)
-
-    def _check_of_written(
-        self, write: Write, rules: WriteRules, state: InstanceState[Any]
-    ) -> FullCheck:
-        """Return the check of the flush; a new one, where this row may be a header with a key unknown to it."""
-        found = self._written
-        gives_key = write is Write.INSERT or new_key_of(state, rules) is not None
-        if found is None or (rules.keys and gives_key):
-            found = self._written = FullCheck(self, self.session(), written=True)
-        return found
 
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -184,7 +174,6 @@ class WriteGuard(Refusals, SessionPart):
 
     def _add_header(self, state: InstanceState[Any]) -> None:
         """Note an inserted row: a new header belongs to this transaction alone."""
-        self._written = None  # a listener may have given it another key
         document = document_of_header(state) if self.enabled else None
         if document is not None and not has_null(document[1]):
             self.add_inserted(document)
