@@ -117,7 +117,9 @@ def _lock_schemas(
         lock = one.lock or LockOptions.None_
         seconds = 0.0 if LockOptions.NoWait in lock else None
         tables = (froms.tables_below(froms.subqueries) for froms in one.froms)
-        for table in dict.fromkeys(chain.from_iterable(tables)):  # the ORM writes one SELECT as several
+        for table in dict.fromkeys(
+            chain.from_iterable(tables)
+        ):  # the ORM writes one SELECT as several
             strategy.waits.wait_for_schema(connection, lock, seconds, table)
 
 
