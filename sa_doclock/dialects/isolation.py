@@ -37,12 +37,6 @@ class IsolationLevels:
     locking_read_is_latest: ClassVar[bool] = False
     """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
 
-    reads_anew: ClassVar[frozenset[str | None]] = frozenset(
-        {None, "READ UNCOMMITTED", READ_COMMITTED}
-    )
-    """The levels at which each statement reads what is there when it begins; None: it is not known.  At
-    others a plain read after a lock may be older than what the locking one has read."""
-
     sets_once: ClassVar[bool] = False
     """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
     connection, and sets it back before the connection goes to its pool."""

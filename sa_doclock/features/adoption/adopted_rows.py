@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Result, Table
 from sqlalchemy.orm import InstanceState, Mapper, Session
@@ -39,6 +39,10 @@ from .for_update import froms_to_hint, inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
 from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
 from .rows_beside import RowsBeside
+
+_READ_ANEW: Final = frozenset({None, "READ UNCOMMITTED", READ_COMMITTED})
+"""The isolation levels at which each statement reads what is there when it begins; None: not known.  At
+others a plain read after a lock may be older than what the locking one has read."""
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
@@ -162,7 +166,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def _reads_beside(self, connection: TransactionConnection) -> bool:
         """Return whether what it reads of other rows may be older than its lock, and can be read anew."""
         level = self.context.connections.current_level(connection)
-        return self._waits and self.reads_more and level in connection.strategy.isolation.reads_anew
+        return self._waits and self.reads_more and level in _READ_ANEW
 
     def _note_returned(self, result: Result[Any], *, reads_beside: bool) -> None:
         """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
