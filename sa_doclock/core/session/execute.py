@@ -232,10 +232,7 @@ def _after_listeners(state: ORMExecuteState) -> Result[Any] | None:
     if execute is None:
         return None
 
-    def run(statement: Any, bind_arguments: dict[str, Any] | None = None) -> Result[Any]:
-        return state.invoke_statement(statement, bind_arguments=bind_arguments)
-
-    return execute(run, state.execution_options, state.bind_arguments)
+    return execute(state.invoke_statement, state.execution_options, state.bind_arguments)
 
 
 def _execute_dml_of(context: LockContext, state: ORMExecuteState, written: Any) -> Result[Any]:

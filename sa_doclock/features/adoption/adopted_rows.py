@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Result, Table
 from sqlalchemy.orm import InstanceState, Mapper, Session
@@ -39,6 +39,10 @@ from .for_update import froms_to_hint, inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
 from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
 from .rows_beside import RowsBeside
+
+_READ_ANEW: Final = frozenset({None, "READ UNCOMMITTED", READ_COMMITTED})
+"""The isolation levels at which each statement reads what is there when it begins; None: not known.  At
+others a plain read after a lock may be older than what the locking one has read."""
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
@@ -74,7 +78,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
     """The rows that the program's own statement locks.
 
     :param run: executes the statement as the program has asked for it.
+    :param statement: as the program has written it.
     :param options: the execution options of both.
+    :ivar reads_more: the statement, as it was sent, reads more than rows of one table.
+    :ivar writes: it writes rows too, in a CTE, and must not be sent a second time.
     :ivar _waits: whether the lock is in the statement.
     :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
     :ivar _headers: the locked objects that the statement has returned.
@@ -85,7 +92,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
     limits_itself = True  # the wait is the program's
     lasts = False
-    reads_more = False  # the statement, as it was sent, reads more than rows of one table
+    reads_more = False
+    writes = False
     _executed = False
     _waits = False
     _loaded: LoadedHeaders | None = None
@@ -104,7 +112,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         options: Mapping[str, Any],
     ) -> None:
         super().__init__(context, request)
-        self._statement, self._adopted = statement, adopted
+        self._written, self._statement, self._adopted = statement, statement, adopted
         self._run, self._options = run, options
 
     def check(self) -> None:
@@ -151,17 +159,22 @@ class AdoptedRows(LockTarget[Result[Any]]):
             autoflush(self.session, self._options)
         result = self._execute(connection)
         if _is_kept(connection, self._options):
-            self._note_returned(result)
+            self._note_returned(result, reads_beside=self._reads_beside(connection))
             self.lasts = bool(self._headers or self._keys)
         return result
 
-    def _note_returned(self, result: Result[Any]) -> None:
+    def _reads_beside(self, connection: TransactionConnection) -> bool:
+        """Return whether what it reads of other rows may be older than its lock, and can be read anew."""
+        level = self.context.connections.current_level(connection)
+        return self._waits and self.reads_more and level in _READ_ANEW
+
+    def _note_returned(self, result: Result[Any], *, reads_beside: bool) -> None:
         """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
         adopted = self._adopted
         if adopted.places:
             rows = buffer_rows(result)
             self._headers = _objects_at(adopted.places, rows)
-            if self._waits and self.reads_more:
+            if reads_beside:
                 self._objects = _objects_at(adopted.objects, rows)
         keys = adopted.keys
         if keys:
@@ -203,7 +216,13 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Expire what the statement has read of other rows than it has locked."""
         if not self._objects:
             return None
-        return RowsBeside(self.context, self._statement, self._run, headers, self._objects)
+        again = None if self.writes else self._run_again
+        return RowsBeside(self.context, self._written, again, headers, self._objects)
+
+    def _run_again(self, statement: Statement) -> Result[Any]:
+        """Execute a statement as the program has asked for its own, but overwrite no object."""
+        options = {**self._options, "populate_existing": False}
+        return self._run(statement, execution_options=options)
 
     def _record_keys(self, lock: LockOptions) -> None:
         _expire_by_keys(self.context, self._keys)

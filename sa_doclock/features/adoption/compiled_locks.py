@@ -7,7 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnClause, CompoundSelect, Insert, Select
+from sqlalchemy import ColumnClause, CompoundSelect, Insert, Select, UpdateBase
 from sqlalchemy.engine import Compiled
 from sqlalchemy.sql.visitors import ExternallyTraversible
 
@@ -45,11 +45,13 @@ class CompiledLocks(NamedTuple):
     """The locks of a statement: that of itself, if it is a SELECT that has one, and those within.
 
     :ivar reads_more: a SELECT that has a lock of its own reads more than the rows of one table.
+    :ivar writes: there is an INSERT, UPDATE or DELETE in it.
     """
 
     outermost: CompiledLock | None
     within: tuple[CompiledLock, ...]
     reads_more: bool = False
+    writes: bool = False
 
     @property
     def all(self) -> tuple[CompiledLock, ...]:
@@ -69,7 +71,8 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     given = compiled.statement
     # What the ORM makes of it has the expressions of the mapping and of its options too.
     made = getattr(compiled.compile_state, "statement", None)
-    queries = [one for one in _elements_within(given, made) if isinstance(one, _QUERIES)]
+    elements = [*_elements_within(given, made)]
+    queries = [one for one in elements if isinstance(one, _QUERIES)]
     by_clause = _by_clause(queries)
     if not by_clause:
         return NO_LOCKS
@@ -78,7 +81,8 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     reads_more = _reads_more(by_clause.get(clause, ()), queries)
     own = by_clause.pop(clause, None) if select is given else None
     outermost = None if own is None else _lock_of(own)
-    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())), reads_more)
+    writes = any(isinstance(one, UpdateBase) for one in elements)
+    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())), reads_more, writes)
 
 
 def _reads_more(own: Sequence[_Query], queries: Sequence[_Query]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import Connection, Select
@@ -59,7 +60,7 @@ def _check(locks: CompiledLocks, state: LockContext, connection: Connection) -> 
         _check_locks(state, connection, locks)
         call = state.calls.current
         if locks.reads_more and call is not None and isinstance(call.target, AdoptedRows):
-            call.target.reads_more = True
+            call.target.reads_more, call.target.writes = True, locks.writes
 
 
 def _check_locks(state: LockContext, connection: Connection, locks: CompiledLocks) -> None:
@@ -115,9 +116,11 @@ def _lock_schemas(
     for one in locks:
         lock = one.lock or LockOptions.None_
         seconds = 0.0 if LockOptions.NoWait in lock else None
-        for froms in one.froms:
-            for table in froms.tables_below(froms.subqueries):
-                strategy.waits.wait_for_schema(connection, lock, seconds, table)
+        tables = (froms.tables_below(froms.subqueries) for froms in one.froms)
+        for table in dict.fromkeys(
+            chain.from_iterable(tables)
+        ):  # the ORM writes one SELECT as several
+            strategy.waits.wait_for_schema(connection, lock, seconds, table)
 
 
 def _check_tables(

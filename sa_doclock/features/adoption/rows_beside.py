@@ -53,7 +53,7 @@ class RowsBeside:
     It is expired when this is made, before the ledger has the locks.  What the parts have loaded of other
     objects stays loaded: in asyncio, and after ``raiseload()``, no access would load it.
 
-    :param run: executes a statement as the program has asked for its own.
+    :param run: executes a statement as the program has asked for its own; None: it cannot be executed again.
     :param headers: the locked objects that the statement has returned.
     :param objects: all objects that it has returned.
     """
@@ -62,7 +62,7 @@ class RowsBeside:
         self,
         context: LockContext,
         statement: Any,
-        run: Callable[[Any], Result[Any]],
+        run: Callable[[Any], Result[Any]] | None,
         headers: Iterable[State],
         objects: Iterable[Any],
     ) -> None:
@@ -155,10 +155,10 @@ class RowsBeside:
             self._expire(state, frozenset(others))
         for state, part, members in self._chosen:
             _leave_out_moved(state, part, members)
-        if self._chosen:
-            self._read_new_members()
+        if self._chosen and self._run is not None:
+            self._read_new_members(self._run)
 
-    def _read_new_members(self) -> None:
+    def _read_new_members(self, run: Callable[[Any], Result[Any]]) -> None:
         """Execute the SELECT again without its lock: it alone knows which members the program wants."""
         select = inner_select(self._statement)
         if has_limit(select) or has_offset(select):
@@ -167,7 +167,7 @@ class RowsBeside:
         for state, part, _ in found:
             self._session.expire(state.obj(), [part.name])
         with self._session.no_autoflush:  # a change that collides is to be refused, not sent
-            buffer_rows(self._run(with_inner_select(self._statement, without_lock(select))))
+            buffer_rows(run(with_inner_select(self._statement, without_lock(select))))
         for state, part, members in found:
             if part.name not in state.dict:  # it is in no row: no access may load all members
                 value = members if part.relationship.uselist else next(iter(members), None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, ClassVar
@@ -75,8 +75,8 @@ class CombinedCommits:
     @property
     def waiting(self) -> int:
         """The number of calls whose functions have not begun."""
-        with self.mutex.held():
-            return sum(len(queue.waiting) for queue in self._queues.values())
+        queues = self._queues
+        return self.mutex.call(lambda: sum(len(one.waiting) for one in queues.values()))
 
     def run(self, call: Call) -> Any:
         """See :meth:`DocumentGate.run`."""
@@ -125,10 +125,14 @@ class CombinedCommits:
                 "waits for the function; use the document that the function was given"
             )
         queue = CombinedQueue(key, call.place)
+
+        def enter() -> None:
+            nonlocal queue  # an interruption may come as soon as it waits there
+            queue = self._queues.setdefault(key, queue)
+            self._enter(queue, call, outer)
+
         try:
-            with self.mutex.held():
-                queue = self._queues.setdefault(key, queue)
-                self._enter(queue, call, outer)
+            self.mutex.call(enter)
             yield queue
         except BaseException:
             self._leave(queue, call)
@@ -168,10 +172,8 @@ class CombinedCommits:
 
     def _withdraw(self, queue: CombinedQueue, call: Call) -> bool:
         """Take a call out whose time is over; return False if its function runs already."""
-        with self.mutex.held():
-            if call not in queue.waiting or queue.head is call:
-                return False
-            queue.waiting.remove(call)
+        if not self.mutex.call(lambda: queue.head is not call and _remove(queue, call)):
+            return False
         call.refuse(_late(call))
         return True
 
@@ -185,8 +187,7 @@ class CombinedCommits:
         """Run what waits, as far as it fits into one transaction; then the next one is the head."""
         turn = _Turn(queue.place)
         try:
-            with self.mutex.held():
-                behind = [*queue.waiting]
+            behind = self.mutex.call(lambda: [*queue.waiting])
             batch = Batch(head, queue.taken, lambda: _running.set((*_running.get(), turn)))
             batch.run(self._calls(queue))
             if isinstance(head.error, LockNotAvailable) and not (queue.taken or head.is_limited):
@@ -198,22 +199,22 @@ class CombinedCommits:
     def _calls(self, queue: CombinedQueue) -> Iterator[Call]:
         """Take the calls in order of arrival, also those that come while others run."""
         for _ in range(self._most):
-            with self.mutex.held():
-                if not queue.waiting:
-                    return
-                call = queue.waiting[0]
-                queue.taken.append(call)  # first: an interruption must not lose it
-                queue.waiting.popleft()
+            call = self.mutex.call(partial(_take_first, queue))
+            if call is None:
+                return
             yield call
 
     def _refuse_late(self, queue: CombinedQueue, calls: Sequence[Call]) -> None:
         """Refuse the calls without a limit of their own: they have waited for as long as the head."""
-        with self.mutex.held():
+
+        def refuse() -> None:
             for call in calls:
                 if call in queue.waiting and not call.is_limited:
                     call.refuse(_late(call))
                     queue.taken.append(call)
                     queue.waiting.remove(call)
+
+        self.mutex.call(refuse)
 
     def _end_turn(self, queue: CombinedQueue, head: Call) -> None:
         """Notify the callers whose functions were taken, and the next one that it is the head.
@@ -247,9 +248,22 @@ class CombinedCommits:
         return True
 
 
-def _remove(queue: CombinedQueue, call: Call) -> None:
-    with suppress(ValueError):
-        queue.waiting.remove(call)
+def _take_first(queue: CombinedQueue) -> Call | None:
+    """Take the call that has waited longest; None: nobody waits."""
+    if not queue.waiting:
+        return None
+    call = queue.waiting[0]
+    queue.taken.append(call)  # first: an interruption must not lose it
+    queue.waiting.popleft()
+    return call
+
+
+def _remove(queue: CombinedQueue, call: Call) -> bool:
+    """Take a call out, and return whether it has waited."""
+    if call not in queue.waiting:
+        return False
+    queue.waiting.remove(call)
+    return True
 
 
 def new_call(

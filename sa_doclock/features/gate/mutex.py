@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Mutex:
@@ -14,6 +16,9 @@ class Mutex:
     A garbage collection may come at any allocation, also under the mutex, and close what a dead task
     has left.  With a Lock it would wait for its own thread for ever; with an RLock alone it would change what
     that thread is about to change.
+
+    It calls functions, and is no block: an interruption may come in front of the first line of an
+    ``__exit__()`` in Python, and the mutex would stay with its thread.
     """
 
     def __init__(self) -> None:
@@ -21,33 +26,29 @@ class Mutex:
         self._busy = False  # before it is set, and after, nothing is half done
         self._later: deque[Callable[[], object]] = deque()
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Return the block of the thread that has it."""
+    def call(self, function: Callable[[], T]) -> T:
+        """Call the function under the mutex, and return what it returns."""
         with self._lock:
             self._busy = True
             try:
-                if self._later:
-                    self._run_later()
-                yield
+                while self._later:
+                    self._later.popleft()()
+                return function()
             finally:
-                if self._later:
-                    self._run_later()
-                self._busy = False
+                try:
+                    while self._later:
+                        self._later.popleft()()
+                finally:
+                    self._busy = False
 
     def run(self, function: Callable[[], object]) -> None:
-        """Run the function under the mutex, also in a finalizer.
+        """Call the function under the mutex, also in a finalizer.
 
-        It runs at the end of the block that a garbage collection interrupts; of one that ends right then,
-        at the beginning of the next.
+        It is called at the end of the function that a garbage collection interrupts; of one that ends
+        right then, at the beginning of the next.
         """
         with self._lock:
             if self._busy:
                 self._later.append(function)
-                return
-            with self.held():
-                function()
-
-    def _run_later(self) -> None:
-        while self._later:
-            self._later.popleft()()
+            else:
+                self.call(function)

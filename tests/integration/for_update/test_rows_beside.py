@@ -232,6 +232,44 @@ def test_members_that_came_during_the_wait_are_there_where_the_program_wants_the
     assert sorted(queued.result()) == [(2, [2]), (3, [3])]
 
 
+@pytest.mark.databases("mysql")
+@pytest.mark.parametrize("overwrites", [False, True])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        FIRST.options(joinedload(Bill.items)),
+        FIRST.join(Bill.items).where(Item.value > 5).options(contains_eager(Bill.items)),
+    ],
+    ids=["joinedload", "contains_eager"],
+)
+def test_what_a_lock_has_read_is_not_replaced_by_an_older_snapshot(
+    make_session: Callable[..., LockingSession],
+    alice: Actor[LockingSession],
+    statement: sa.Select[Any],
+    *,
+    overwrites: bool,
+) -> None:
+    session = make_session(isolation_level="REPEATABLE READ")
+    session.scalars(sa.select(Shop.id)).all()  # from here on its plain reads are of this moment
+    alice.does(_change)
+    alice.does(lambda session: session.commit())
+    locking = statement.execution_options(populate_existing=overwrites).with_for_update()
+    bill = session.scalars(locking).unique().one()
+    assert (bill.total, [item.value for item in bill.items]) == (111, [11, 100])
+
+
+@pytest.mark.databases("postgresql")
+def test_a_statement_that_writes_too_is_executed_once(bob: Actor[LockingSession]) -> None:
+    def read(session: LockingSession) -> int | None:
+        key = sa.select(sa.func.max(Shop.id) + 1).scalar_subquery()
+        added = sa.insert(Shop).values(id=key, name="new").returning(Shop.id).cte()
+        reading = OF_BILL.join(Bill.items).options(contains_eager(Bill.items)).add_cte(added)
+        session.scalars(reading).unique().all()
+        return session.scalar(sa.select(sa.func.count()).select_from(Shop))
+
+    assert bob.does(read) == 3
+
+
 def test_parts_of_parts_that_the_program_has_left_out_stay_so(bob: Actor[LockingSession]) -> None:
     def read(session: LockingSession) -> list[int]:
         session.get_one_entity(Bill, 1, LockOptions.ForUpdate)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Iterator
+from itertools import count
 from threading import Thread
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -81,14 +84,56 @@ def test_a_task_that_is_collected_under_the_mutex() -> None:
 def test_what_a_finalizer_asks_for_comes_at_the_end_of_the_block() -> None:
     mutex, done = Mutex(), list[int]()
     mutex.run(lambda: done.append(1))
-    with mutex.held():
+
+    def block() -> list[int]:
         mutex.run(lambda: done.append(2))
-        assert done == [1]
+        return [*done]
+
+    assert mutex.call(block) == [1]
     assert done == [1, 2]
 
 
 def test_what_was_left_at_the_very_end_comes_in_the_next_block() -> None:
     mutex, done = Mutex(), list[int]()
     mutex._later.append(lambda: done.append(1))
-    with mutex.held():
-        assert done == [1]
+    assert mutex.call(lambda: [*done]) == [1]
+
+
+class CtrlCAtCall:
+    """Raises KeyboardInterrupt at the start of one function, which is where Python looks for signals."""
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+
+    def __call__(self, frame: FrameType, _what: str, _arg: object) -> None:
+        if frame.f_globals.get("__name__", "").startswith(
+            ("sa_doclock.features.gate", "contextlib")
+        ):
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+
+
+def test_an_error_of_an_interrupted_caller_does_not_keep_it() -> None:
+    gate, factory, found = DocumentGate(), Factory(), list[type[BaseException]]()
+
+    def run() -> type[BaseException]:
+        with pytest.raises((ConnectionRefusedError, KeyboardInterrupt)) as raised:
+            gate.run(factory, Order, 1, lambda _session, order: order)
+        kept.append(raised.value)
+        return raised.type
+
+    kept: list[BaseException] = []  # with its traceback, and the frames in it
+    for number in count(1):
+        before = sys.gettrace()
+        sys.settrace(CtrlCAtCall(number))
+        try:
+            interrupted = run() is KeyboardInterrupt
+        finally:
+            sys.settrace(before)
+        thread = Thread(target=lambda: found.append(run()), daemon=True)
+        thread.start()
+        thread.join(PATIENCE)
+        assert found == [ConnectionRefusedError] * number
+        if not interrupted:
+            break

@@ -139,6 +139,19 @@ def test_the_wait_for_it_is_limited(
     late.close()
 
 
+def test_an_adopted_lock_takes_it_once(
+    attaching: Callable[..., LockingSession], books: Path
+) -> None:
+    session, sent = attaching(str(books)), list[str]()
+    sa.event.listen(
+        session.get_bind(), "before_cursor_execute", lambda *given: sent.append(given[2])
+    )
+    LOCKS["adopted"](session)
+    assert [one for one in sent if "books." in one and "SELECT" not in one] == [
+        "PRAGMA books.incremental_vacuum(1)"
+    ]
+
+
 def test_a_claim_of_it_is_refused(attaching: Callable[..., LockingSession], books: Path) -> None:
     engine = attaching(f"file:{books}?mode=ro").get_bind()
     with pytest.raises(LockNotSupported, match="opened read-only"):
