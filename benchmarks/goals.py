@@ -388,6 +388,10 @@ REASONS: Mapping[str, str] = {
         "other listeners have changed meanwhile; what these do is a fifth, and the check of all rows "
         "before the flush another. Between runs it goes from 1.03 to 1.10, on SQLite from 1.08 to 1.15"
     ),
+    "layers.postgresql.timed": (
+        "The limit is two statements in the round trip of the lock, the second of which restores what the "
+        "program had set; by hand it is one statement, and a round trip"
+    ),
     "layers.postgresql.pipeline.update": f"3 round trips of 6 are 0.5. {_COMPUTED}",
     "layers.postgresql.pipeline.load": (
         "3 round trips of 4 are 0.75 already, before anything is computed: the lazy load and the "
