@@ -126,6 +126,11 @@ def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
         raise _end(first_line(error), 2) from None
     except KeyboardInterrupt:
         raise _end("interrupted", INTERRUPTED) from None
+    except AssertionError as error:
+        # SQLAlchemy's commit() asserts that it has ended, also where Ctrl-C came at its beginning.
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        raise _end("interrupted", INTERRUPTED) from None
 
 
 def _end(text: str, status: int) -> typer.Exit:

@@ -250,6 +250,26 @@ def test_a_lock_that_cannot_be_had_is_reported(
     assert tables_in(url) == []
 
 
+def test_an_interruption_that_a_failed_assertion_hides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sa_doclock.tools.cli import stress  # noqa: PLC0415
+
+    def interrupt(*_: object) -> None:
+        ended = False
+        try:
+            raise KeyboardInterrupt
+        finally:
+            assert ended  # as SQLAlchemy's commit() does
+
+    monkeypatch.setattr(stress, "check_locks", interrupt)
+    url = f"sqlite:///{tmp_path / 'mine.db'}"
+    status, output = invoke("--url", url, *SMALL)
+    assert status == 130
+    assert "sa-doclock: interrupted" in output
+    assert tables_in(url) == []
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a process there cannot be asked to end")
 @pytest.mark.parametrize("when", ["created", "at work"])
