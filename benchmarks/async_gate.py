@@ -12,6 +12,7 @@ document in a second session.  All of it with a DocumentGate and without.
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import statistics
 import time
@@ -121,6 +122,7 @@ async def measure_contended(run: script.Script, place: Place) -> None:
     for _ in range(1 if run.tiny or run.quick else ROUNDS):
         order.shuffle(names)
         for name in names:
+            gc.collect()  # what the way before has left
             seconds, errors = await many(ways[name], tasks(run), CONTENDED)
             assert not errors, errors
             rates[name].append(tasks(run) / seconds)
