@@ -297,7 +297,8 @@ def test_a_run_that_is_asked_to_end_drops_its_tables(tmp_path: Path, when: str) 
     assert process.returncode in (130, -signal.SIGINT), complaint
     assert tables_in(url) == []
     if when == "created" and not output:
-        assert complaint == "sa-doclock: interrupted\n"  # before there was anything to tell
+        # Before there was anything to tell; SQLAlchemy logs an interruption of a connection's reset.
+        assert complaint.endswith("sa-doclock: interrupted\n")
         return
     reported = json.loads(output)
     assert reported["interrupted"]
