@@ -210,7 +210,8 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
     ),
     "refresh": Idiom(
         "`session.refresh(order, with_for_update=True)`",
-        "`session.lock(order)`: its lines are read again too",
+        "`session.lock(order)`: its lines are read again too, and a pending change is refused, "
+        "which `refresh()` discards",
         _refresh,
     ),
     "core": Idiom(

@@ -50,8 +50,8 @@ DISTURBANCES = (
 LISTENERS = ("read", "Order", "Line")
 """The things that a listener does: it reads, or changes the header or a line."""
 TEXTS = frozenset({"SELECT 1", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
-_DISCARDING = frozenset({"expire", "forget", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
-"""They drop what is pending, or leave it to another transaction."""
+_DISCARDING = frozenset({"expire", "forget", "refresh", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
+"""They drop what is pending, as SQLAlchemy's refresh() does, or leave it to another transaction."""
 _PARTS = ("at_line", "at_remark", "at_task")
 _WRITES = {"write": WRITES, "free": FREE, "pending": PENDING}
 
@@ -105,6 +105,8 @@ class Scenario:
 
     def _take(self, step: Step) -> None:
         session, doc = self.session, step.doc
+        if self.is_pending and not _DISCARDING.isdisjoint(step[:2]):
+            return
         if step.what == "lock":
             with self._listening(doc), _version_refused(step.how):
                 self.kept.append(LOCKS[step.how](session, doc))
@@ -194,8 +196,6 @@ class Scenario:
 
     def _disturb(self, step: Step) -> None:
         session = self.session
-        if self.is_pending and step.what in _DISCARDING:
-            return
         if step.what in TEXTS:
             self._execute(step.what)
         else:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, class_mapper
 from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock.core.documents import owners, takes
@@ -92,8 +92,10 @@ MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
         (LoadedHeaders, "prepare", lambda _, statement: statement),
     ),
     "an adopted lock is none": ((AdoptedRows, "_take_in_transaction", _opens_alone),),
-    "second classes are not guarded": tuple(
-        (module, "rules_for", _rules_for) for module in (write_guard, full_check)
+    "second classes are not guarded": (
+        (write_guard, "rules_for", _rules_for),
+        (write_guard, "_rules_of_class", lambda entity: _rules_for(class_mapper(entity))),  # cached
+        (full_check, "rules_for", _rules_for),
     ),
     "rows of listeners are not guarded": ((WriteGuard, "check_row", nothing),),
     "inserted rows of listeners are not guarded": ((WriteGuard, "check_row", _check_row),),
