@@ -147,6 +147,7 @@ class Scenario:
                     row.count += 1
                     self.was_pending = True
                     self.mine.append((entity.__table__.name, key))
+                    self.touched.add((entity.__table__.name, key))
             self._others_write(doc)
 
         sa.event.listen(self.session, "do_orm_execute", listen)
