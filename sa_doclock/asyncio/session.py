@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..core.lock_info import DocumentKey
-from ..core.session import locks_held_by
+from ..core.session import HeldLocks
 from ..options import LockOptions
 from ..session import LockingSession, with_locks
 from ..tools.monitoring import lock_waits
@@ -174,7 +174,7 @@ class AsyncLockingSession(AsyncSession):
 
         As :attr:`LockingSession.held_locks`.
         """
-        return locks_held_by(self._locking, ask=False)
+        return HeldLocks(self._locking)
 
     get_entity = _awaited(
         LockingSession.get_entity,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
 from sqlalchemy import Engine
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import Mapper, Session
 
 from ..dialects.base import LockStrategy
 from ..errors import LockOrderViolation, LockUpgradeRefused
@@ -21,10 +22,10 @@ from .lock_request import LockCalls
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
 
-LedgerMark = tuple[int, int, int]
-"""The numbers of documents, named locks and strengthened locks at a moment."""
+LedgerMark = tuple[int, int, int, int]
+"""The numbers of documents, named locks, strengthened locks and new documents at a moment."""
 
-_NO_LOCKS: Final[LedgerMark] = (0, 0, 0)  # the mark before the first lock of a transaction
+_NO_LOCKS: Final[LedgerMark] = (0, 0, 0, 0)  # the mark before the first lock of a transaction
 
 _STRENGTH = (
     LockOptions.SnapshotRead,
@@ -35,7 +36,9 @@ _STRENGTH = (
 
 
 class Ledger:
-    """The documents locked by one session's transaction, in the order of locking.
+    """The documents that one transaction of the server may write: those locked and those inserted.
+
+    A ledger is never emptied: when the transaction ends, by whomever, the session drops it.
 
     :param ranks: the declared order of their classes; a class without a rank has any place.
     :param calls: the calls to which they are granted.
@@ -44,6 +47,7 @@ class Ledger:
         fewer than are held: an interruption may leave one that was not noted further.
     :ivar unread: those of which the session may have what it has read before the lock.
     :ivar classes: the root classes of the documents that are held.
+    :ivar new: the documents whose headers the transaction has inserted, in the order of the INSERTs.
     """
 
     releases = 0
@@ -57,12 +61,17 @@ class Ledger:
         self._ranks = ranks
         self.classes: dict[type[Any], None] = {}
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
+        self.new: dict[DocumentKey, None] = {}
         self._calls = calls
 
+    def is_empty(self) -> bool:
+        """Return whether nothing is believed that ends with the transaction."""
+        return not (self.places or self.new)
+
     def counts_on_transaction(self, strategy: LockStrategy | None) -> bool:
-        """Return whether locks are held that end with a transaction of this database."""
+        """Return whether something is believed that ends with a transaction of this database."""
         named_locks = None if strategy is None else strategy.named_locks
-        return bool(self._held) or (
+        return bool(self._held or self.new) or (
             named_locks is not None and named_locks.end_with_transaction and bool(self._keys)
         )
 
@@ -153,14 +162,14 @@ class Ledger:
         place = next(place for place in self.places if place in locks)
         return place, locks[place]
 
-    def is_writable(self, key: DocumentKey) -> bool:
-        """Return whether the document is held ForUpdate."""
+    def may_write(self, key: DocumentKey) -> bool:
+        """Return whether the document is held ForUpdate, or is new in this transaction."""
         held = self._held.get(key)
-        return held is not None and base_of(held) is LockOptions.ForUpdate
+        return (held is not None and base_of(held) is LockOptions.ForUpdate) or key in self.new
 
     def mark(self) -> LedgerMark:
         """Return how much there is now, for a later :meth:`roll_back_to`."""
-        return len(self._held), len(self._keys), len(self._strengthened)
+        return len(self._held), len(self._keys), len(self._strengthened), len(self.new)
 
     def roll_back_to(self, mark: LedgerMark) -> list[ReleasedLock]:
         """Forget what was locked since, and return it.
@@ -176,24 +185,16 @@ class Ledger:
             while len(some) > length:
                 key, _ = some.popitem()
                 self.places.pop(key, None)
+        while len(self.new) > mark[3]:
+            self.new.popitem()
         self.releases += 1
         self.unread.intersection_update(self._held)
         self.classes = dict.fromkeys(entity for entity, _ in self._held)
         return released
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self._held.clear()
-        self._strengthened.clear()
-        self.unread.clear()
-        self._keys.clear()
-        self.classes.clear()
-        self.places.clear()
-        self.releases += 1
-
     def released(self, mark: LedgerMark = _NO_LOCKS) -> list[ReleasedLock]:
         """Return what was locked since, as it is when it is released now."""
-        documents, keys, _ = mark
+        documents, keys, *_ = mark
         now, since = time.monotonic(), self.places
         held = islice(self._held.items(), documents, None)
         named = islice(self._keys.items(), keys, None)
@@ -201,6 +202,10 @@ class Ledger:
             *[ReleasedLock(key, lock, now - since[key]) for key, lock in held],
             *[ReleasedLock((None, (key[1],)), lock, now - since[key]) for key, lock in named],
         ]
+
+
+ledger_of: Final[Callable[[Session], Ledger]] = attrgetter("_context.transaction.ledger")
+"""Return the ledger of a session's transaction."""
 
 
 def strength_of(lock: LockOptions) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from itertools import count
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Integer, Table, TextClause
@@ -55,6 +57,15 @@ _SETTINGS = (
 
 _NO_SAVEPOINT = 1305  # ER_SP_DOES_NOT_EXIST
 _TRANSACTION_IS_OPEN = 1568  # ER_CANT_CHANGE_TX_CHARACTERISTICS
+# Of the trx_query that is this query itself, so that the answer is no older: INNODB_TRX is a cache that
+# is filled anew when nobody has read it for 0.1 s (CACHE_MIN_IDLE_TIME_NS in trx0i_s.cc).
+_LEVEL = (
+    "SELECT trx_isolation_level, trx_query FROM information_schema.innodb_trx "
+    "WHERE trx_mysql_thread_id = CONNECTION_ID() /*{}*/"
+)
+_CACHE_PAUSES = (0, 0.11, 0.15)  # seconds
+# Threads: two threads with one number do no harm, as each asks for its own connection.
+_tokens = count(1)
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
 # The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
@@ -85,6 +96,18 @@ class InnoDBIsolation(IsolationLevels):
     def note_default(self, connection: Connection) -> None:
         # @@transaction_isolation is the one of new transactions, also within another one.
         connection.dialect.default_isolation_level = connection.get_isolation_level()
+
+    def ask_level(self, connection: Connection) -> str | None:
+        # Without PROCESS the level of the connection is all that can be asked: a SET TRANSACTION for
+        # one transaction is not in it.
+        with suppress(DBAPIError):
+            for pause in _CACHE_PAUSES:
+                time.sleep(pause)
+                token = next(_tokens)
+                found = ask_driver(connection, _LEVEL.format(token))
+                if found and f"/*{token}*/" in str(found[0][1]):
+                    return str(found[0][0])
+        return connection.get_isolation_level()
 
     def set_once(self, connection: Connection, level: str) -> None:
         # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and

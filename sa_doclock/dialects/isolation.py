@@ -41,9 +41,6 @@ class IsolationLevels:
     """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
     connection, and sets it back before the connection goes to its pool."""
 
-    changes_at_once: ClassVar[bool] = False
-    """SET TRANSACTION ISOLATION LEVEL is valid for the rest of a transaction that has begun."""
-
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         """Return the ``levels`` of this lock."""
         return self.levels.get(lock & ~LockOptions.NoKey) or self.levels.get(base_of(lock), ())
@@ -53,6 +50,13 @@ class IsolationLevels:
 
         Called where ``sets_once``, after SQLAlchemy's BEGIN and before any statement.
         """
+
+    def ask_level(self, connection: Connection) -> str | None:
+        """Ask the server for the level of the open transaction; None where a database has only one.
+
+        Called after a statement of the program that may have changed it, before the next lock.
+        """
+        return None
 
     def note_default(self, connection: Connection) -> None:
         """Set the isolation level that a new transaction has in the connection's dialect; called once.

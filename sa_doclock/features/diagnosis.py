@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, Table
 from ..core.documents import mapper_of, own_table, root_of
 from ..core.lock_info import Identity
 from ..core.statements import MAX_PARAMETERS
-from ..core.transaction import LockCall, LockContext, SessionPart
+from ..core.transaction import LockCall, LockContext, SessionPart, connections_of
 from ..dialects import schema_translation, side_connection, strategy_for
 from ..dialects.monitoring import LockMonitoring, describe_connections
 from ..errors import LockFailed, LockNotAvailable
@@ -31,7 +31,7 @@ class Diagnosis(SessionPart):
     """Adds the blockers to errors of ``LockingSession(diagnose=True)``."""
 
     def __init__(self, state: LockContext) -> None:
-        self._session, self._connections = state.session, state.connections
+        self._session = state.session
 
     def failed(self, error: LockFailed, call: LockCall) -> None:
         """See :class:`SessionPart`: the error stays as it is if nobody can be asked.
@@ -65,7 +65,7 @@ class Diagnosis(SessionPart):
         monitoring = strategy.monitoring
         if monitoring is None:
             return ()
-        ours = [one for one in self._connections.all() if one.engine is bind.engine]
+        ours = [one for one in connections_of(self._session()).all() if one.engine is bind.engine]
         own = {monitoring.connection_id(one) for one in ours}
         header = own_table(mapper)
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)

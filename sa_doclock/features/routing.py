@@ -24,6 +24,7 @@ from ..core.transaction import (
     LockRequest,
     SessionPart,
     add_document,
+    connections_of,
     database_name,
 )
 from ..errors import DocLockError, LockMisuse, LockNotSupported
@@ -61,7 +62,7 @@ class BindRouter(SessionPart):
     """
 
     def __init__(self, state: LockContext) -> None:
-        self._session, self._connections = state.session, state.connections
+        self._session = state.session
         self._state = ref(state)
         self._chosen: dict[Bind, _Pin] = {}  # for the locks of this transaction
         self._pins: dict[Mapper[Any] | None, _Pin] = {}  # by base mapper; None: of named locks
@@ -162,7 +163,7 @@ class BindRouter(SessionPart):
             return True
         if not isinstance(bind, Connection):
             return False
-        found = self._connections.find(bind)
+        found = connections_of(self._session()).find(bind)
         return found is not None and found.connection is bind
 
     def _is_same(self, pin: _Pin, write: Mapping[str, Any]) -> bool:

@@ -26,10 +26,10 @@ MOST = {"errors": 16, "statements": 14, "isolation": 10, "lifecycle": 9}
 
 #: The classes of the state of a session that have more than ten members: the most that each may have.
 STATE = {
-    "LockContext": 16,
-    "TransactionState": 27,
+    "LockContext": 18,
+    "LockTransaction": 31,
     "TransactionConnections": 28,
-    "TransactionConnection": 24,
+    "TransactionConnection": 27,
     "TransactionFailure": 30,
     "Ledger": 30,
     "LoadedDocuments": 15,

@@ -111,11 +111,14 @@ LOCKS = (
 #: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
 OF_THE_CONNECTION = (
     "dialects/cluster.py:GroupReplication.before_savepoint",
+    "dialects/innodb.py:InnoDBIsolation.ask_level",
     "dialects/innodb.py:InnoDBStatus.has_open_transaction",
+    "dialects/mssql.py:SQLServerIsolation.ask_level",
     "dialects/mssql.py:SQLServerLocks._refuse_read_only",
     "dialects/mssql.py:SQLServerMarks.has_mark",
     "dialects/mssql.py:SQLServerMarks.mark_transaction",
     "dialects/mssql.py:SQLServerMonitoring.connection_id",
+    "dialects/postgresql/__init__.py:PostgreSQLIsolation.ask_level",
     "dialects/postgresql/__init__.py:_transaction_id",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/postgresql/lockable_rows.py:_check_below",
@@ -135,7 +138,7 @@ ENDS = (
     "core/pool/on_return.py:_execute",
     "core/pool/reset.py:_roll_back_unless_ended",
     "core/transaction/failure.py:RefusedConnections._refuse_commit",
-    "core/transaction/state.py:TransactionState.before_own_commit",
+    "core/transaction/lock_transaction.py:LockTransaction.before_own_commit",
     "features/hold_limit.py:_roll_back",
     "session/locking_session.py:_commit_in_blocks",
 )

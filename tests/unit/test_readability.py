@@ -21,7 +21,7 @@ FOLDERS = [
 ]
 QUESTIONS = {"What", "Who", "Whose", "Whom", "Whether", "Where", "Which", "Why", "How", "When"}
 #: More ways through a function than this take a second reading.
-MANY_BRANCHES = 8
+MANY_BRANCHES = 10
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -26,7 +26,7 @@ from ..documents import (
     is_second_class,
     state_in_session,
 )
-from ..ledger import Ledger
+from ..ledger import Ledger, ledger_of
 from ..lock_info import Identity
 from ..sqlalchemy_internals import deleted_states, states_to_flush
 from .class_roles import Role, role_of
@@ -49,11 +49,11 @@ class DocumentIndex:
     (``_pending``).  One that was expired is on none until it is loaded again.
     """
 
-    def __init__(self, session: Callable[[], Session], ledger: Ledger, root: Mapper[Any]) -> None:
+    def __init__(self, session: Callable[[], Session], root: Mapper[Any]) -> None:
         self._session = session
-        self._ledger = ledger
         self._root = root
-        self._releases = ledger.releases
+        ledger = ledger_of(session())
+        self._as_of = ledger, ledger.releases
         # By header, as the session knows it, the parts; and new headers, by their own key.
         self._by_header: dict[Identity, set[InstanceState[Any]]] = {UNKNOWN: set()}
         self._fresh: list[InstanceState[Any]] = []  # loaded since they were looked at
@@ -127,7 +127,7 @@ class DocumentIndex:
 
     def are_fresh(self, headers: Collection[Identity]) -> bool:
         """Return whether all these documents are held, and were read after the grant."""
-        entity, ledger = self._root.class_, self._ledger
+        entity, ledger = self._root.class_, ledger_of(self._session())
         return bool(headers) and all(ledger.is_fresh((entity, one)) for one in headers)
 
     def note_flush(self) -> None:
@@ -148,7 +148,7 @@ class DocumentIndex:
         identities = [*identities]
         found.update(*map(self.objects_of_row, identities))
         found.update(*filter(None, map(self._by_header.get, identities)))
-        found.update(*_parts_of_others(self._root, self._ledger, self._by_header))
+        found.update(*_parts_of_others(self._root, ledger_of(session), self._by_header))
         for state in found:
             # Not state.modified, which an object may be that was freed, or expunged.
             changed = state in modified and session.is_modified(state.obj())
@@ -196,9 +196,11 @@ class DocumentIndex:
 
     def _note_releases(self) -> None:
         """Look again at what nobody else could change, where locks were given up meanwhile."""
-        if self._releases == self._ledger.releases:
+        ledger = ledger_of(self._session())
+        known, releases = self._as_of
+        if known is ledger and releases == ledger.releases:
             return
-        self._releases = self._ledger.releases
+        self._as_of = ledger, ledger.releases
         # A rollback to a savepoint may have expired what named the headers.
         self._fresh += chain(self._held, *self._fresh_parts.values())
         self._by_header[UNKNOWN].update(self._indirect)
@@ -209,7 +211,7 @@ class DocumentIndex:
         """Return what was loaded since the last look, except parts of documents that are held."""
         fresh, self._fresh = self._fresh, []
         for header, parts in self._fresh_parts.items():
-            held = self._ledger.is_fresh((self._root.class_, header))
+            held = ledger_of(self._session()).is_fresh((self._root.class_, header))
             (self._held if held else fresh).extend(parts)
         self._fresh_parts.clear()
         return fresh
@@ -258,7 +260,7 @@ class DocumentIndex:
             if above is None or part.name not in above.dict:
                 continue
             may_load = role_of(self._root, above.mapper)
-            held = self._ledger.is_fresh((self._root.class_, above.identity or ()))
+            held = ledger_of(self._session()).is_fresh((self._root.class_, above.identity or ()))
             if may_load is not None and part.name in may_load.collections and not held:
                 self._expire_loaded(above, (part.name,))
 

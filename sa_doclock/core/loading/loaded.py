@@ -17,7 +17,7 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 
 from ..documents import key_attributes, mapper_cache
-from ..ledger import Ledger
+from ..ledger import ledger_of
 from ..sqlalchemy_internals import new_states
 from .class_roles import note_objects, role_of
 from .document_index import FEW, DocumentIndex
@@ -33,9 +33,8 @@ class LoadedDocuments:
 
     added = False
 
-    def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
+    def __init__(self, session: Callable[[], Session]) -> None:
         self._session = session
-        self._ledger = ledger
         self._by_root: dict[Mapper[Any], DocumentIndex] = {}
         self._noted: list[InstanceState[Any]] = []
         # Keys in the identity map that were seen, by their ids.  One of an object that was freed,
@@ -63,7 +62,7 @@ class LoadedDocuments:
         ``add()`` goes on to other objects; its version too, which says as of when it was changed,
         or is deleted: the flush raises StaleDataError where the row has another since.
         """
-        roots = [inspect(entity).mapper for entity in self._ledger.classes]
+        roots = [inspect(entity).mapper for entity in ledger_of(self._session()).classes]
         roles = [role for root in roots if (role := role_of(root, state.mapper)) is not None]
         if roles:
             changed = state.committed_state
@@ -104,7 +103,7 @@ class LoadedDocuments:
         index = self._by_root.get(root)
         if index is None:
             note_objects(session, root, self.note)
-            index = self._by_root[root] = DocumentIndex(self._session, self._ledger, root)
+            index = self._by_root[root] = DocumentIndex(self._session, root)
             index.add([*session.identity_map.all_states(), *new_states(session)])
         return index
 

@@ -187,6 +187,7 @@ def _check_transaction(context: LockContext, session: Session) -> None:
     """
     if not session.is_active:
         session.connection()
+    context.end_if_over()
     context.transaction.check_locks()
 
 

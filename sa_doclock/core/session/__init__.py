@@ -1,5 +1,5 @@
 """The session of the core: its methods that lock, and the session events that it listens to."""
 
-from .core_session import CoreSession, locks_held_by
+from .core_session import CoreSession, HeldLocks
 from .hooks import commits_of, context_of
 from .targets import check_block_lock, key_of, no_result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -30,7 +30,8 @@ class CoreSession(LockMethods):
         After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
         with asyncio, where it tells what was held before, until the next flush, lock or commit.
         """
-        return locks_held_by(self, ask=True)
+        _locks_held_by(self, ask=True)
+        return HeldLocks(self)
 
     def save_changes(self) -> None:
         """Flush; then commit, unless the caller opened the transaction or a savepoint.
@@ -75,7 +76,7 @@ class CoreSession(LockMethods):
         return (
             transaction is None
             or transaction.origin is SessionTransactionOrigin.AUTOBEGIN
-            or self._context.transaction.course.began_by_savepoint
+            or self._context.transaction.began_by_savepoint
         )
 
     def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
@@ -89,7 +90,29 @@ class CoreSession(LockMethods):
         super().bind_table(table, bind)
 
 
-def locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
+class HeldLocks(Mapping[DocumentKey, LockOptions]):
+    """The locks of a session's transaction, of whichever it is in when the mapping is read."""
+
+    def __init__(self, session: CoreSession) -> None:
+        self._session = session
+
+    def _held(self) -> Mapping[DocumentKey, LockOptions]:
+        return _locks_held_by(self._session, ask=False)
+
+    def __getitem__(self, document: DocumentKey) -> LockOptions:
+        return self._held()[document]
+
+    def __iter__(self) -> Iterator[DocumentKey]:
+        return iter(self._held())
+
+    def __len__(self) -> int:
+        return len(self._held())
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
     """Return the locks that the session holds.
 
     :param ask: ask the server where a statement may have ended the transaction; else what is known.
@@ -100,6 +123,7 @@ def locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, Lo
         return prepared_locks(session, context.connections, context.ledger.held)
     if context.transaction.is_over() or (root is None and not ask):
         return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back
+    context.end_if_over()
     context.transaction.check_locks(ask=ask)
     if ask:
         context.failure.verify()

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Insert, Result, Select, TextClause, event, inspect
+from sqlalchemy import Insert, Result, Select, event, inspect
 from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
 from ..locking import RowsOfSelect, acquire
@@ -136,10 +136,11 @@ class ExecutingSession(SessionWithContext):
 
     def _note_foreign(self, written: Any) -> None:
         """Note a statement that the library cannot read, as text() or DDL."""
+        if is_built(written):
+            return
         context = self._context
-        if isinstance(written, TextClause):
-            context.connections.note_text(written.text)
-        if context.ledger.places and not is_built(written):
+        context.connections.note_foreign()
+        if not context.ledger.is_empty():
             watch_all(context)  # it may end the transaction
 
     def _execute_by_part(

@@ -43,7 +43,7 @@ class SessionWithContext(EventfulSession):
         savepoint_first = nested and not self.in_transaction()
         transaction = super().begin(nested)
         if savepoint_first:
-            self._context.transaction.course.began_by_savepoint = True
+            self._context.transaction.began_by_savepoint = True
         return transaction
 
     def connection(self, *args: Any, **kwargs: Any) -> Connection:
@@ -128,7 +128,7 @@ def context_of(session: SessionWithContext) -> LockContext:
 
 def commits_of(session: SessionWithContext) -> int:
     """Return the number of transactions that the session has committed so far."""
-    return session._context.transaction.course.commits if "_context" in vars(session) else 0
+    return session._context.commits if "_context" in vars(session) else 0
 
 
 # Events of the session, and of its subclasses with it, in the order in which they come.
@@ -137,12 +137,12 @@ def commits_of(session: SessionWithContext) -> int:
 @event.listens_for(SessionWithContext, "after_transaction_create")
 def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
     """Remember what there is now, before a savepoint is set."""
-    state = session._context.transaction  # its parts come before all that the transaction does
+    context = session._context  # its parts come before all that the transaction does
     if transaction.nested:
-        state.savepoints[transaction] = state.mark()
-        state.connections.before_savepoint()
-    elif transaction.parent is None and state.connections.by_engine:
-        state.end()  # an interruption has come before the event of the end of the one before
+        context.transaction.savepoints[transaction] = context.transaction.mark()
+        context.connections.before_savepoint()
+    elif transaction.parent is None and context.connections.by_engine:
+        context.end_transaction()  # an interruption has come before the event of its end
 
 
 @event.listens_for(SessionWithContext, "after_begin", insert=True)
@@ -188,9 +188,8 @@ def _after_commit(session: SessionWithContext) -> None:
         return
     for after_commit in context.parts.after_commit:
         after_commit()
-    course = context.transaction.course
-    course.committed = True
-    course.commits += 1
+    context.transaction.committed = True
+    context.commits += 1
     context.connections.note_answered(committed=True)
 
 
@@ -219,7 +218,7 @@ def _after_soft_rollback(session: SessionWithContext, transaction: SessionTransa
 def _after_transaction_end(session: SessionWithContext, transaction: SessionTransaction) -> None:
     """Note that the transaction has ended: by COMMIT, if ``after_commit`` came before."""
     if transaction.parent is None:
-        session._context.transaction.end()
+        session._context.end_transaction()
 
 
 @event.listens_for(SessionWithContext, "before_flush")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
@@ -16,28 +16,24 @@ from ...dialects.base import UNMARKED, Cluster, LockStrategy
 from ...dialects.transaction_marks import is_spent
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...options import LockOptions
-from ..ledger import Ledger, LedgerMark
+from ..ledger import Ledger, LedgerMark, ledger_of
 from ..pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
 from ..sqlalchemy_internals import closes_connection
 from .plan import LockPlan
 
 ISOLATION: Final = "isolation_level"
 
-Mark = tuple[LedgerMark, dict[Any, Any]]
-"""The marks of a moment: that of the ledger, and that of each part of the session."""
-
-# Not SET SESSION ..: the transaction that is open keeps its level.
-_SETS_LEVEL = re.compile(
-    r"\s*SET\s+(?:LOCAL\s+)?TRANSACTION\s.*?ISOLATION\s+LEVEL\s+"
-    r"(READ\s+UNCOMMITTED|READ\s+COMMITTED|REPEATABLE\s+READ|SERIALIZABLE|SNAPSHOT)\b",
-    re.IGNORECASE | re.DOTALL,
-)
+Mark = tuple[Ledger, LedgerMark, dict[Any, Any]]
+"""The marks of a moment: the ledger that there was, its mark, and that of each part of the session."""
 
 _NO_TRANSACTION: Final = (
     "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "
     "ended the transaction, and this driver begins no other; call session.rollback(), and end a "
     "transaction with session.commit() or session.rollback() alone"
 )
+
+
+_NEVER: Final = -1  # no number of statements
 
 
 def level_of(bind: Engine | Connection) -> str | None:
@@ -74,6 +70,8 @@ class TransactionConnection:
     :ivar in_doubt: a foreign statement may have ended it since.
     :ivar unmarked: a foreign statement runs, and the transaction could not be marked before it.
     :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
+    :ivar foreign_asked: the number of foreign statements of the transaction that had run when ``level``
+        was known last.
     :ivar watched: what the program does with it is followed.
     :ivar savepoints: the names of those that the program has set on it itself, with what was held.
     :ivar listeners: the names of events, and the functions that listen to them.
@@ -90,6 +88,7 @@ class TransactionConnection:
     in_doubt: bool = field(default=False, init=False)
     unmarked: bool = field(default=False, init=False)
     begun: bool = field(default=False, init=False)
+    foreign_asked: int = field(default=0, init=False)
     watched: bool = field(default=False, init=False)
     savepoints: tuple[tuple[str, Mark], ...] = field(default=(), init=False)
     listeners: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), init=False)
@@ -111,10 +110,10 @@ class TransactionConnection:
             event.remove(self.connection, name, function)
         self.listeners = ()
 
-    def follow_cluster(self, cluster: Cluster, ledger: Ledger) -> None:
+    def follow_cluster(self, cluster: Cluster, session: Callable[[], Session]) -> None:
         """Have the end of the transaction by another node of the cluster noticed."""
         self.listen("rollback", cluster.before_rollback)
-        self.listen("savepoint", partial(_before_savepoint, cluster, ledger))
+        self.listen("savepoint", partial(_before_savepoint, cluster, session))
 
     def note_lock(self, strategy: LockStrategy) -> None:
         """Note that a lock was granted here.
@@ -169,26 +168,45 @@ class TransactionConnection:
         try:
             changed = not marks.has_mark(self.connection, self.mark)
         except Exception as error:
-            met: Any = getattr(error, "orig", error)
-            if isinstance(error, DocLockError) or met is None:
+            if not self._is_lost_by(error):
                 raise
-            # Where SQLAlchemy knows it, the next statement meets it, as an error of its own.
-            driver: Any = self.connection.connection.dbapi_connection
-            changed = not self.connection.dialect.is_disconnect(met, driver, None)
-            if changed:
-                if not is_broken(self.connection, self.strategy, met):
-                    raise
-                self.connection.invalidate(error)
+            changed = self.connection.invalidated
         self.in_doubt = False
         if marks.is_savepoint:
             self.mark = None
         return changed
 
-    def note_ended(self) -> None:
-        """Note that its transaction has ended at the server."""
-        # The next transaction has the level of the connection, and not that of the lock.
-        self.begun, self.opened_for, self.level = False, None, None
-        self.mark, self.in_doubt, self.unmarked = None, False, False
+    def _is_lost_by(self, error: Exception) -> bool:
+        """Return whether a question of ours has met the end of the connection.
+
+        Where SQLAlchemy knows such an error, the next statement meets it, as an error of its own.
+        """
+        met: Any = getattr(error, "orig", error)
+        if isinstance(error, DocLockError) or met is None:
+            return False
+        driver: Any = self.connection.connection.dbapi_connection
+        if self.connection.dialect.is_disconnect(met, driver, None):
+            return True
+        if is_broken(self.connection, self.strategy, met):
+            self.connection.invalidate(error)
+        return self.connection.invalidated
+
+    def ask_level(self) -> str | None:
+        """Ask the server for the isolation level of the transaction; None: it cannot tell."""
+        try:
+            return self.strategy.isolation.ask_level(self.connection)
+        except Exception as error:
+            if not self._is_lost_by(error):
+                raise
+            return None
+
+    def in_next_transaction(self) -> TransactionConnection:
+        """Return the same connection in its next transaction, of which nothing is known yet."""
+        after = TransactionConnection(self.connection, self.known)
+        after.foreign_asked = _NEVER
+        after.level_before, after.on_return = self.level_before, self.on_return
+        after.watched, after.listeners = self.watched, self.listeners
+        return after
 
     def row_lock(self, plan: LockPlan) -> LockOptions:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
@@ -197,28 +215,29 @@ class TransactionConnection:
         return plan.strategy.statements.row_lock(plan.lock, self.level)
 
 
-def _before_savepoint(cluster: Cluster, ledger: Ledger, connection: Connection, _name: str) -> None:
+def _before_savepoint(
+    cluster: Cluster, session: Callable[[], Session], connection: Connection, _name: str
+) -> None:
     """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
-    if ledger.places:
+    if not ledger_of(session()).is_empty():
         cluster.before_savepoint(connection)
 
 
 class TransactionConnections:
     """The connections of one session's transaction, by engine.
 
-    :param ledger: the locks that are held on them.
     :ivar by_engine: those that have begun their part of the transaction.
     :ivar reads_snapshot: a SnapshotRead has opened the transaction, or a part of it.
     :ivar root: the outermost transaction of the session, which knows whose connections are.
-    :ivar level_by_text: the isolation level that a text() of the program has set for it.
+    :ivar foreign_statements: the number of those that have run in this transaction.
     """
 
     reads_snapshot = False
     root: SessionTransaction | None = None
-    level_by_text: str | None = None
+    foreign_statements = 0
 
-    def __init__(self, session: Callable[[], Session], ledger: Ledger) -> None:
-        self._session, self._ledger = session, ledger
+    def __init__(self, session: Callable[[], Session]) -> None:
+        self._session = session
         self.by_engine: dict[Engine, TransactionConnection] = {}
 
     def add(self, connection: Connection, known: LockStrategy | None) -> None:
@@ -232,7 +251,7 @@ class TransactionConnections:
             self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
             if known is not None:
                 if known.cluster is not None:
-                    added.follow_cluster(known.cluster, self._ledger)
+                    added.follow_cluster(known.cluster, self._session)
                 if known.lifecycle.begins_at_once and not self.is_lent(connection):
                     known.lifecycle.begin_now(connection)
         if self._session().in_nested_transaction():
@@ -240,21 +259,15 @@ class TransactionConnections:
 
     def note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
         """Note what the first lock in an open transaction knows more than the begin."""
-        joined.level = self.current_level(joined)
         if joined.known is None:  # the server could not be asked when it began
             joined.known = strategy
             if strategy.cluster is not None:
-                joined.follow_cluster(strategy.cluster, self._ledger)
+                joined.follow_cluster(strategy.cluster, self._session)
+        joined.level = self.current_level(joined)
 
-    def note_text(self, text: str) -> None:
-        """Note the isolation level that such a statement sets for the transaction."""
-        found = _SETS_LEVEL.match(text)
-        if found is None:
-            return
-        self.level_by_text = " ".join(found[1].upper().split())
-        for one in self.by_engine.values():
-            if one.level is not None and one.strategy.isolation.changes_at_once:
-                one.level = self.level_by_text
+    def note_foreign(self) -> None:
+        """Note that a statement runs which may end the transaction, or change its level."""
+        self.foreign_statements += 1
 
     def before_savepoint(self) -> None:
         """Send what the databases need in front of a SAVEPOINT."""
@@ -298,9 +311,9 @@ class TransactionConnections:
 
     def note_ended(self, connection: Connection | None) -> None:
         """Note that the transaction of this connection, or of all, has ended at the server."""
-        for one in self.by_engine.values():
+        for engine, one in self.by_engine.items():
             if connection is None or one.connection is connection:
-                one.note_ended()
+                self.by_engine[engine] = one.in_next_transaction()
 
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
@@ -343,17 +356,27 @@ class TransactionConnections:
         ):
             note_ended(connection, known.status.is_idle)
 
-    def current_level(self, joined: TransactionConnection) -> str | None:
-        """Return the isolation level of the transaction that is open on this connection."""
-        return joined.level or self.level_by_text or level_of(joined.connection)
+    def is_level_in_doubt(self, one: TransactionConnection) -> bool:
+        """Return whether foreign statements have run since the level was known last."""
+        return one.foreign_asked != self.foreign_statements
 
-    def close(self) -> None:
-        """Forget the connections; put a lent one back to how it came, and the others into their pool."""
-        self.reads_snapshot = False
-        self.level_by_text = None
-        ended = list(self.by_engine.values())
-        self.by_engine.clear()
-        for one in ended:
+    def note_level(self, one: TransactionConnection, level: str | None) -> None:
+        """Note the isolation level of the transaction that is open on this connection."""
+        one.level, one.foreign_asked = level, self.foreign_statements
+
+    def current_level(self, joined: TransactionConnection) -> str | None:
+        """Return the isolation level of the transaction that is open on this connection.
+
+        Where a foreign statement may have changed it, the server is asked: its spellings cannot be
+        counted.
+        """
+        if self.is_level_in_doubt(joined) and joined.known is not None:
+            self.note_level(joined, joined.ask_level() or joined.level)
+        return joined.level or level_of(joined.connection)
+
+    def restore(self) -> None:
+        """Put a lent connection back to how it came, and the others into their pool."""
+        for one in self.by_engine.values():
             connection, level = one.connection, one.level_before
             if one.listeners:
                 one.stop_listening()
@@ -366,7 +389,12 @@ class TransactionConnections:
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
                 _restore(connection, partial(connection.execution_options, isolation_level=level))
-        self.root = None
+
+
+connections_of: Final[Callable[[Session], TransactionConnections]] = attrgetter(
+    "_context.transaction.connections"
+)
+"""Return the connections of a session's transaction."""
 
 
 def _restore(connection: Connection, restore: Callable[[], object]) -> None:

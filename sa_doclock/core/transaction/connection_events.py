@@ -16,7 +16,7 @@ from ..sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
 from .foreign import runs_built
-from .state import TransactionState
+from .lock_transaction import LockTransaction
 
 _EVENTS: Final = (
     "before_cursor_execute",
@@ -43,7 +43,8 @@ def watch(context: LockContext, one: TransactionConnection) -> None:
     """Follow what the program does with this connection."""
     if not one.watched:
         one.watched = True
-        events = ConnectionEvents(context, one, lent=context.connections.is_lent(one.connection))
+        lent = context.connections.is_lent(one.connection)
+        events = ConnectionEvents(context, one.connection, lent=lent)
         for name in _EVENTS:
             one.listen(name, getattr(events, name))
 
@@ -55,8 +56,17 @@ def watch_connection(context: LockContext, connection: Connection) -> None:
         return
     if found.connection is connection:
         watch(context, found)
+    if found.level is not None:  # nor is a COMMIT of the driver's, after which it is another
+        context.connections.note_foreign()
     if context.ledger.counts_on_transaction(found.known):
         found.before_foreign()  # a cursor of the driver's own is not seen
+
+
+def watch_lent(context: LockContext) -> None:
+    """Follow the connections that were lent to the session, whose lender may end the transaction."""
+    for one in context.connections.by_engine.values():
+        if context.connections.is_lent(one.connection):
+            watch(context, one)
 
 
 def watch_all(context: LockContext) -> None:
@@ -66,7 +76,7 @@ def watch_all(context: LockContext) -> None:
 
 
 class ConnectionEvents:
-    """Tells the state of a session what happens on one Connection.
+    """Tells the transaction of a session what happens on one Connection.
 
     The methods named as events of SQLAlchemy listen to them.
     """
@@ -74,10 +84,15 @@ class ConnectionEvents:
     _prepared = False
     """True from the first phase of a two-phase commit on, whose statements are SQLAlchemy's own."""
 
-    def __init__(self, context: LockContext, one: TransactionConnection, *, lent: bool) -> None:
-        self._state, self._ledger = ref(context.transaction), context.ledger
-        self._session, self._calls = context.session, context.calls
-        self._one, self._lent = one, lent
+    def __init__(self, context: LockContext, connection: Connection, *, lent: bool) -> None:
+        self._context, self._transaction = ref(context), ref(context.transaction)
+        self._engine, self._lent = connection.engine, lent
+
+    def _found(self) -> tuple[LockTransaction, TransactionConnection] | None:
+        """Return the transaction, and what is known of the connection; None where it has ended."""
+        transaction = self._transaction()
+        one = None if transaction is None else transaction.connections.by_engine.get(self._engine)
+        return None if transaction is None or one is None else (transaction, one)
 
     def before_cursor_execute(
         self,
@@ -89,41 +104,45 @@ class ConnectionEvents:
         *_: Any,
     ) -> None:
         """Mark the transaction in front of a foreign statement."""
-        known = self._one.known
-        if not self._ledger.counts_on_transaction(known) or runs_built(context) or self._prepared:
+        found, locks = self._found(), self._context()
+        if found is None or locks is None or runs_built(context) or self._prepared:
             return
+        transaction, one = found
+        counts = transaction.ledger.counts_on_transaction(one.known)
         savepoint = _SAVEPOINT.match(statement)
         if savepoint is not None:
-            marks = None if known is None else known.marks
-            # A mark that is a savepoint would go with it, or take it along.
-            self._settle(ask=marks is not None and marks.is_savepoint)
-            self._release_before(*savepoint.groups())
-        elif self._calls.current is None:  # in a call for a lock, the statements are its own
-            self._one.before_foreign()
+            if counts:
+                self._before_savepoint(transaction, one, *savepoint.groups())
+        elif locks.calls.current is None:  # in a call for a lock, the statements are its own
+            transaction.connections.note_foreign()
+            if counts:
+                one.before_foreign()
 
-    def _settle(self, *, ask: bool) -> None:
-        """Find out now whether a foreign statement has ended the transaction."""
-        state, one = self._state(), self._one
-        if state is not None and one.has_ended(ask=ask):
-            state.note_ended(one.connection, "lost")
-
-    def _release_before(self, verb: str, name: str) -> None:
-        """Forget the locks that this rollback gives up: an interruption may come before its answer."""
-        state = self._state()
-        if state is None or verb.upper().startswith(("SAVE", "RELEASE")):
+    def _before_savepoint(
+        self, transaction: LockTransaction, one: TransactionConnection, verb: str, name: str
+    ) -> None:
+        """Forget the locks that a rollback gives up: an interruption may come before its answer."""
+        known = one.known
+        marks = None if known is None else known.marks
+        # A mark that is a savepoint would go with it, or take it along.
+        if one.has_ended(ask=marks is not None and marks.is_savepoint):
+            transaction.note_ended(one.connection, "lost")
+        if verb.upper().startswith(("SAVE", "RELEASE")):
             return
-        known = self._one.known
-        mark = dict(self._one.savepoints).get(name) or self._mark_of_session(state, name)
+        mark = dict(one.savepoints).get(name) or self._mark_of_session(transaction, one, name)
         if mark is not None:
-            state.release(mark[0], "rolled back")
+            transaction.release_since(mark, "rolled back")
         elif self._undoes_unknown(verb, name) and (known is None or known.errors.aborts_on_error):
             # Where the error of a savepoint that is unknown aborts nothing, nothing is given up.
-            state.release(None, "rolled back")
+            transaction.release(None, "rolled back")
 
-    def _mark_of_session(self, state: TransactionState, name: str) -> Mark | None:
+    def _mark_of_session(
+        self, transaction: LockTransaction, one: TransactionConnection, name: str
+    ) -> Mark | None:
         """Return what there was when the session itself has set this savepoint."""
-        savepoint = savepoint_on(self._session(), self._one.connection, name)
-        return None if savepoint is None else state.savepoints.get(savepoint)
+        locks = self._context()
+        savepoint = None if locks is None else savepoint_on(locks.session(), one.connection, name)
+        return None if savepoint is None else transaction.savepoints.get(savepoint)
 
     def _undoes_unknown(self, verb: str, name: str) -> bool:
         """Return whether a savepoint that is not known is rolled back, and nobody knows what was locked."""
@@ -141,42 +160,37 @@ class ConnectionEvents:
         *_: object,
     ) -> None:
         """Forget the locks that this statement has released."""
-        state = self._state()
-        if state is None or self._prepared:
+        found = self._found()
+        if found is None or self._prepared:
             return
+        transaction, one = found
         savepoint = _SAVEPOINT.match(statement)
-        if savepoint is not None and self._note_savepoint(state, *savepoint.groups()):
+        if savepoint is not None and self._note_savepoint(transaction, one, *savepoint.groups()):
             return
         foreign = savepoint is None and not runs_built(context)
-        if self._has_ended(connection, cursor, statement, foreign=foreign):
-            self._end(state, connection, "lost")
+        known = one.known
+        if known is None or not transaction.ledger.counts_on_transaction(known):
+            return
+        ended = known.status.in_transaction_after(connection, cursor, statement) is False
+        if ended or (foreign and one.unmarked):  # nobody could tell later
+            self._end(transaction, connection, "lost")
 
-    def _has_ended(
-        self, connection: Connection, cursor: Any, statement: str, *, foreign: bool
+    def _note_savepoint(
+        self, transaction: LockTransaction, one: TransactionConnection, verb: str, name: str
     ) -> bool:
-        """Return whether the transaction of the locks is gone after this statement."""
-        known = self._one.known
-        if known is None or not self._ledger.counts_on_transaction(known):
-            return False
-        if known.status.in_transaction_after(connection, cursor, statement) is False:
-            return True
-        return foreign and self._one.unmarked  # nobody could tell later
-
-    def _note_savepoint(self, state: TransactionState, verb: str, name: str) -> bool:
         """Note what a statement has done to a savepoint; return whether it is one that we know."""
-        one = self._one
         if verb.upper().startswith("SAVE"):
-            one.savepoints = (*one.savepoints, (name, state.mark()))
+            one.savepoints = (*one.savepoints, (name, transaction.mark()))
             return True
         names = [known for known, _ in one.savepoints]
         if name not in names:
-            mark = self._mark_of_session(state, name)
+            mark = self._mark_of_session(transaction, one, name)
             if verb.upper().startswith("ROLLBACK") and mark is not None:
                 one.savepoints = ()  # they were all set inside
-                state.roll_back_connection(mark, names)
+                transaction.roll_back_connection(mark, names)
                 return True
             if self._undoes_unknown(verb, name):
-                state.roll_back_connection(None, names)
+                transaction.roll_back_connection(None, names)
             return False
         position = len(names) - 1 - names[::-1].index(name)
         _, mark = one.savepoints[position]
@@ -185,41 +199,41 @@ class ConnectionEvents:
         else:
             # It stays, and can be rolled back to once more.
             one.savepoints = one.savepoints[: position + 1]
-            state.roll_back_connection(mark, names[position:])
+            transaction.roll_back_connection(mark, names[position:])
         return True
 
     def commit(self, connection: Connection, *_: object) -> None:
         """Forget all locks, unless it is the commit of the session itself."""
-        state = self._state()
-        if state is None:
+        transaction = self._transaction()
+        if transaction is None:
             return
-        if state.connections.commits_now():
-            state.before_own_commit(connection)
+        if transaction.connections.commits_now():
+            transaction.before_own_commit(connection)
         else:
-            self._end(state, connection, "committed")
+            self._end(transaction, connection, "committed")
 
     def prepare_twophase(self, connection: Connection, *_: object) -> None:
         """Refuse to prepare another transaction than that of the locks."""
-        state = self._state()
-        if state is not None:
-            state.before_own_commit(connection)
-        session = self._session()
+        transaction, locks = self._transaction(), self._context()
+        if transaction is not None:
+            transaction.before_own_commit(connection)
+        session = None if locks is None else locks.session()
         self._prepared = session is not None and session.twophase  # and not by the lender
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""
-        state = self._state()
-        if state is not None:
-            self._end(state, connection, "rolled back")
+        transaction = self._transaction()
+        if transaction is not None:
+            self._end(transaction, connection, "rolled back")
 
     rollback_twophase = rollback
 
     def commit_twophase(self, connection: Connection, *_: object) -> None:
         """Forget all locks, unless it is the commit of the session itself."""
-        state = self._state()
-        if state is not None and not state.connections.commits_now():
-            self._end(state, connection, "committed")
+        transaction = self._transaction()
+        if transaction is not None and not transaction.connections.commits_now():
+            self._end(transaction, connection, "committed")
 
-    def _end(self, state: TransactionState, connection: Connection, outcome: str) -> None:
-        self._one.savepoints, self._prepared = (), False
-        state.note_ended(connection, outcome)
+    def _end(self, transaction: LockTransaction, connection: Connection, outcome: str) -> None:
+        self._prepared = False
+        transaction.note_ended(connection, outcome)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from operator import attrgetter
 from typing import Final
 from weakref import ref
@@ -17,9 +18,12 @@ from ..ledger import Ledger
 from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
+from .connection import TransactionConnections
+from .failure import TransactionFailure
+from .first_use import FirstUse
+from .lock_transaction import LockTransaction
 from .opening import TransactionOpener
 from .part import SessionParts
-from .state import TransactionState
 
 
 class LockContext:
@@ -48,17 +52,22 @@ class LockContext:
         self.instrumentation = LockInstrumentation(self.session)
         """The reports to the listeners of the session, and to the log."""
         self.calls = LockCalls()
-        self.transaction = transaction = TransactionState(
-            self.session, Ledger(options.ranks, self.calls), self.parts, self.instrumentation
-        )
-        # The parts of the transaction that each lock reads several times.
-        self.ledger = transaction.ledger
-        self.connections = transaction.connections
-        self.failure = transaction.failure
-        self.opener = TransactionOpener(self.session, self.connections)
+        self.new_ledger: Callable[[], Ledger] = partial(Ledger, options.ranks, self.calls)
+        self.opener = TransactionOpener(self.session)
         """The opening of the transaction for a lock, and the time that it takes."""
-        self.loaded = LoadedDocuments(self.session, self.ledger)
+        self.loaded = LoadedDocuments(self.session)
         """The objects of documents in the session."""
+
+    commits = 0
+    """The number of transactions that the session has committed so far."""
+
+    transaction = FirstUse(LockTransaction)
+    """The transaction of the session; the next one is another object."""
+
+    # Of the transaction that there is now.
+    ledger: Ledger = property(attrgetter("transaction.ledger"))  # type: ignore[assignment]
+    connections: TransactionConnections = property(attrgetter("transaction.connections"))  # type: ignore[assignment]
+    failure: TransactionFailure = property(attrgetter("transaction.failure"))  # type: ignore[assignment]
 
     def add_bind(self, bind: Engine | Connection) -> None:
         """Note a database that the session is given for a class or a table."""
@@ -71,10 +80,16 @@ class LockContext:
         with suppress(Exception):
             self.session().rollback()
 
+    def end_transaction(self) -> None:
+        """Drop all that is believed of the transaction, which has ended."""
+        ended: LockTransaction | None = vars(self).pop("transaction", None)
+        if ended is not None:
+            ended.end()
+
     def end_if_over(self) -> None:
         """End a transaction whose event an interruption, or an error of a listener, has prevented."""
         if self.connections.by_engine and not self.session().in_transaction():
-            self.transaction.end()
+            self.end_transaction()
 
     def forget(self) -> None:
         """Tell the parts that the session has given up what it knows, perhaps with no transaction."""

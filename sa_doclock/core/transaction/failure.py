@@ -189,11 +189,15 @@ class TransactionFailure:
         if is_in(self._savepoint, transaction) and not self.rolled_back_by_server:
             self.end()
 
-    def end(self) -> None:
-        """Refuse nothing any more."""
+    def stop_listening(self) -> None:
+        """Listen no more to the connections, some of which outlive the transaction."""
         if self._refused is not None:
             self._refused.stop_listening()
             self._refused = None
+
+    def end(self) -> None:
+        """Refuse nothing any more."""
+        self.stop_listening()
         self._doubts.clear()
         self.cause = self._savepoint = None
         self.rolled_back_by_server = False

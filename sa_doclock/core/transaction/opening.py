@@ -19,7 +19,12 @@ from ...dialects.base import AUTOCOMMIT, LockStrategy
 from ...errors import LockNotSupported
 from ...options import LockOptions, base_of
 from ..pool import GUARD_ISOLATION_LEVEL, on_return
-from .connection import ISOLATION, TransactionConnection, TransactionConnections
+from .connection import (
+    ISOLATION,
+    TransactionConnection,
+    TransactionConnections,
+    connections_of,
+)
 from .plan import LockPlan
 
 
@@ -56,16 +61,13 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
 
 
 class TransactionOpener:
-    """Opens the transactions of one session for its locks, or makes an open one fit.
-
-    :param connections: those of the transaction.
-    """
+    """Opens the transactions of one session for its locks, or makes an open one fit."""
 
     connecting = 0.0
     """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
 
-    def __init__(self, session: Callable[[], Session], connections: TransactionConnections) -> None:
-        self._session, self._connections = session, connections
+    def __init__(self, session: Callable[[], Session]) -> None:
+        self._session = session
 
     def now(self) -> float:
         """Return the time by a clock that stands still while the session connects."""
@@ -91,10 +93,10 @@ class TransactionOpener:
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT.
         """
-        known = self._connections.by_engine.get(bind.engine)
+        session, strategy = self._session(), plan.strategy
+        known = connections_of(session).by_engine.get(bind.engine)
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
             return self._join(known, bind, plan, seconds)
-        session, strategy = self._session(), plan.strategy
         nested = session.in_nested_transaction()
         level = _opening_level(session, bind, plan)
         opened = self._begin(session, bind, level, nested=nested)
@@ -105,7 +107,7 @@ class TransactionOpener:
         strategy.begin(opened.connection, plan.lock, seconds)
         opened.opened_for = plan.lock
         if plan.lock is LockOptions.SnapshotRead:
-            self._connections.reads_snapshot = True
+            connections_of(session).reads_snapshot = True
         if nested:
             Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
         return opened
@@ -131,7 +133,7 @@ class TransactionOpener:
                 raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
             raise
         self.connecting += time.monotonic() - started
-        opened = self._connections.by_engine[bind.engine]
+        opened = connections_of(session).by_engine[bind.engine]
         opened.level = level.option or level.once or level.before
         if level.option is not None:
             on_return(opened.connection, GUARD_ISOLATION_LEVEL)
@@ -153,16 +155,40 @@ class TransactionOpener:
             # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
             # sent, in front of all that its rollback has to undo.
             Session.connection(session, {"bind": bind})
-        joined = self._connections.by_engine[bind.engine]
-        if joined.level is None:
-            self._connections.note_joined(joined, strategy)
+        connections = connections_of(session)
+        joined = connections.by_engine[bind.engine]
+        if joined.level is None or connections.is_level_in_doubt(joined):
+            joined = _note_joined(connections, joined, plan)
         strategy.check_autocommit(joined.connection)
         begins = known is None and is_rolled_back_later(joined.connection)
         if _take_in_open(joined, plan, seconds, begins=begins):
             joined.opened_for = plan.lock
             if plan.lock is LockOptions.SnapshotRead:
-                self._connections.reads_snapshot = True
+                connections.reads_snapshot = True
         return joined
+
+
+def _note_joined(
+    connections: TransactionConnections, joined: TransactionConnection, plan: LockPlan
+) -> TransactionConnection:
+    """Find out the level of the transaction that is open on this connection.
+
+    Where a foreign statement has ended it, and the server has begun no other, the level of the next
+    one is set as at the begin.
+    """
+    isolation, connection = plan.strategy.isolation, joined.connection
+    if (
+        connections.is_level_in_doubt(joined)
+        and isolation.sets_once
+        and plan.level is not None
+        and plan.strategy.status.has_open_transaction(connection) is False
+    ):
+        connections.note_ended(connection)
+        joined = connections.by_engine[connection.engine]
+        isolation.set_once(connection, plan.level)
+        connections.note_level(joined, plan.level)
+    connections.note_joined(joined, plan.strategy)
+    return joined
 
 
 def _take_in_open(

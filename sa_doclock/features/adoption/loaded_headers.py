@@ -61,7 +61,7 @@ class LoadedHeaders:
         self, context: LockContext, roots: frozenset[Mapper[Any]], options: Mapping[str, Any]
     ) -> None:
         self._session: Session = context.session()
-        self._documents, self._ledger = context.loaded, context.ledger
+        self._documents, self._context = context.loaded, context
         self.roots, self._options = roots, options
         self._expired: list[_Loaded] = []
         self._flushed = False
@@ -102,7 +102,7 @@ class LoadedHeaders:
 
     def _is_held(self, state: InstanceState[Any]) -> bool:
         """Return whether a lock has kept others from changing the row since it was read."""
-        held = self._ledger.held.get(document_key(state.mapper, state.identity or ()))
+        held = self._context.ledger.held.get(document_key(state.mapper, state.identity or ()))
         return held is not None and bool(held & _KEEPS_OTHERS_OUT)
 
     def _expire_one(self, state: InstanceState[Any], columns: AbstractSet[str]) -> None:

@@ -169,7 +169,7 @@ class CheckOuts(SessionPart):
         entity, identity = document
         if entity is None or not declares(inspect(entity), "checkout"):
             return None
-        writable = self.reader.state.ledger.is_writable((entity, identity))
+        writable = self.reader.state.ledger.may_write((entity, identity))
         return (entity, identity) if writable else None
 
     def _read(

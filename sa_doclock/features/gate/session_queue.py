@@ -21,7 +21,15 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ...core.documents import document_key, own_table
-from ...core.transaction import LockCall, LockContext, LockRequest, SessionPart, Take
+from ...core.ledger import ledger_of
+from ...core.transaction import (
+    LockCall,
+    LockContext,
+    LockRequest,
+    SessionPart,
+    Take,
+    connections_of,
+)
 from ...dialects import strategy_for, translated_schema
 from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
@@ -58,7 +66,6 @@ class SessionQueue(SessionPart):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self._gate = gate
         self._session = state.session
-        self._connections, self._ledger = state.connections, state.ledger
         self.under_asyncio = False
 
     def __del__(self) -> None:
@@ -100,7 +107,7 @@ class SessionQueue(SessionPart):
             if any(self._gate.is_busy(key, shared=position.shared) for key in position.queues):
                 raise call.refused(LockNotAvailable, position.strategy.name)
             return request
-        if self._connections.all():
+        if connections_of(self._session()).all():
             return request  # a session that has a connection asks the database
         return request._replace(seconds=self._wait(position, request.seconds, call))
 
@@ -192,13 +199,13 @@ class SessionQueue(SessionPart):
             self._find_in_ledger(asked)
             self._gate.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
-        if is_row_lock(request.lock) and self._ledger.places:
+        if is_row_lock(request.lock) and ledger_of(self._session()).places:
             self._note_held(request.document)
 
     def _note_held(self, document: str) -> None:
         """Note which connections the task holds with a lock, where it may want no second one."""
         if self._gate.refuses_second_session:
-            pools = [one.engine.pool for one in self._connections.all()]
+            pools = [one.engine.pool for one in connections_of(self._session()).all()]
             self._in_task.hold(document, pools)
 
     def _find_in_ledger(self, asked: Sequence[QueueEntry]) -> None:
@@ -210,15 +217,19 @@ class SessionQueue(SessionPart):
         unknown = [place for place in asked if not self._is_held(place)]
         if unknown:
             known = {document for place in asked for document in self._places[place]}
-            granted = [document for document in self._ledger.held if document not in known]
+            granted = [
+                document for document in ledger_of(self._session()).held if document not in known
+            ]
             self._places.update(dict.fromkeys(unknown, granted))
 
     def _is_held(self, place: QueueEntry) -> bool:
-        return any(document in self._ledger.places for document in self._places[place])
+        return any(
+            document in ledger_of(self._session()).places for document in self._places[place]
+        )
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Leave the places of locks that were given up."""
-        if not self._ledger.places:
+        if not ledger_of(self._session()).places:
             self._in_task.hold_nothing()
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._is_held(p)])
@@ -253,7 +264,9 @@ class SessionQueue(SessionPart):
                 other.gate is self._gate
                 and bind.pool in other.pools
                 and _can_be_exhausted(bind.pool)
-                and not any(one.engine is bind.engine for one in self._connections.all())
+                and not any(
+                    one.engine is bind.engine for one in connections_of(self._session()).all()
+                )
             ):
                 raise LockMisuse(
                     f"this task or thread holds {other.document} in another session, and now wants "

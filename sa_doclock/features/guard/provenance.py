@@ -20,6 +20,7 @@ from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session
 
 from ...caller import frame_of_program
 from ...core.documents import declared_roots, mapper_cache, parts_of
+from ...core.ledger import ledger_of
 from ...core.sqlalchemy_internals import allow_listening
 from ...core.transaction import LockContext, SessionPart
 from .dml_internals import merged_results, run_before, run_of
@@ -50,7 +51,7 @@ class ReadProvenance(SessionPart):
     """The last statements of one session that may have read objects."""
 
     def __init__(self, session: Session, state: LockContext) -> None:
-        self._session, self._ledger, self._calls = state.session, state.ledger, state.calls
+        self._session, self._calls = state.session, state.calls
         self._reads: list[Execution] = []
         event.listen(session, "do_orm_execute", partial(_note_execution, self._note))
 
@@ -61,7 +62,7 @@ class ReadProvenance(SessionPart):
         """
         # A Core statement has a Result of another type.
         if type(result) is ChunkedIteratorResult:
-            reads, ledger = self._reads, self._ledger
+            reads, ledger = self._reads, ledger_of(self._session())
             try:
                 last, sql = run_of(result), result.raw.context.compiled.string  # type: ignore[union-attr]
             except AttributeError:  # a listener of the program has made the result

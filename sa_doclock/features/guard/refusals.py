@@ -10,9 +10,16 @@ from sqlalchemy.orm import InstanceState, Mapper
 from ...caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...core.key_text import key_text
+from ...core.ledger import ledger_of
 from ...core.loading.session_order import in_session_order
 from ...core.lock_info import DocumentKey, Identity, public_key
-from ...core.transaction import LockContext, add_document, database_name, state_of
+from ...core.transaction import (
+    LockContext,
+    add_document,
+    database_name,
+    state_of,
+    watch_lent,
+)
 from ...errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
@@ -43,7 +50,6 @@ class Refusals:
     need no lock until a rollback.
 
     :param reads: tells where the session has read a row, where it traces that.
-    :ivar inserted: the new documents, in the order of the INSERTs.
     :ivar unguarded: the number of blocks around this call in which nothing is checked.
     :ivar held: the changed and deleted rows of the flush under way whose documents were held when it began,
         each with the attributes by which it comes to another document; such a row is not checked again,
@@ -53,9 +59,8 @@ class Refusals:
     unguarded = 0
 
     def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
-        self.session, self._ledger = state.session, state.ledger
+        self.session = state.session
         self._mode, self._reads = mode, reads
-        self.inserted: dict[DocumentKey, None] = {}
         self.held: dict[InstanceState[Any], frozenset[str]] = {}
         self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
@@ -76,7 +81,7 @@ class Refusals:
 
     def may_write(self, key: DocumentKey) -> bool:
         """Return whether the document is held ForUpdate, or is new in this transaction."""
-        return self._ledger.is_writable(key) or key in self.inserted
+        return ledger_of(self.session()).may_write(key)
 
     def permits(self, root: Mapper[Any], identity: Identity) -> bool:
         """Return whether this transaction may write to the document; one without a key is new."""
@@ -87,14 +92,18 @@ class Refusals:
 
         In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
         """
-        self.inserted[key] = None
+        state = self._state()
+        if state.ledger.is_empty():
+            watch_lent(state)
+        state.ledger.new[key] = None
 
     def add_key(self, key: DocumentKey, identity: Identity) -> None:
         """Note that the primary key of a document was changed to this; it is held by both."""
-        held = self._ledger.held.get(key)
+        ledger = ledger_of(self.session())
+        held = ledger.held.get(key)
         if held is not None:
-            self._ledger.record((key[0], identity), held)
-        elif key in self.inserted:
+            ledger.record((key[0], identity), held)
+        elif key in ledger.new:
             self.add_inserted((key[0], identity))
 
     def reset_warnings(self) -> None:
@@ -148,7 +157,7 @@ class Refusals:
         """Raise UnlockedWrite, or warn if this session only warns."""
         entity, identity = refusal.root.class_, refusal.identity
         ident = public_key(identity) if identity else None
-        held = self._ledger.held.get((entity, identity))
+        held = ledger_of(self.session()).held.get((entity, identity))
         holds, read = "does not hold", ""
         if held is not None:
             holds = f"holds by {lock_label(held)} only"

@@ -225,22 +225,8 @@ class WriteGuard(Refusals, SessionPart):
         finally:
             self.unguarded -= 1
 
-    def mark(self) -> int:
-        """See :class:`SessionPart`: the number of new documents."""
-        return len(self.inserted)
-
-    def roll_back_to(self, mark: Any) -> None:
-        """See :class:`SessionPart`."""
-        while len(self.inserted) > (mark or 0):
-            self.inserted.popitem()
-
-    def locks_lost(self) -> None:
-        """See :class:`SessionPart`: nobody knows whether the new documents are there."""
-        self.inserted.clear()
-
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
-        self.inserted.clear()
         self.held.clear()
         self._written = None
 

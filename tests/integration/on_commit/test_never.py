@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.core.transaction.state import TransactionState
+from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from tests.integration.on_commit.promises import Promises
 from tests.support.models import Order
 
@@ -83,7 +83,7 @@ def test_the_release_of_a_savepoint_is_no_commit_though_its_begin_was_interrupte
     session.on_commit(promises.note())
     event.listen(session.connection(), "commit", raising(LookupError))
     with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
-        patched.setattr(TransactionState, "mark", raising(KeyboardInterrupt))
+        patched.setattr(LockTransaction, "mark", raising(KeyboardInterrupt))
         session.begin_nested()
     with suppress(LookupError):
         session.commit()  # releases the savepoint first

@@ -1,9 +1,10 @@
-"""TransactionState: one session's transaction, from its first connection to its end."""
+"""LockTransaction: all that is believed of one transaction of a session, dropped with it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from typing import Protocol
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -22,42 +23,40 @@ from .part import SessionParts
 from .prepared import is_prepared
 
 
-class TransactionCourse:
-    """The course of the session's transaction so far, and of those before it.
+class LocksOfSession(Protocol):
+    """The parts of a LockContext that outlive the transaction."""
 
-    :ivar commits: the number of transactions that this session has committed so far.
+    session: Callable[[], Session]
+    new_ledger: Callable[[], Ledger]
+    parts: SessionParts
+    instrumentation: LockInstrumentation
+
+
+class LockTransaction:
+    """All that is believed of one transaction of a session.
+
+    The context makes it with the session's outermost transaction, and drops it when that ends.
+    Nothing in it is ever emptied.  Where another than the session ends the transaction at the
+    server, the ledger and the ``TransactionConnection`` objects are replaced by new ones, which know
+    nothing: no belief outlives what it is about, wherever an interruption comes.
+
+    :ivar ledger: what the transaction at the server holds and has inserted.
+    :ivar failure: the failure of the transaction, because of which all is refused.
+    :ivar savepoints: those that are open, the outermost first, with what there was at each.
+    :ivar lost: the locks that were lost since the transaction began, each with how.
     :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
     :ivar committed: the transaction is committed, and has not ended yet.
     """
 
-    # What most sessions never set is left to the class.
-    commits = 0
     began_by_savepoint = committed = False
 
-
-class TransactionState:
-    """The connections of one session's transaction, the locks held on them, and their end.
-
-    :param ledger: the locks that it holds.
-    :param parts: those of the session, each of which keeps what it knows of the transaction itself.
-    :ivar failure: the failure of the transaction, because of which all is refused.
-    :ivar savepoints: those that are open, the outermost first, with what there was at each.
-    :ivar lost: the locks that were lost since the transaction began, each with how.
-    """
-
-    def __init__(
-        self,
-        session: Callable[[], Session],
-        ledger: Ledger,
-        parts: SessionParts,
-        instrumentation: LockInstrumentation,
-    ) -> None:
-        self._session = session
-        self._parts = parts
-        self._instrumentation = instrumentation
-        self.ledger, self.course = ledger, TransactionCourse()
-        self.connections = TransactionConnections(session, ledger)
-        self.failure = TransactionFailure(session, self.connections, ref(self))
+    def __init__(self, locks: LocksOfSession) -> None:
+        # Not the object itself: a cycle would keep the connections until the next collection.
+        self._session, self._new_ledger = locks.session, locks.new_ledger
+        self._parts, self._instrumentation = locks.parts, locks.instrumentation
+        self.ledger = self._new_ledger()
+        self.connections = TransactionConnections(self._session)
+        self.failure = TransactionFailure(self._session, self.connections, ref(self))
         self.savepoints: dict[SessionTransaction, Mark] = {}
         self.lost: dict[DocumentKey | NamedKey, str] = {}
 
@@ -73,8 +72,6 @@ class TransactionState:
         :param ask: ask the server too, after a foreign statement.
         :raises LockLost: a part has ended the transaction.
         """
-        if self.connections.by_engine and not self._session().in_transaction():
-            self.end()  # an interruption has come before its event
         if self.savepoints:
             self.settle_savepoints()
         if self.failure.cause is not None:
@@ -110,14 +107,14 @@ class TransactionState:
         """
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
-        if self.ledger.places:
+        if self.ledger.places or self.ledger.new:
             self.check_locks()
         if self.lost:
             refuse_without(self.lost, self.ledger)
 
     def refuse_commit(self) -> None:
         """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
-        held = bool(self.ledger.places)
+        held = bool(self.ledger.places or self.ledger.new)
         if held:
             self.check_locks()
         if self.lost and (held or self.connections.may_be_open()):
@@ -125,7 +122,7 @@ class TransactionState:
 
     def before_own_commit(self, connection: Connection) -> None:
         """:raises LockLost: COMMIT would end another transaction than that of the locks."""
-        if not self.ledger.places or not self.connections.in_doubt():
+        if self.ledger.is_empty() or not self.connections.in_doubt():
             return
         try:
             self.refuse_commit()
@@ -156,7 +153,7 @@ class TransactionState:
     def mark(self) -> Mark:
         """Return what there is now, for a rollback to it."""
         marks = {part: part.mark() for part in self._parts.all if "mark" in part.hooks}
-        return self.ledger.mark(), marks
+        return self.ledger, self.ledger.mark(), marks
 
     def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
         """Forget what was done in these savepoints, which the program has rolled back itself.
@@ -189,12 +186,12 @@ class TransactionState:
 
     def _roll_back_to(self, mark: Mark) -> None:
         """Forget what came since; a second time nothing is forgotten."""
-        locks, marks = mark
+        *_, marks = mark
         for part in self._parts.all:
             if "mark" in part.hooks:
                 part.roll_back_to(marks.get(part))
         self._note_settings_undone()
-        self.release(locks, "rolled back")
+        self.release_since(mark, "rolled back")
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
         """Note that an error has aborted the transaction at the server, or its savepoint."""
@@ -207,7 +204,7 @@ class TransactionState:
         if mark is None:
             self.note_locks_lost()
         else:
-            self.release(mark[0], "lost")
+            self.release_since(mark, "lost")
 
     def give_up(self, mark: LedgerMark, *, reported: bool) -> None:
         """Forget the locks since the mark, which a part refuses, though the server has granted them.
@@ -223,6 +220,12 @@ class TransactionState:
         else:
             self._forget(mark, "rolled back")
 
+    def release_since(self, mark: Mark, outcome: str) -> None:
+        """Forget the locks since this moment."""
+        ledger, locks, _ = mark
+        # All that is in another ledger was locked since: the one of then was dropped.
+        self.release(locks if ledger is self.ledger else None, outcome)
+
     def release(self, mark: LedgerMark | None, outcome: str) -> None:
         """Forget the locks since this mark, None: all of them, and report them."""
         released = self._forget(mark, outcome)
@@ -231,17 +234,21 @@ class TransactionState:
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
         """Forget these locks, tell the parts, and return what is to be reported."""
-        ledger, parts = self.ledger, self._parts.released
+        ledger = self.ledger
         if mark is not None:
-            released = ledger.roll_back_to(mark)
-        elif not ledger.places:
+            return self._tell_parts(ledger.roll_back_to(mark), outcome)
+        if ledger.is_empty():
             return ()
-        else:
-            wanted = parts or self._instrumentation.reports_released()
-            released = ledger.released() if wanted else []
-            ledger.clear()
+        self.ledger = self._new_ledger()
+        return self._tell_parts(ledger.released(), outcome) if self._wants_released() else ()
+
+    def _wants_released(self) -> bool:
+        """Return whether anybody wants to know which locks were given up."""
+        return bool(self._parts.released or self._instrumentation.reports_released())
+
+    def _tell_parts(self, released: Sequence[ReleasedLock], outcome: str) -> Sequence[ReleasedLock]:
         if released:
-            for note_released in parts:
+            for note_released in self._parts.released:
                 note_released(released, outcome)
         return released
 
@@ -250,22 +257,23 @@ class TransactionState:
             undone()
 
     def end(self) -> None:
-        """End the transaction: forget all of it, restore lent connections, and tell the parts."""
-        course = self.course
-        committed, course.committed, course.began_by_savepoint = course.committed, False, False
-        outcome = "committed" if committed else "rolled back"
+        """Report what is released, restore lent connections, and tell the parts.
+
+        The context has dropped it before.
+        """
+        outcome = "committed" if self.committed else "rolled back"
         try:
-            self.lost.clear()
-            self.savepoints.clear()
-            released = self._forget(None, outcome)
-            self.connections.close()
+            released: Sequence[ReleasedLock] = ()
+            if self.ledger.places and self._wants_released():
+                released = self._tell_parts(self.ledger.released(), outcome)
+            self.connections.restore()
             if self.failure.occurred:
-                self.failure.end()
+                self.failure.stop_listening()
             if released:
                 self._instrumentation.report_released(released, outcome)
         finally:
             if self._parts.ended:
-                _call_each(self._parts.ended, committed=committed)
+                _call_each(self._parts.ended, committed=self.committed)
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:
