@@ -13,11 +13,12 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper, Session
 
 from ..dialects.base import LockStrategy
-from ..errors import LockOrderViolation, LockUpgradeRefused
+from ..errors import LockMisuse, LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
 from ..options import LockOptions, base_of, held_lock, lock_label
 from .lock_info import DocumentKey, LockedName
 from .lock_request import LockCalls
+from .row_place import RowPlace
 
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
@@ -62,6 +63,7 @@ class Ledger:
         self.classes: dict[type[Any], None] = {}
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.new: dict[DocumentKey, None] = {}
+        self._places_of_classes: dict[type[Any], RowPlace] = {}
         self._calls = calls
 
     def is_empty(self) -> bool:
@@ -87,6 +89,30 @@ class Ledger:
                 f"{last.__name__} is held already, and lock_order has "
                 f"{root.class_.__name__} before {last.__name__}: lock it first"
             )
+
+    def place_of(self, entity: type[Any]) -> RowPlace | None:
+        """Return where the documents of this class are that are held, or new; None: there are none."""
+        place = self._places_of_classes.get(entity)
+        known = place is not None and (
+            entity in self.classes or any(k[0] is entity for k in self.new)
+        )
+        return place if known else None
+
+    def check_place(self, entity: type[Any], place: RowPlace) -> None:
+        """Note where rows of this class are locked, or inserted.
+
+        :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
+        """
+        known = self._places_of_classes.get(entity)
+        if known is None or not (known is place or known.is_same(place)):
+            held = self.place_of(entity)
+            if held is not None:
+                raise LockMisuse(
+                    f"it is asked for in {place}, and this transaction holds rows of "
+                    f"{entity.__name__} in {held}; the same key names another row there. Use one session, or "
+                    "one transaction, for each"
+                )
+            self._places_of_classes[entity] = place
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.
@@ -155,6 +181,11 @@ class Ledger:
     def has(self, place: DocumentKey | NamedKey) -> bool:
         """Return whether this document, or this named lock, is held: after an interruption too."""
         return place in self._held or place in self._keys
+
+    def lock_at(self, place: DocumentKey | NamedKey) -> LockOptions | None:
+        """Return the lock of this document, or of this name; None where none is held."""
+        locks: dict[Any, LockOptions] = {**self._held, **self._keys}
+        return locks.get(place)
 
     def first(self) -> tuple[DocumentKey | NamedKey, LockOptions]:
         """Return the document or named lock that is held for longest, and how."""

@@ -207,6 +207,9 @@ class InnoDBMarks(SavepointMarks):
             self._cluster.before_savepoint(connection)
         return super().mark_transaction(connection)
 
+    def current_schema(self, connection: Connection) -> str | None:
+        return _text_of(ask_driver(connection, "SELECT DATABASE()"))
+
 
 class InnoDBStatus(TransactionStatus):
     reports_idle = True
@@ -393,6 +396,11 @@ class InnoDBLocks(LockStrategy):
         if self.compatible is not None:
             return nullcontext(False)  # not every product has named locks
         return self.named_locks.while_inserting(connection, key, seconds)
+
+
+def _text_of(rows: Sequence[Sequence[Any]]) -> str | None:
+    found = rows[0][0]
+    return None if found is None else str(found)
 
 
 def driver_code(orig: BaseException) -> int | None:

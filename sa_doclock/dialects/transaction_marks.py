@@ -32,6 +32,10 @@ class TransactionMarks(ABC):
         this transaction cannot be marked now; where the statement succeeds, the locks count as lost.
         """
 
+    def current_schema(self, connection: Connection) -> str | None:
+        """Return the schema, or the database, of names that have none; None: it cannot change."""
+        return None
+
     @abstractmethod
     def has_mark(self, connection: Connection, mark: object) -> bool:
         """Return whether the open transaction is the one with this mark.

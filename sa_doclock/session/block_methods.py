@@ -15,7 +15,7 @@ from ..checkout_info import Checkout
 from ..core.documents import identity_of, mapper_of
 from ..core.session import CoreSession, check_block_lock, key_of, no_result
 from ..core.statements import locked_entity_of, locked_select
-from ..core.transaction import LockRequest, given
+from ..core.transaction import LockRequest, given, refuse_after
 from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 
 T = TypeVar("T")
@@ -217,8 +217,11 @@ class BlockMethods(CoreSession):
         # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
         ends = opens or (writes and not inner and self._ends_here())
         document = self._take_or_roll_back(take, opens=opens)
+        transaction = self._context.transaction
         try:
             yield document
+            if writes and self._context.transaction is not transaction:
+                refuse_after(transaction, self)
             if ends:
                 end = self.save_changes if writes else self.release_locks
                 end()

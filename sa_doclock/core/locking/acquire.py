@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Mapper, Session
 
 from ...dialects import strategies
 from ...dialects.base import LockStrategy
@@ -24,6 +24,7 @@ from ...events import RequestedLock, listened
 from ...options import LockOptions, is_row_lock, may_queue
 from .. import instrumentation
 from ..lock_info import DocumentKey, LockedName
+from ..row_place import place_of
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Limit,
@@ -67,6 +68,7 @@ class LockTarget(ABC, Generic[T]):
         the request.
     :ivar limits_itself: ``send()`` limits its wait itself.
     :ivar lasts: False if ``send()`` has locked nothing that is held when its statements have ended.
+    :ivar options: the execution options of its statements, beside those of the connection.
     :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
         reported.
     """
@@ -74,6 +76,7 @@ class LockTarget(ABC, Generic[T]):
     transaction_lock: LockOptions | None = None
     limits_itself = False
     lasts = True
+    options: Sequence[Mapping[str, Any]] = ()
     unsaved: UnsavedChanges | None = None
 
     def __init__(self, context: LockContext, request: LockRequest) -> None:
@@ -83,6 +86,10 @@ class LockTarget(ABC, Generic[T]):
             request = route(request)
         self.request = request
         self.mapper: Any = request.mapper
+
+    def roots(self) -> Collection[Mapper[Any]]:
+        """Return the roots of the documents that it locks."""
+        return ()
 
     def is_held(self) -> bool:
         """Return whether all of it is held already, as strongly as was asked for.
@@ -161,6 +168,7 @@ def acquire(target: LockTarget[T]) -> T:
     call: LockCall | None = None
     try:
         if target.is_held():
+            _check_held_place(context, target)
             return target.read_held()
         if context.calls.current is not None and not target.request.as_is:
             _refuse_inner_call(context.calls.current)
@@ -222,6 +230,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     call.met = None
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
+    _check_place(context, target, connection.connection)
     _note_database(context, request, bind, connection)
     if session.identity_map or context.loaded.added:
         target.expire()
@@ -241,6 +250,24 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
         return target.record(found, request)
     finally:
         session.autoflush = autoflush
+
+
+def _check_held_place(context: LockContext, target: LockTarget[Any]) -> None:
+    """Check that what is asked for is the row that is held, and no other of the same key.
+
+    :raises LockMisuse: it is in another database, or another schema.
+    """
+    bind = target.session.get_bind(**target.request.bind_arguments)
+    found = context.connections.by_engine.get(bind.engine)
+    _check_place(context, target, bind if found is None else found.connection)
+
+
+def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | Connection) -> None:
+    roots = target.roots()
+    if roots:
+        place = place_of(bind, *target.options)
+        for root in roots:
+            context.ledger.check_place(root.class_, place)
 
 
 def _database_of(

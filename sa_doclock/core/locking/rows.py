@@ -13,6 +13,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ...errors import DeadlockDetected
 from ...options import LockOptions, is_row_lock
+from ..documents import root_of
 from ..loading import Unreadable
 from ..lock_info import Identity
 from ..statements import Send, Statement
@@ -40,6 +41,10 @@ class LockedRows(LockTarget[T]):
     found_by_key = False
     unreadable: Unreadable = _NOTHING
     binds: dict[str, Connection]
+
+    def roots(self) -> Collection[Mapper[Any]]:
+        """See :class:`LockTarget`."""
+        return (root_of(self.mapper),)
 
     def expire_loaded(self, root: Mapper[Any], keys: Collection[Identity] | None) -> None:
         """Expire what the session has loaded of these documents; see ``DocumentIndex.expire()``."""

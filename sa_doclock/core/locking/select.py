@@ -90,6 +90,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         super().__init__(context, request)
         self._statement, self._locked, self._run = statement, locked, run
         self._execution_options = execution_options
+        self.options = statement.get_execution_options(), execution_options
         self._places = locked.places
 
     def check(self) -> None:

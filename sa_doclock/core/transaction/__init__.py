@@ -14,7 +14,7 @@ from .context import LockContext, state_of
 from .dialect_events import StatementCheck, check_statements, follow_dialect
 from .first_use import FirstUse
 from .foreign import is_built
-from .locks_lost_errors import about_held, others_text
+from .locks_lost_errors import about_held, others_text, refuse_after
 from .part import Block, Executor, Limit, Reads, SessionPart, Take, around
 from .plan import LockPlan, make_plan
 from .prepared import prepared_locks

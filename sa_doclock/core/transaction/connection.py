@@ -67,6 +67,8 @@ class TransactionConnection:
     :ivar level: the isolation level of its transaction; None until a lock needs to know it.
     :ivar level_before: the level to restore, of a Connection that was lent to the session.
     :ivar mark: by which the transaction that has taken the locks is known again; None: not marked.
+    :ivar schema: the one of names without any, when the transaction was marked first.
+    :ivar schema_in_doubt: a foreign statement may have changed it since.
     :ivar in_doubt: a foreign statement may have ended it since.
     :ivar unmarked: a foreign statement runs, and the transaction could not be marked before it.
     :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
@@ -85,6 +87,8 @@ class TransactionConnection:
     level: str | None = field(default=None, init=False)
     level_before: str | None = field(default=None, init=False)
     mark: object = field(default=None, init=False)
+    schema: str | None = field(default=None, init=False)
+    schema_in_doubt: bool = field(default=False, init=False)
     in_doubt: bool = field(default=False, init=False)
     unmarked: bool = field(default=False, init=False)
     begun: bool = field(default=False, init=False)
@@ -140,6 +144,9 @@ class TransactionConnection:
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
+            if self.mark is not None and self.schema is None:
+                self.schema = marks.current_schema(self.connection)
+        self.schema_in_doubt = self.schema is not None
         self.in_doubt = self.mark is not None
 
     def has_ended(self, *, ask: bool) -> bool:
@@ -157,7 +164,11 @@ class TransactionConnection:
             return True
         if self.begun and known is not None and known.status.in_transaction(connection) is False:
             return True
-        return ask and self.in_doubt and self.transaction_has_changed()
+        if ask and self.in_doubt and self.transaction_has_changed():
+            return True
+        if ask and self.schema_in_doubt:
+            self._check_schema()
+        return False
 
     def transaction_has_changed(self) -> bool:
         """Return whether the server says that this is not the transaction of the locks any more."""
@@ -175,6 +186,18 @@ class TransactionConnection:
         if marks.is_savepoint:
             self.mark = None
         return changed
+
+    def _check_schema(self) -> None:
+        """:raises LockMisuse: names without a schema are those of other rows now."""
+        marks = self.strategy.marks
+        now = None if marks is None else marks.current_schema(self.connection)
+        self.schema_in_doubt = now is not None and now != self.schema
+        if self.schema_in_doubt:
+            raise LockMisuse(
+                f"the current schema is {now!r}, and was {self.schema!r} when rows were locked: the same "
+                "table and key name another row now. Set it back (SET search_path, USE), or use one "
+                "transaction for each schema"
+            )
 
     def _is_lost_by(self, error: Exception) -> bool:
         """Return whether a question of ours has met the end of the connection.

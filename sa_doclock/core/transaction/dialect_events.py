@@ -38,12 +38,13 @@ _STATEMENTS: Final = ("do_execute", "do_executemany", "do_execute_no_params")
 class StatementCheck(NamedTuple):
     """The check of a statement, each time before it is sent.
 
-    :ivar check: is given the state of a session that the connection belongs to, and the connection.
+    :ivar check: is given the state of a session that the connection belongs to, and the
+        ExecutionContext of the statement.
     :ivar in_calls: it counts in each call for a lock too, and not alone in one whose statement is the
         program's own.
     """
 
-    check: Callable[[LockContext, Connection], None]
+    check: Callable[[LockContext, Any], None]
     in_calls: bool
 
 
@@ -126,7 +127,7 @@ def _before_execute(*arguments: Any) -> None:
             state = reference()
             # Not by a function, which each lock would call.
             if state and (in_calls or not (call := state.calls.current) or call.request.as_is):
-                check(state, context.root_connection)
+                check(state, context)
 
 
 def _find_checks(compiled: Any) -> Sequence[StatementCheck]:

@@ -46,9 +46,10 @@ class LockTransaction:
     :ivar lost: the locks that were lost since the transaction began, each with how.
     :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
     :ivar committed: the transaction is committed, and has not ended yet.
+    :ivar wrote: something was flushed, or written by a statement.
     """
 
-    began_by_savepoint = committed = False
+    began_by_savepoint = committed = wrote = False
 
     def __init__(self, locks: LocksOfSession) -> None:
         # Not the object itself: a cycle would keep the connections until the next collection.
@@ -107,6 +108,7 @@ class LockTransaction:
         """
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
+        self.wrote = True
         if self.ledger.places or self.ledger.new:
             self.check_locks()
         if self.lost:

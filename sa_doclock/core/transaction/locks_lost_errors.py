@@ -6,12 +6,14 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.orm import Session
 
 from ...dialects import product_of
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import LockFailed, LockLost
-from ..lock_request import add_document
-from .context import LockContext
+from ..lock_request import add_document, database_name
+from .context import LockContext, state_of
+from .lock_transaction import LockTransaction
 from .locks_lost import document_of
 
 F = TypeVar("F", bound=LockFailed)
@@ -83,6 +85,29 @@ def about_held(state: LockContext, error: LockLost, database: str = "") -> LockL
         database = product_of(engine.dialect)
     add_document(error, *document_of(place), lock, database)
     return error
+
+
+def refuse_after(ended: LockTransaction, session: Session) -> None:
+    """Refuse to save what was changed in a locked() block after the end of its transaction.
+
+    :param ended: the transaction in which the block began.
+    :raises LockLost: a lock of it is not held any more, and something was changed since.
+    """
+    state = state_of(session)
+    assert state is not None
+    changed = state.transaction.wrote or session.new or session.dirty or session.deleted
+    ledger = ended.ledger
+    place = next((one for one in ledger.places if not state.ledger.has(one)), None)
+    if place is None or not changed:
+        return
+    error = LockLost(
+        "the transaction that held the lock ended inside the locked() block, by commit(), rollback() or "
+        "close(); what was changed after that is not saved. End the transaction by leaving the block, or "
+        "open another block for the rest"
+    )
+    entity, ident = document_of(place)
+    add_document(error, entity, ident, ledger.lock_at(place), database_name(session, {}))
+    raise error
 
 
 def others_text(state: LockContext) -> str:

@@ -148,6 +148,12 @@ class PostgreSQLMarks(TransactionMarks):
         found = _transaction_id(connection)
         return found is UNMARKED or found == mark  # an aborted one does nothing more
 
+    def current_schema(self, connection: Connection) -> str | None:
+        if PostgreSQLLocks.status.is_aborted(connection):
+            return None
+        ((schema,),) = ask_driver(connection, "SELECT pg_catalog.current_schema()")
+        return None if schema is None else str(schema)
+
 
 class PostgreSQLLocks(LockStrategy):
     name = "postgresql"

@@ -6,7 +6,7 @@ lock, the session makes it real: by the transaction, or by a table hint.  What i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -114,11 +114,16 @@ class AdoptedRows(LockTarget[Result[Any]]):
         super().__init__(context, request)
         self._written, self._statement, self._adopted = statement, statement, adopted
         self._run, self._options = run, options
+        self.options = (options,)
+
+    def roots(self) -> Collection[Mapper[Any]]:
+        """See :class:`LockTarget`."""
+        return {*self._adopted.roots, *(one.root for one in self._adopted.keys)}
 
     def check(self) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
         if self.context.options.ranks and is_row_lock(self.request.lock):
-            for root in {*self._adopted.roots, *(one.root for one in self._adopted.keys)}:
+            for root in self.roots():
                 self.context.ledger.check_order(root)
 
     def prepare(

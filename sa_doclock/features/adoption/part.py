@@ -55,9 +55,9 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
     return StatementCheck(partial(_check, locks), in_calls=bool(locks.within))
 
 
-def _check(locks: CompiledLocks, state: LockContext, connection: Connection) -> None:
+def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
     if state.parts.find(Adoption) is not None:
-        _check_locks(state, connection, locks)
+        _check_locks(state, context.root_connection, locks)
         call = state.calls.current
         if locks.reads_more and call is not None and isinstance(call.target, AdoptedRows):
             call.target.reads_more, call.target.writes = True, locks.writes

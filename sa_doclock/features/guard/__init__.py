@@ -13,11 +13,15 @@ It decides by rows.  A row belongs to a document by its table, whichever class o
 4. Each row of a flush that may have changed meanwhile is checked when it is written, and the rows of
    a statement are counted (``dml.py``): listeners and other transactions may bring in others.
 
+5. Rows of another schema or database than that of the documents held are refused when the statement is
+   sent (``places.py``).
+
 ``write_guard.py`` joins this to the session and to the events of the mappers.  The keys of inserted
-headers need no lock, until a rollback (``mark``, ``roll_back_to``, ``locks_lost``, ``ended``).
+headers need no lock, as long as the ledger lives that has them.
 """
 
 from .atomic import atomic_update
+from .places import roots_of_tables
 from .provenance import ReadProvenance
 from .refusals import check_guard_mode
 from .write_guard import WriteGuard

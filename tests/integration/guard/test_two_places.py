@@ -1,0 +1,216 @@
+"""A lock is of a row: the same class and key in another schema, or in another database, name another row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from sa_doclock import LockingSession, LockMisuse, LockOptions, UnlockedWrite
+from tests.integration.guard.models import Base, Line, Order
+from tests.support.databases import Database
+
+pytestmark = [
+    pytest.mark.quick,
+    pytest.mark.databases("postgresql", "mysql", "mariadb"),
+    pytest.mark.filterwarnings("ignore:.*already deassociated:sqlalchemy.exc.SAWarning"),
+]
+
+ForUpdate = LockOptions.ForUpdate
+Session = LockingSession
+Step = Callable[[Session, str], object]
+CURRENT = {"postgresql": "SELECT current_schema()"}
+
+
+@pytest.fixture
+def tenant(engine: sa.Engine) -> Iterator[str]:
+    """Make a second schema with the same rows, and return its name."""
+    with engine.begin() as connection:
+        now = connection.scalar(sa.text(CURRENT.get(engine.name, "SELECT DATABASE()")))
+        name = f"{now}_b"
+        connection.execute(sa.schema.CreateSchema(name))
+    there = engine.execution_options(schema_translate_map={None: name})
+    Base.metadata.create_all(there)
+    with there.begin() as connection:
+        connection.execute(sa.insert(Order), [{"id": 1, "total": 0}, {"id": 2, "total": 0}])
+        connection.execute(sa.insert(Line), [{"id": 1, "order_no": 1, "value": 0}])
+    yield name
+    Base.metadata.drop_all(there)
+    with engine.begin() as connection:
+        connection.execute(sa.schema.DropSchema(name))
+
+
+@pytest.fixture
+def session(tenant: str, make_session: Callable[..., Session]) -> Session:
+    """Open a session that is closed before the second schema is dropped."""
+    return make_session()
+
+
+def translated(statement: Any, tenant: str) -> Any:
+    return statement.execution_options(schema_translate_map={None: tenant})
+
+
+def go_to(session: Session, schema: str) -> None:
+    postgresql = session.connection().dialect.name == "postgresql"
+    session.execute(sa.text(f"SET search_path TO {schema}" if postgresql else f"USE {schema}"))
+
+
+def map_of_connection(session: Session, tenant: str) -> None:
+    session.connection().execution_options(schema_translate_map={None: tenant})
+    session.get_entity(Order, 1, ForUpdate)
+
+
+def other_engine(session: Session, tenant: str) -> None:
+    session.bind = session.get_bind().engine.execution_options(schema_translate_map={None: tenant})
+    session.get_entity(Order, 1, ForUpdate)
+
+
+def by_foreign_sql(session: Session, tenant: str) -> None:
+    go_to(session, tenant)
+    session.get_entity(Order, 1, ForUpdate)
+
+
+LOCKS: dict[str, Step] = {
+    "a set": lambda s, b: s.scalars(translated(s.entity_set(Order, ForUpdate), b)).all(),
+    "adopted": lambda s, b: s.scalars(
+        translated(sa.select(Order).where(Order.id == 1).with_for_update(), b)
+    ).all(),
+    "adopted, of a key": lambda s, b: s.execute(
+        sa.select(Order.id).where(Order.id == 1).with_for_update(),
+        execution_options={"schema_translate_map": {None: b}},
+    ).all(),
+    "the connection's map": map_of_connection,
+    "another engine": other_engine,
+    "foreign SQL": by_foreign_sql,
+}
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_the_row_of_another_tenant_is_not_taken_for_held(
+    session: Session, tenant: str, lock: Step
+) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises(LockMisuse):
+        lock(session, tenant)
+    session.rollback()
+
+
+WRITES: dict[str, Step] = {
+    "UPDATE of the header": lambda s, b: s.execute(
+        translated(sa.update(Order).where(Order.id == 1).values(total=1), b)
+    ),
+    "UPDATE of a part": lambda s, b: s.execute(
+        sa.update(Line).where(Line.order_id == 1).values(value=1),
+        execution_options={"schema_translate_map": {None: b}},
+    ),
+    "DELETE": lambda s, b: s.execute(translated(sa.delete(Line).where(Line.order_id == 1), b)),
+    "INSERT of a part": lambda s, b: s.execute(
+        translated(sa.insert(Line).values(id=91, order_id=1, value=1), b)
+    ),
+    "Core": lambda s, b: s.execute(
+        translated(sa.update(Order.__table__).where(Order.__table__.c.id == 1).values(total=1), b)
+    ),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_the_row_of_another_tenant_is_not_written(
+    session: Session, tenant: str, write: Step
+) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises((UnlockedWrite, LockMisuse)):
+        write(session, tenant)
+    session.rollback()
+
+
+def flush_by_connection(session: Session, tenant: str) -> None:
+    order = session.get_one(Order, 1)
+    session.connection().execution_options(schema_translate_map={None: tenant})
+    order.total = 1
+    session.flush()
+
+
+def flush_by_foreign_sql(session: Session, tenant: str) -> None:
+    order = session.get_one(Order, 1)
+    go_to(session, tenant)
+    order.total = 1
+    session.flush()
+
+
+def flush_by_bind(session: Session, tenant: str) -> None:
+    order = session.get_one(Order, 1)
+    session.bind = session.get_bind().engine.execution_options(schema_translate_map={None: tenant})
+    order.total = 1
+    session.flush()
+
+
+@pytest.mark.parametrize("flush", [flush_by_connection, flush_by_foreign_sql, flush_by_bind])
+def test_a_flush_does_not_go_to_another_tenant(session: Session, tenant: str, flush: Step) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises((UnlockedWrite, LockMisuse)):
+        flush(session, tenant)
+    session.rollback()
+
+
+def test_a_new_document_is_new_in_its_own_schema(session: Session, tenant: str) -> None:
+    session.add(Order(id=9, total=0))
+    session.flush()
+    with pytest.raises((UnlockedWrite, LockMisuse)):
+        session.execute(translated(sa.update(Order).where(Order.id == 9).values(total=1), tenant))
+    session.rollback()
+
+
+def test_one_tenant_after_another(session: Session, tenant: str, engine: sa.Engine) -> None:
+    session.get_one_entity(Order, 1, ForUpdate).total = 7
+    session.save_changes()
+    session.expunge_all()
+    for order in session.scalars(translated(session.entity_set(Order, ForUpdate), tenant)):
+        assert order.total != 7
+    session.commit()
+    here = engine.execution_options(schema_translate_map={None: tenant})
+    with LockingSession(here) as there:
+        there.get_one_entity(Order, 1, ForUpdate).total = 8
+        there.save_changes()
+
+
+def test_the_schema_may_be_set_before_the_first_lock_and_set_back(
+    session: Session, tenant: str
+) -> None:
+    now = session.scalar(sa.text(CURRENT.get(session.get_bind().dialect.name, "SELECT DATABASE()")))
+    go_to(session, tenant)
+    session.get_one_entity(Order, 1, ForUpdate).total = 8
+    session.flush()
+    go_to(session, now)
+    go_to(session, tenant)
+    session.get_one_entity(Order, 2, ForUpdate).total = 8
+    session.commit()
+    go_to(session, now)
+    session.commit()
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mysql", "mariadb")
+def test_two_databases(engine: sa.Engine, documents: Database, tmp_path: Any) -> None:
+    """SQLite as the second one: only its word decides, and it is never asked."""
+    elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(elsewhere)
+    with elsewhere.begin() as connection:
+        connection.execute(sa.insert(Order), [{"id": 1, "total": 0}])
+    with LockingSession(engine) as session:
+        order = session.get_one_entity(Order, 1, ForUpdate)
+        with pytest.raises((UnlockedWrite, LockMisuse)):
+            session.execute(
+                sa.update(Order).where(Order.id == 1).values(total=1),
+                bind_arguments={"bind": elsewhere},
+            )
+        session.rollback()
+        order = session.get_one_entity(Order, 1, ForUpdate)
+        session.bind = elsewhere
+        with pytest.raises(LockMisuse, match=r"other\.db"):
+            session.get_entity(Order, 1, ForUpdate)
+        order.total = 1
+        with pytest.raises((UnlockedWrite, LockMisuse)):
+            session.flush()
+        session.rollback()
+    elsewhere.dispose()
