@@ -9,8 +9,9 @@ SQLAlchemy's own ``get_bind()`` has no router.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 from weakref import ref
 
@@ -32,6 +33,9 @@ from ..options import LockOptions, base_of
 
 Bind = Engine | Connection
 
+TableName = tuple[str | None, str]
+"""The schema and the name of a table, whichever Table object stands for it."""
+
 _TRIES: Final = 16
 """The number of times that get_bind() is asked again before its answer counts as its only one."""
 
@@ -41,7 +45,7 @@ _WRITE: Final = update(table("sa_doclock"))
 
 @dataclass(slots=True, eq=False)
 class _Pin:
-    """The connection of one kind of document in this transaction.
+    """The connection on which rows of some tables are locked in this transaction.
 
     :ivar bind: what ``get_bind()`` has returned for the lock.
     :ivar primary: what it returned for a write at that time; None where it has refused one.
@@ -65,24 +69,29 @@ class BindRouter(SessionPart):
         self._session = state.session
         self._state = ref(state)
         self._chosen: dict[Bind, _Pin] = {}  # for the locks of this transaction
-        self._pins: dict[Mapper[Any] | None, _Pin] = {}  # by base mapper; None: of named locks
-        self._by_table: dict[Any, Mapper[Any]] = {}  # those of the pins
+        self._pins: dict[TableName | None, _Pin] = {}  # by table; None: of named locks
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
         """See :class:`SessionPart`: in front of the class's own."""
         return self._get_bind
 
     def _get_bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the connection that has locked this kind of document, or what the class says."""
+        """Return the connection that has locked rows of these tables, or what the class says."""
         given = kwargs.get("bind")
         if given is not None and self._is_ours(given):
             return given
         if self._pins:
-            mapper = self._mapper_of(kwargs.get("mapper", args[0] if args else None), kwargs)
-            pin = None if mapper is None else self._pins.get(mapper.base_mapper)
-            if pin is not None and self._is_same(pin, {**kwargs, **_write(mapper)}):
+            entity, clause = kwargs.get("mapper", args[0] if args else None), kwargs.get("clause")
+            found = getattr(inspect(entity, raiseerr=False), "mapper", None)
+            mapper = found if isinstance(found, Mapper) else None
+            names = _names_in(clause) if mapper is None else _names_of_tables(mapper)
+            pin = self._pin_at(names)
+            if pin is not None and self._is_same(pin, {**kwargs, **_write(mapper, clause)}):
                 return pin.bind
         return self._checked(self._ask(*args, **kwargs))
+
+    def _pin_at(self, names: Iterable[TableName | None]) -> _Pin | None:
+        return next((self._pins[name] for name in names if name in self._pins), None)
 
     def route(self, request: LockRequest) -> LockRequest:
         """Return the request with its database in place of what ``get_bind()`` is asked.
@@ -111,10 +120,10 @@ class BindRouter(SessionPart):
         _refuse_shards(self._session(), request)
         mapper = request.mapper
         write = {**request.bind_arguments, **_write(mapper, request.bind_arguments.get("clause"))}
-        pin = self._pins.get(None if mapper is None else mapper.base_mapper)
+        pin = self._pin_at(_names_locked(request))
         if pin is not None and self._is_same(pin, write):
             return pin
-        if pin is not None and mapper is not None:  # a named lock is held with its engine
+        if pin is not None and not request.named:  # which is held with its engine
             raise LockMisuse(
                 "the session's get_bind() has answered another database for this class than for "
                 "a lock before it, and held_locks does not tell the two apart; use one session, "
@@ -126,36 +135,22 @@ class BindRouter(SessionPart):
         read = {"clause": _read(request.mapper), **request.bind_arguments}
         return _Pin(self._checked(self._ask(**read)), self._ask_quietly(write))
 
-    def bound(self, mapper: Mapper[Any] | None, bind: Bind) -> None:
-        """Let the database that was chosen for a lock serve this kind of document from now on.
+    def bound(self, request: LockRequest, roots: Collection[Mapper[Any]], bind: Bind) -> None:
+        """Let the database that was chosen for a lock serve its tables, and those of its parts.
 
         The session's transaction has begun there, so that its end will end this too.
         """
-        key, pin = None if mapper is None else mapper.base_mapper, self._chosen[bind]
-        if self._pins.get(key) is pin:
-            return
-        self._pins[key] = pin
-        if mapper is not None:
-            details = [part.detail for part in parts_of(root_of(mapper))]
-            for one in (mapper, *details):
-                self._pins.setdefault(one.base_mapper, pin)
-                for below in one.base_mapper.self_and_descendants:
-                    self._by_table.update(dict.fromkeys(below.tables, below))
+        pin = self._chosen[bind]
+        for name in _names_locked(request):
+            self._pins.setdefault(name, pin)
+        for root in roots:
+            for name in _names_of_document(root):
+                self._pins.setdefault(name, pin)
 
     def ended(self, *, committed: bool) -> None:
         """Forget all of it."""
         self._chosen.clear()
         self._pins.clear()
-        self._by_table.clear()
-
-    def _mapper_of(self, entity: Any, arguments: Mapping[str, Any]) -> Mapper[Any] | None:
-        """Return the mapper of a class, an alias or a mapper; else that of a table in the clause."""
-        found = getattr(inspect(entity, raiseerr=False), "mapper", None)
-        if isinstance(found, Mapper):
-            return found
-        clause = arguments.get("clause")
-        within = () if clause is None else visitors.iterate(clause)
-        return next((self._by_table[one] for one in within if one in self._by_table), None)
 
     def _is_ours(self, bind: Bind) -> bool:
         """Return whether a lock has chosen this database, or this is its connection."""
@@ -203,6 +198,35 @@ class BindRouter(SessionPart):
         for using in () if state is None else state.parts.using:
             using(bind)
         return bind
+
+
+def _names_locked(request: LockRequest) -> Iterable[TableName | None]:
+    """Return the names of the tables of a lock; None for a named lock."""
+    if request.named:
+        return (None,)
+    names = _names_in(request.bind_arguments.get("clause"))
+    return names if request.mapper is None else (*_names_of_tables(request.mapper), *names)
+
+
+def _names_in(clause: Any) -> Sequence[TableName]:
+    within = () if clause is None else visitors.iterate(clause)
+    return [(one.schema, one.name) for one in within if isinstance(one, Table)]
+
+
+@mapper_cache
+def _names_of_tables(mapper: Mapper[Any]) -> Sequence[TableName]:
+    """Return the tables of a class and its hierarchy by schema and name: several classes may map one."""
+    tables = dict.fromkeys(
+        chain.from_iterable(one.tables for one in mapper.base_mapper.self_and_descendants)
+    )
+    return [(one.schema, one.name) for one in tables if isinstance(one, Table)]
+
+
+@mapper_cache
+def _names_of_document(root: Mapper[Any]) -> Sequence[TableName]:
+    """Return the names of the tables of a document: of the header, and of its parts."""
+    mappers = (root, *(part.detail for part in parts_of(root)))
+    return list(dict.fromkeys(chain.from_iterable(map(_names_of_tables, mappers))))
 
 
 def _is_same_database(one: Bind, other: Bind) -> bool:

@@ -231,7 +231,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
     _check_place(context, target, connection.connection)
-    _note_database(context, request, bind, connection)
+    _note_database(context, target, request, bind, connection)
     if session.identity_map or context.loaded.added:
         target.expire()
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
@@ -291,6 +291,7 @@ def _database_of(
 
 def _note_database(
     context: LockContext,
+    target: LockTarget[Any],
     request: LockRequest,
     bind: Engine | Connection,
     connection: TransactionConnection,
@@ -299,8 +300,7 @@ def _note_database(
     if isinstance(bind, Connection):
         watch(context, connection)
     for bound in context.parts.bound:
-        if request.mapper is not None or request.named:
-            bound(request.mapper, bind)
+        bound(request, target.roots(), bind)
 
 
 def _is_sent_in_blocks(request: LockRequest, target: LockTarget[Any]) -> bool:

@@ -74,8 +74,13 @@ class SessionPart:
         """Return what takes the lock: ``take``, with what the part does before and after it."""
         return take
 
-    def bound(self, mapper: Mapper[Any] | None, bind: Engine | Connection) -> None:
-        """Note the database of this lock, whose transaction has begun; None: a named lock."""
+    def bound(
+        self, request: LockRequest, roots: Collection[Mapper[Any]], bind: Engine | Connection
+    ) -> None:
+        """Note the database of this lock, whose transaction has begun.
+
+        :param roots: of the documents that are locked.
+        """
 
     def around_limit(self, limit: Limit) -> Limit:
         """Return what limits the wait of each try: ``limit``, or another in its place."""
@@ -227,7 +232,7 @@ class SessionParts:
     check_request: tuple[Callable[[LockRequest], None], ...] = ()
     reads_after: tuple[Callable[[LockRequest], Iterable[Read]], ...] = ()
     check_found: tuple[Callable[[LockRequest, object], None], ...] = ()
-    bound: tuple[Callable[[Mapper[Any] | None, Engine | Connection], None], ...] = ()
+    bound: NamedHook = ()
     around_limit: tuple[Callable[[Limit], Limit], ...] = ()
     granted: tuple[Callable[[Sequence[DocumentKey | LockedName], LockOptions], None], ...] = ()
     failed: tuple[Callable[[LockFailed, LockCall], None], ...] = ()

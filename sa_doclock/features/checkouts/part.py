@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -80,10 +80,11 @@ class CheckOuts(SessionPart):
 
         return take_if_allowed
 
-    def bound(self, mapper: Mapper[Any] | None, bind: Engine | Connection) -> None:
+    def bound(
+        self, request: LockRequest, roots: Collection[Mapper[Any]], bind: Engine | Connection
+    ) -> None:
         """See :class:`SessionPart`: the check-outs are where the documents are."""
-        if mapper is not None:
-            self.reader.binds[root_of(mapper)] = bind
+        self.reader.binds.update(dict.fromkeys(roots, bind))
 
     def around_limit(self, limit: Limit) -> Limit:
         """See :class:`SessionPart`: in the block of a pipeline, take the answer that came along."""

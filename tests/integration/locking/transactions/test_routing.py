@@ -414,3 +414,50 @@ def test_a_session_with_the_get_bind_of_sqlalchemy_has_no_router(engine: sa.Engi
     with Named(engine) as session:
         assert not context_of(session).parts.route
         assert "get_bind" not in vars(session)
+
+
+def core_lock(session: LockingSession) -> None:
+    orders: Any = Order.__table__
+    session.execute(sa.select(orders).where(orders.c.id == 1).with_for_update()).all()
+
+
+def two_classes(session: LockingSession) -> None:
+    both = sa.select(Order, Customer).join(Customer, Customer.id == Order.id)
+    session.execute(both.where(Order.id == 1).with_for_update()).all()
+
+
+def a_key_alone(session: LockingSession) -> None:
+    session.execute(sa.select(Order.id).where(Order.id == 1).with_for_update()).all()
+
+
+READS: dict[str, Callable[[LockingSession], object]] = {
+    "the class": lambda session: session.get_one(Order, 1).total,
+    "its lines": lambda session: session.scalars(sa.select(Line).where(Line.order_id == 1)).all(),
+    "its table": lambda session: session.execute(sa.select(Order.__table__)).all(),
+    "another Table object": lambda session: session.execute(
+        sa.select(Order.__table__.to_metadata(sa.MetaData()))
+    ).all(),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("lock", [core_lock, two_classes, a_key_alone])
+@pytest.mark.not_databases("mssql")
+def test_what_was_locked_is_read_from_where_it_was_locked(
+    engines: Engines, lock: Callable[[LockingSession], None], read: Callable[[LockingSession], Any]
+) -> None:
+    with routing(engines)() as session:
+        lock(session)
+        (held,) = context_of(session).connections.all()
+        read(session)
+        assert context_of(session).connections.all() == [held]
+        assert held.engine is engines.primary
+
+
+@pytest.mark.not_databases("mssql")
+def test_the_second_class_of_a_select_is_read_there_too(engines: Engines) -> None:
+    with routing(engines)() as session:
+        two_classes(session)
+        session.expire_all()
+        assert session.get_one(Customer, 1).name
+        assert len(context_of(session).connections.all()) == 1
