@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from operator import attrgetter
 from typing import Final
 from weakref import ref
@@ -12,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
 from ...events import EventfulSession
+from ...interruptions import ErrorsIgnored
 from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger
 from ..loading import LoadedDocuments
@@ -68,7 +68,7 @@ class LockContext:
 
     def roll_back_quietly(self) -> None:
         """Roll back because of an error, which is raised whatever the rollback meets."""
-        with suppress(Exception):
+        with ErrorsIgnored():
             self.session().rollback()
 
     def end_if_over(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -11,6 +10,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from ...errors import LockLost
 from ...events import ReleasedLock
+from ...interruptions import ErrorsIgnored
 from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger, LedgerMark, NamedKey
 from ..lock_info import DocumentKey
@@ -131,7 +131,7 @@ class TransactionState:
             self.refuse_commit()
         except LockLost:
             # SQLAlchemy takes a transaction whose COMMIT has failed for ended, and sends no ROLLBACK.
-            with suppress(Exception):
+            with ErrorsIgnored(connection):
                 connection.connection.rollback()
             raise
 
