@@ -23,6 +23,7 @@ from .core.session import commits_of, context_of
 from .core.transaction import SessionPart
 from .dialects import is_rolled_back_later
 from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
+from .functions import check_function, check_result
 from .options import check_positive
 from .session import LockingSession
 
@@ -74,9 +75,7 @@ def run_transaction(
     :raises ValueError: less than one attempt; seconds that are negative, NaN or infinite.
     """
     policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
-    check_function("fn", fn)
-    if inspect.iscoroutinefunction(fn):
-        raise TypeError(f"fn is a coroutine function, for async_run_transaction(): {fn!r}")
+    check_function("fn", fn, "of the session", arguments=1, instead="async_run_transaction()")
     return run_checked(policy, session_factory, fn)
 
 
@@ -102,7 +101,8 @@ def checked_policy(
     _check_seconds("max_backoff", max_backoff)
     if not isinstance(retry_not_available, bool):
         raise TypeError(f"retry_not_available must be True or False, not {retry_not_available!r}")
-    _check_callable("session_factory", session_factory)
+    if not callable(session_factory):
+        raise TypeError(f"session_factory must be a function, not {session_factory!r}")
     errors: tuple[type[LockFailed], ...] = (DeadlockDetected, SnapshotConflict)
     if retry_not_available:
         errors += (LockNotAvailable,)
@@ -116,18 +116,6 @@ def _check_seconds(name: str, value: object) -> None:
         raise ValueError(f"{name} must be zero or more seconds, not {value!r}")
 
 
-def _check_callable(name: str, value: object) -> None:
-    if not callable(value):
-        raise TypeError(f"{name} must be a function, not {value!r}")
-
-
-def check_function(name: str, fn: object) -> None:
-    """Raise TypeError for no function, and for a generator function: a call runs nothing of it."""
-    _check_callable(name, fn)
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise TypeError(f"fn is a generator function, which cannot be run again: {fn!r}")
-
-
 def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], T]) -> T:
     """Do what :func:`run_transaction` does, with arguments that are right."""
     from tenacity import Retrying  # noqa: PLC0415  # it takes 30 ms, and only retries need it
@@ -139,9 +127,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
         checked_session(session, session, "sessionmaker", "LockingSession")
         with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
-            if inspect.iscoroutine(result):
-                result.close()
-                raise TypeError(f"fn returned a coroutine: use async_run_transaction() for {fn!r}")
+            check_result("fn", fn, result)
             # Not left to the block's end, which commits nothing, and says nothing, where a flush
             # has failed and fn has swallowed the error.
             if session.in_transaction():

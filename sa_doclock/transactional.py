@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from .retry import Policy, check_function, checked_policy, run_checked
+from .functions import check_function, is_coroutine_function
+from .retry import Policy, checked_policy, run_checked
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -44,7 +45,7 @@ def transactional(
     def decorate(function: Callable[Concatenate[S, P], T]) -> Callable[P, T]:
         check_function("what @transactional(session_factory) decorates", function)
         signature = _without_session(function)
-        wrap = _awaited if inspect.iscoroutinefunction(function) else _called
+        wrap = _awaited if is_coroutine_function(function) else _called
         call = wraps(function)(wrap(policy, session_factory, function))
         call.__signature__ = signature  # type: ignore[attr-defined]
         return cast("Callable[P, T]", call)

@@ -10,6 +10,7 @@ from sqlalchemy import Select
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..claims import Claim, ClaimReport, Claims, OnError, check_factory, claims_of
+from ..functions import call_checked, check_function
 from ..options import LockTimeout
 from ..session import LockingSession
 from .session import AsyncLockingSession
@@ -119,8 +120,7 @@ def async_claim_each(
     :param sleep: a coroutine function that waits, given seconds.
     """
     check_factory(session_factory)
-    if not callable(sleep):
-        raise TypeError(f"sleep must be a coroutine function of seconds, not {sleep!r}")
+    check_function("sleep", sleep, "of seconds", arguments=1)
     sessions = AsyncSessions(session_factory)
     claims = claims_of(
         sessions,
@@ -133,6 +133,6 @@ def async_claim_each(
         batch=batch,
         one_per=one_per,
         attempts=attempts,
-        sleep=lambda seconds: await_only(sleep(seconds)),
+        sleep=lambda seconds: await_only(call_checked("sleep", True, sleep, seconds)),
     )
     return AsyncClaims(claims, sessions)

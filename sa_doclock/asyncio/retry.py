@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from ..retry import Attempts, Policy, check_function, checked_policy, checked_session
+from ..functions import check_function, check_result
+from ..retry import Attempts, Policy, checked_policy, checked_session
 from .session import AsyncLockingSession
 
 S = TypeVar("S", bound=AsyncLockingSession)
@@ -33,7 +33,7 @@ async def async_run_transaction(
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
     """
     policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
-    check_function("fn", fn)
+    check_function("fn", fn, "of the session", arguments=1)
     return await run_checked(policy, session_factory, fn)
 
 
@@ -57,9 +57,9 @@ async def run_checked(
         async with session, session.begin():
             with attempts_of_call.attempt(locking):
                 awaitable = fn(session)
-                if not inspect.isawaitable(awaitable):
-                    raise TypeError(f"fn must be a coroutine function, which this is not: {fn!r}")
+                check_result("fn", fn, awaitable, awaited=True)
                 result = await awaitable
+                check_result("fn", fn, result)
                 if session.in_transaction():
                     await session.commit()
         return result

@@ -16,6 +16,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..core.lock_info import DocumentKey
 from ..core.session import HeldLocks
+from ..functions import check_function, check_result
 from ..options import LockOptions
 from ..session import LockingSession, with_locks
 from ..tools.monitoring import lock_waits
@@ -241,13 +242,14 @@ class AsyncLockingSession(AsyncSession):
 
         :raises TypeError: not a function.
         """
-        if not callable(function):
-            raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
+        name = "the argument of on_commit()"
+        check_function(name, function, "without arguments", arguments=0)
 
-        @wraps(function)
+        @wraps(function, updated=())
         def call() -> None:
             result = function()
             if not isawaitable(result):
+                check_result(name, function, result)
                 return
             if _may_await():
                 await_only(result)

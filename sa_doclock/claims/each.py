@@ -11,6 +11,7 @@ from sqlalchemy import Select
 
 from ..core.lock_info import Identity
 from ..errors import CheckedOut, LockFailed, LockMisuse, LockNotAvailable
+from ..functions import check_function
 from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..session import LockingSession
 from .candidates import Candidates, page_for
@@ -59,8 +60,7 @@ class Claims(Generic[T]):
             raise ValueError(f"batch={batch!r} is more than one statement locks: {LARGEST_BATCH}")
         if on_error not in ("raise", "collect"):
             raise ValueError(f'on_error must be "raise" or "collect", not {on_error!r}')
-        if not callable(sleep):
-            raise TypeError(f"sleep must be a function of seconds, not {sleep!r}")
+        check_function("sleep", sleep, "of seconds", arguments=1, instead="async_claim_each()")
         self._collect = on_error == "collect"
         self.report = ClaimReport()
         self._builder = ReportBuilder(self.report, remembers=bool(until_empty))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy.orm import SessionTransaction
@@ -13,6 +13,7 @@ from sqlalchemy.orm import SessionTransaction
 from ..core.key_text import key_text
 from ..core.lock_info import Identity, public_key
 from ..errors import LockMisuse
+from ..interruptions import ErrorsIgnored
 from ..session import LockingSession
 from .report import ReportBuilder
 
@@ -226,12 +227,11 @@ class ClaimTransaction(Generic[T]):
     def _close(self) -> None:
         self.closed = True
         self._rollback_cause = None  # its traceback may refer to the owner of this object
-        with suppress(Exception):  # the connection is returned, whatever the error
-            self.session.rollback()
-        with suppress(Exception):
-            self._transaction.__exit__(None, None, None)
-        with suppress(Exception):
-            self.session.close()
+        # Each of them, whatever the others raise, so that the connection is returned.
+        with ErrorsIgnored(), ExitStack() as ends:
+            ends.callback(self.session.close)
+            ends.callback(self._transaction.__exit__, None, None, None)
+            ends.callback(self.session.rollback)
 
     def _note_commit(self) -> None:
         self._committed = True

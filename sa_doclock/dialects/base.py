@@ -15,6 +15,7 @@ from sqlalchemy.engine import Dialect
 from ..core.lock_info import Identity
 from ..core.pool import CallFunction, ExecuteStatement, on_return, withdraw
 from ..errors import LockNotSupported, WrongIsolation
+from ..interruptions import Interruptible
 from ..options import LockOptions, base_of, milliseconds
 from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .clock import ServerClock
@@ -189,7 +190,7 @@ class LockStrategy:
             with other_connection(connection) as other:
                 yield other
         else:
-            with in_place:
+            with Interruptible(connection), in_place:
                 yield connection
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:

@@ -11,6 +11,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import LockNotSupported
+from ..interruptions import Interruptible
 
 AUTOCOMMIT = (
     "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
@@ -73,7 +74,7 @@ def other_connection(connection: Connection) -> Iterator[Connection]:
 
     :raises LockNotSupported: that fails.
     """
-    with ExitStack() as stack:
+    with Interruptible(), ExitStack() as stack:
         try:
             other = stack.enter_context(side_connection(connection.engine, {}))
         except Exception as error:
@@ -111,7 +112,7 @@ def driver_cursor(connection: Connection, statement: str) -> Iterator[Any]:
     """
     driver_error: Any = connection.dialect.loaded_dbapi.Error
     try:
-        with closing(connection.connection.cursor()) as cursor:
+        with Interruptible(connection), closing(connection.connection.cursor()) as cursor:
             yield cursor
     except driver_error as error:
         raise wrapped_error(error, connection.dialect, statement) from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from random import uniform
 from typing import Any, TypeVar
 from weakref import WeakSet, ref
@@ -29,6 +29,7 @@ from ..core.transaction import (
 )
 from ..dialects import strategies
 from ..errors import LockNotAvailable
+from ..interruptions import ErrorsIgnored
 from ..options import LockOptions, is_row_lock, may_queue
 from .gate import SessionQueue, observed_wait
 
@@ -112,7 +113,7 @@ class BatchPriority(SessionPart):
                 call.met = None
             raise
         except BaseException:
-            with suppress(Exception):  # where the server has rolled back everything, or is gone
+            with ErrorsIgnored():  # where the server has rolled back everything, or is gone
                 savepoint.rollback()
             raise
         finally:

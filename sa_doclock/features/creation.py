@@ -28,6 +28,7 @@ from ..core.session import CoreSession
 from ..core.transaction import add_document, database_name
 from ..dialects import strategy_for
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
+from ..functions import check_function
 from ..options import LockOptions, base_of, milliseconds
 from .named_locks import folded_key
 
@@ -51,8 +52,12 @@ def check_creation(lock: LockOptions, defaults: object) -> None:
         raise ValueError(
             f"get_or_create_entity() may have to insert, which needs ForUpdate, not {lock}"
         )
-    if not (defaults is None or isinstance(defaults, Mapping) or callable(defaults)):
-        raise TypeError(f"defaults must be a mapping or a function, not {defaults!r}")
+    if not (defaults is None or isinstance(defaults, Mapping)):
+        check_function(
+            *("defaults", defaults, "without arguments, or a mapping"),
+            arguments=0,
+            instead="a plain function that returns the new object",
+        )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..core.transaction import LockContext, SessionPart
+from ..functions import check_function, check_result
 
 _log = logging.getLogger("sa_doclock")
 
@@ -20,8 +21,11 @@ class AfterCommit(SessionPart):
 
     def add(self, function: Callable[[], object]) -> None:
         """Call it after the commit, when the connections are back in the pool."""
-        if not callable(function):
-            raise TypeError(f"on_commit() needs a function without arguments, not {function!r}")
+        check_function(
+            *("the argument of on_commit()", function, "without arguments"),
+            arguments=0,
+            instead="the on_commit() of an AsyncLockingSession",
+        )
         self._functions = (*self._functions, function)
 
     def take_since(self, mark: int) -> Sequence[Callable[[], object]]:
@@ -54,7 +58,7 @@ def call_all(functions: Sequence[Callable[[], object]]) -> None:
     failed: list[tuple[Callable[[], object], BaseException]] = []
     for function in functions:
         try:
-            function()
+            check_result("the argument of on_commit()", function, function())
         except BaseException as error:  # noqa: BLE001, PERF203  # it must not stop the others
             failed.append((function, error))
     if not failed:

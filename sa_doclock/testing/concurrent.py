@@ -20,8 +20,8 @@ from .exploration.participant import OWN_TRANSACTION, Participant, Step
 from .exploration.scheduler import Scheduler, Waits
 from .listening import listening
 from .lock_waits import COMMIT, LONG_STATEMENT
-from .loops import AsyncConnections, LoopOfTest, LoopThread
-from .outcome import Outcome, check_function
+from .loops import AsyncConnections, LoopOfTest, LoopThread, check_functions
+from .outcome import Outcome
 
 _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)
@@ -60,8 +60,8 @@ def two_at_once(
     :raises TimeoutError: a function has not ended; it goes on in its thread.
     :raises TypeError: not a function.
     """
-    functions = check_function("first", first), check_function("second", second)
-    return _run_both(functions, patience, timeout, LoopThread())
+    check_functions(first=first, second=second)
+    return _run_both((first, second), patience, timeout, LoopThread())
 
 
 async def async_two_at_once(
@@ -76,9 +76,9 @@ async def async_two_at_once(
     So the connections that fixtures of the same event loop have left in the pool can be used.
     Functions that are no coroutine functions run in a thread each here too.
     """
-    functions = check_function("first", first), check_function("second", second)
+    check_functions(first=first, second=second)
     loop = LoopOfTest(asyncio.get_running_loop())
-    return await asyncio.to_thread(_run_both, functions, patience, timeout, loop)
+    return await asyncio.to_thread(_run_both, (first, second), patience, timeout, loop)
 
 
 def _run_both(

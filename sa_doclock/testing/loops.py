@@ -16,7 +16,17 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
+from ..functions import check_function, check_result
 from .listening import listening
+
+
+def check_functions(**functions: Callable[[], Any]) -> None:
+    """Check the functions that a test hands over, by the names of their arguments.
+
+    :raises TypeError: a call of one would run nothing.
+    """
+    for name, function in functions.items():
+        check_function(name, function, "without arguments", arguments=0)
 
 
 class EventLoop:
@@ -29,7 +39,10 @@ class EventLoop:
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function in this thread; what it returns is awaited in the loop, if it can be."""
         result = function(*arguments)
-        return self.run(result) if isawaitable(result) else result
+        if isawaitable(result):
+            result = self.run(result)
+        check_result("a function", function, result)
+        return result
 
     def run_function(self, function: Callable[[], Any]) -> Any:
         """Run a function of SQLAlchemy's that uses an asynchronous engine."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,17 +22,3 @@ class Outcome:
         if self.error is not None:
             raise self.error
         return self.value
-
-
-def check_function(name: str, function: Callable[[], Any]) -> Callable[[], Any]:
-    """Return the function.
-
-    :raises TypeError: it is none, or a call of it runs nothing.
-    """
-    if not callable(function):
-        raise TypeError(f"{name} must be a function without arguments, not {function!r}")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(
-            f"{name} is a generator function, a call of which runs nothing: {function!r}"
-        )
-    return function

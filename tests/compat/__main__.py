@@ -19,12 +19,17 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import sqlalchemy as sa
 
 import sa_doclock
 from tests.compat.differences import DIFFERENCES
+from tests.support.servers import Server, find_servers
+from tests.support.servers.__main__ import stop_all
 from tests.support.servers.cache import cached
 from tests.support.servers.downloads import Download, downloading
 
@@ -49,6 +54,7 @@ class Suite:
     :ivar python: the oldest version that it runs on.
     :ivar options: for its pytest.
     :ivar runs_on: the suite of the SQLAlchemy that it needs; None for the installed one.
+    :ivar drivers: of the servers that it runs on, with their names; none for SQLite.
     :ivar size: bytes of its sources, packed.
     """
 
@@ -60,6 +66,7 @@ class Suite:
     python: tuple[int, int] = (3, 10)
     runs_on: str | None = None
     options: tuple[str, ...] = ()
+    drivers: tuple[tuple[str, str], ...] = ()
     size: int = 0
     licence: str = "MIT"
 
@@ -100,6 +107,15 @@ SUITES = {
         "SQLAlchemy==2.1.9", *_SQLALCHEMY, python=(3, 11), options=_FILES, size=10_657_094
     ),
     "sqlalchemy-2.0": Suite("SQLAlchemy==2.0.58", *_SQLALCHEMY, options=_FILES, size=10_031_998),
+    "cancellation": Suite(
+        *("SQLAlchemy==2.1.9", "sqlalchemy", "lib", ("test/ext/asyncio/test_cancellation.py",)),
+        python=(3, 11),
+        drivers=(
+            *(("postgresql", "asyncpg"), ("postgresql", "psycopg_async")),
+            *(("mysql", "aiomysql"), ("mariadb", "aiomysql")),
+        ),
+        size=10_657_094,
+    ),
     # Its sources have no settings for pytest, which would look for some in the folders above.
     "sqlmodel": Suite(
         *("sqlmodel==0.0.50", "sqlmodel", ".", ("tests",)),
@@ -176,6 +192,27 @@ def run(
     return Results(**{key: frozenset(nodes) for key, nodes in found.items()})
 
 
+@contextmanager
+def on_servers(suite: Suite) -> Iterator[Suite]:
+    """Start the servers of a suite for this block, and yield the suite with their URLs."""
+    found = find_servers(dict.fromkeys(name for name, _ in suite.drivers)) if suite.drivers else {}
+    servers = {name: one for name, one in found.items() if isinstance(one, Server)}
+    for name in found.keys() - servers.keys():
+        print(f"there is no {name}")
+    try:
+        urls = (_url_of(servers[name], driver) for name, driver in suite.drivers if name in servers)
+        options = (option for url in urls for option in ("--dburi", url))
+        yield replace(suite, options=(*suite.options, *options))
+    finally:
+        stop_all(servers.values())
+
+
+def _url_of(server: Server, driver: str) -> str:
+    url = sa.make_url(server.url)
+    url = url.set(drivername=f"{url.get_backend_name()}+{driver}", query={})
+    return url.render_as_string(hide_password=False)
+
+
 def name_of(node: str) -> str:
     """Return the id of a test without its parameters and its database."""
     return re.sub(r"_[a-z]+\+[a-z]+(_\d+)*(?=::)", "", node.partition("[")[0])
@@ -222,7 +259,9 @@ def main() -> int:
             print(f"{name}: needs Python {'.'.join(map(str, suite.python))}")
             continue
         tests = suite.fast or suite.tests if arguments.fast else suite.tests
-        wrong += check(name, suite, tests, arguments.workers)
+        workers = 0 if suite.drivers else arguments.workers  # each would need databases of its own
+        with on_servers(suite) as started:
+            wrong += check(name, started, tests, workers)
     print(*wrong, sep="\n")
     return bool(wrong)
 

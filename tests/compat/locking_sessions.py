@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy.ext.asyncio
 import sqlalchemy.orm
 from sqlalchemy import event
@@ -21,6 +22,14 @@ from sqlalchemy.orm import SessionEvents
 
 from sa_doclock import AsyncLockingSession, LockingSession
 from sa_doclock.core.session import hooks
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart() -> None:
+    """Leave out the extensions of PostgreSQL that SQLAlchemy's tests create: not every server has them."""
+    if package in {"sqlalchemy", ""}:
+        provision: Any = import_module("sqlalchemy.dialects.postgresql.provision")
+        provision._extensions.clear()
 
 
 def pytest_report_header() -> str:

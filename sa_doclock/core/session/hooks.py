@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from sqlalchemy import Connection, event
@@ -11,6 +10,7 @@ from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
 from ...events import EventfulSession
+from ...interruptions import ErrorsIgnored
 from ..session_options import SessionOptions, session_options
 from ..sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
 from ..transaction import FirstUse, LockContext, follow_dialect, watch_connection
@@ -83,7 +83,7 @@ class SessionWithContext(EventfulSession):
             transaction of a Connection that was lent.
         """
         for _ in [*savepoints_of(self), self.get_transaction()]:  # each call ends one of them
-            with suppress(Exception):
+            with ErrorsIgnored():
                 end()
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import Final
@@ -13,6 +12,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
 from ...events import EventfulSession
+from ...interruptions import ErrorsIgnored
 from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger
 from ..loading import LoadedDocuments
@@ -77,7 +77,7 @@ class LockContext:
 
     def roll_back_quietly(self) -> None:
         """Roll back because of an error, which is raised whatever the rollback meets."""
-        with suppress(Exception):
+        with ErrorsIgnored():
             self.session().rollback()
 
     def end_transaction(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ...dialects import find_strategy, raised_by_driver
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
+from ...interruptions import ErrorsIgnored
 from ...options import LockOptions
 from ..lock_info import public_key
 from ..lock_request import LockCall, add_document, reason
@@ -79,7 +79,7 @@ def _interruption_of(context: ExceptionContext) -> BaseException | None:
     if not isinstance(error, Exception):
         strategy = find_strategy(context.connection)
         if strategy is not None and not context.connection.dialect.is_async:
-            with suppress(Exception):
+            with ErrorsIgnored():
                 cursor = getattr(context.execution_context, "cursor", None)
                 strategy.lifecycle.interrupted(context.connection, cursor)
         return None
@@ -187,7 +187,7 @@ def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
         return False
     if runs_built(context.execution_context):
         return strategy.status.in_transaction(connection) is False
-    with suppress(Exception):  # of a question to the server: nothing is known then
+    with ErrorsIgnored():  # of a question to the server: nothing is known then
         return strategy.status.in_transaction_after_error(connection, statement, code) is False
     return False
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Protocol
 from weakref import ReferenceType
 
@@ -17,6 +16,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
+from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
 from .connection import TransactionConnection, TransactionConnections
 from .first_use import FirstUse
@@ -255,7 +255,7 @@ class RefusedConnections:
         except PendingRollbackError:
             # SQLAlchemy takes a transaction whose COMMIT has failed for ended.  It would send no
             # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
-            with suppress(Exception):
+            with ErrorsIgnored(connection):
                 connection.connection.rollback()
             self._note_rollback(connection)
             self._failure.note_locks_lost()

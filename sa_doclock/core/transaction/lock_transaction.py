@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from typing import Protocol
 from weakref import ref
 
@@ -12,6 +11,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from ...errors import LockLost
 from ...events import ReleasedLock
+from ...interruptions import ErrorsIgnored
 from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger, LedgerMark, NamedKey
 from ..lock_info import DocumentKey
@@ -130,7 +130,7 @@ class LockTransaction:
             self.refuse_commit()
         except LockLost:
             # SQLAlchemy takes a transaction whose COMMIT has failed for ended, and sends no ROLLBACK.
-            with suppress(Exception):
+            with ErrorsIgnored(connection):
                 connection.connection.rollback()
             raise
 

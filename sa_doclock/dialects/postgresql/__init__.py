@@ -249,8 +249,9 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(driver_error):  # where it is lost, the program's own statement meets it
-            connection.connection.rollback()
+        if not connection.invalidated:
+            with suppress(driver_error):  # where it is lost, the program's own statement meets it
+                connection.connection.rollback()
 
 
 def _transaction_id(connection: Connection) -> object:

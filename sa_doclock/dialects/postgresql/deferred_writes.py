@@ -9,7 +9,7 @@ its answer is not kept back: it is sent after the writes that are, and answered 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -23,6 +23,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
 from ...core.pool import CallFunction, on_return, withdraw
+from ...interruptions import ErrorsIgnored
 from ..base import Pipeline, Pipelining, Read
 from .limits import after_lock
 from .pipeline import (
@@ -237,7 +238,7 @@ class PsycopgPipeline(CursorInterceptor):
         except BaseException:
             # A COMMIT that fails has ended its transaction, so SQLAlchemy may give the
             # connection back without another ROLLBACK.  This one was not even sent.
-            with suppress(Exception):  # the error above is the one to raise
+            with ErrorsIgnored():  # the error above is the one to raise
                 super().run(self.driver.rollback)
             raise
         finally:

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeVar
 
+from ...functions import call_checked, check_function
 from ...options import LockTimeout, check_positive
 from .combined import CombinedCommits, new_call
 from .mutex import Mutex
@@ -122,7 +124,14 @@ class DocumentGate:
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
-        call = new_call(session_factory, entity, ident, function, lock_timeout)
+        name = "the function of gate.run()"
+        check_function(
+            *(name, function, "of the session and the document"),
+            arguments=2,
+            instead="gate.async_run()",
+        )
+        checked = partial(call_checked, name, False, function)
+        call = new_call(session_factory, entity, ident, checked, lock_timeout)
         return self._combined.run(call)  # type: ignore[no-any-return]
 
     async def async_run(
@@ -140,7 +149,10 @@ class DocumentGate:
         others'.  A caller that is cancelled before its function has begun takes it out; after that
         the function is run and saved as if its caller were still there.
         """
-        call = new_call(session_factory, entity, ident, function, lock_timeout)
+        name = "the function of gate.async_run()"
+        check_function(name, function, "of the session and the document", arguments=2)
+        checked = partial(call_checked, name, True, function)
+        call = new_call(session_factory, entity, ident, checked, lock_timeout)
         return await self._combined.async_run(call)  # type: ignore[no-any-return]
 
     @property

@@ -10,8 +10,9 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
 
-from ..loops import AsyncConnections, LoopThread
-from ..outcome import Outcome, check_function
+from ...functions import check_function
+from ..loops import AsyncConnections, LoopThread, check_functions
+from ..outcome import Outcome
 from .listeners import EnginesSeen, Listeners
 from .participant import Participant, Step, current_participant
 from .result import Exploration, Failure, kind_of, short_line, short_sql, timeline_of
@@ -65,13 +66,14 @@ def explore(
     :raises TimeoutError: a run has not ended.
     :raises ValueError: ``order`` is not made of 1 and 2.
     """
-    functions = check_function("first", first), check_function("second", second)
+    check_functions(first=first, second=second, before=before)
+    check_function("invariant", invariant, "of the two outcomes, or without arguments")
     if order is not None and not set(order) <= {"1", "2"}:
         raise ValueError(f'order must be as in "1221", not {order!r}')
     if orders < 1:
         raise ValueError(f"orders must be at least 1, not {orders!r}")
     explorer = Explorer(
-        functions,
+        (first, second),
         before,
         invariant,
         patience=patience,

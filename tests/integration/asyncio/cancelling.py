@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -79,3 +82,48 @@ def cancel_while_waiting(waiter: Player, holder: Player, play: Play[Any]) -> Non
         holder.does(playing(roll_back))
     with pytest.raises(asyncio.CancelledError):
         step.result()
+
+
+class CancelledAt:
+    """A coroutine whose task is cancelled where it waits for the n-th time."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, object], number: int) -> None:
+        self._coroutine, self._number = coroutine, number
+        self.waits = 0
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        steps = self._coroutine.__await__()
+        go_on: Callable[[], Any] = partial(next, steps)
+        while True:
+            try:
+                future = go_on()
+            except StopIteration as end:
+                return end.value
+            self.waits += 1
+            task = asyncio.current_task()
+            if self.waits == self._number and task is not None:
+                task.cancel()
+            go_on = partial(next, steps)
+            try:
+                yield future
+            except BaseException as error:  # noqa: BLE001  # the coroutine's to handle
+                go_on = partial(steps.throw, error)
+
+
+async def outcomes_of_cancelling(play: Callable[[], Coroutine[Any, Any, object]]) -> list[object]:
+    """Cancel a play at each of its waits in turn; return what came out in place of CancelledError."""
+    wrong: list[object] = []
+    for number in itertools.count(1):
+        cancelled = CancelledAt(play(), number)
+
+        async def run(played: CancelledAt = cancelled) -> None:
+            await played
+
+        task = asyncio.create_task(run())
+        await asyncio.wait([task])
+        if cancelled.waits < number:
+            task.result()
+            return wrong
+        if not task.cancelled():
+            wrong.append((number, task.exception()))
+    raise AssertionError

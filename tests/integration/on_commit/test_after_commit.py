@@ -190,6 +190,6 @@ def test_a_commit_by_the_other_database_calls_is_a_commit(
 
 def test_what_cannot_be_called_is_refused_at_once(session: Session) -> None:
     for wrong in (None, "print", 1, [print]):
-        with pytest.raises(TypeError, match=r"on_commit\(\) needs a function"):
+        with pytest.raises(TypeError, match=r"on_commit\(\) must be a function"):
             session.on_commit(wrong)  # type: ignore[arg-type]
     session.commit()

@@ -179,5 +179,5 @@ async def test_further_errors_are_logged_with_the_functions_name(
 async def test_what_cannot_be_called_is_refused_at_once(url: sa.URL) -> None:
     async with opened(url) as session:
         for wrong in (None, "print"):
-            with pytest.raises(TypeError, match=r"on_commit\(\) needs a function"):
+            with pytest.raises(TypeError, match=r"on_commit\(\) must be a function"):
                 session.on_commit(wrong)  # type: ignore[arg-type]

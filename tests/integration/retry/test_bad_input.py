@@ -80,10 +80,13 @@ def generates(_: Any) -> Iterator[int]:
 
 
 FUNCTIONS: list[tuple[Any, str]] = [
-    (None, "fn must be a function, not None"),
-    ("place", "fn must be a function, not 'place'"),
-    (asynchronous, "fn is a coroutine function, for async_run_transaction"),
-    (generates, "fn is a generator function, which cannot be run again"),
+    (None, "fn must be a function of the session, not None"),
+    ("place", "fn must be a function of the session, not 'place'"),
+    (
+        asynchronous,
+        "fn is a coroutine function, which is not awaited here; use async_run_transaction",
+    ),
+    (generates, "fn is a generator function, a call of which runs nothing"),
 ]
 
 
@@ -107,7 +110,7 @@ async def test_a_function_for_the_twin() -> None:
     fn: Any = Counted()
     with pytest.raises(TypeError, match="fn must be a coroutine function"):
         await async_run_transaction(make, fn)
-    with pytest.raises(TypeError, match="fn must be a function, not 1"):
+    with pytest.raises(TypeError, match="fn must be a function of the session, not 1"):
         await async_run_transaction(make, 1)  # type: ignore[arg-type]
 
 

@@ -1,0 +1,107 @@
+"""The check of every function that a program hands over: that a call of it runs it, and that it fits.
+
+The signature tells most of it before anything is sent.  A lambda that returns a coroutine or a
+generator looks like any other function, so what a function returns is checked too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from functools import partial
+from typing import Any
+
+_NO_ARGUMENT = object()
+
+
+def check_function(
+    name: str, function: object, of: str = "", *, arguments: int | None = None, instead: str = ""
+) -> None:
+    """Check what is to be called, as far as its signature tells.
+
+    :param name: that of the argument, in the texts of errors.
+    :param of: the arguments, in the same texts.
+    :param arguments: their number; None: it is not known.
+    :param instead: what to use for a coroutine function; "": it may be one.
+    :raises TypeError: a call would raise it, or would run nothing.
+    """
+    if not callable(function):
+        raise TypeError(f"{name} must be a function{of and ' '}{of}, not {function!r}")
+    if instead and is_coroutine_function(function):
+        raise TypeError(
+            f"{name} is a coroutine function, which is not awaited here; use {instead}: {function!r}"
+        )
+    called = _called(function)
+    # types.coroutine() makes an awaitable of a generator.
+    awaited = getattr(getattr(called, "__code__", None), "co_flags", 0)
+    if inspect.isasyncgenfunction(called) or (
+        inspect.isgeneratorfunction(called) and not awaited & inspect.CO_ITERABLE_COROUTINE
+    ):
+        raise TypeError(
+            f"{name} is a generator function, a call of which runs nothing; "
+            f"remove its yield: {function!r}"
+        )
+    if arguments is not None:
+        _check_arguments(name, function, of, arguments)
+
+
+def is_coroutine_function(function: object) -> bool:
+    """Return whether a call returns a coroutine, as far as the signature tells."""
+    return inspect.iscoroutinefunction(_called(function))
+
+
+def _called(function: Any) -> Any:
+    """Return the function whose body a call runs: of a method, a partial, an object with __call__."""
+    while True:
+        if isinstance(function, partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif inspect.isfunction(inspect.getattr_static(type(function), "__call__", None)):
+            if inspect.iscoroutinefunction(function):  # it is marked as one
+                return function
+            function = type(function).__call__
+        else:
+            return function
+
+
+def _check_arguments(name: str, function: Callable[..., Any], of: str, number: int) -> None:
+    try:
+        # That of a decorator's wrapper, which may add arguments to those it is called with.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except (TypeError, ValueError):  # a function of C may have none
+        return
+    try:
+        signature.bind(*[_NO_ARGUMENT] * number)
+    except TypeError as error:
+        raise TypeError(
+            f"{name} must be a function {of}, and {function!r} takes {signature}: {error}"
+        ) from None
+
+
+def check_result(name: str, function: object, result: object, *, awaited: bool = False) -> None:
+    """Check what a function has returned.
+
+    :param awaited: it is about to be awaited.
+    :raises TypeError: nothing of the function has run, or would.
+    """
+    if awaited and inspect.isawaitable(result):
+        return
+    if isinstance(result, (Coroutine, Generator)):
+        result.close()  # so that Python does not warn of it
+    elif awaited:
+        raise TypeError(f"{name} must be a coroutine function, which this is not: {function!r}")
+    elif not isinstance(result, AsyncGenerator):
+        return
+    kind = "coroutine" if isinstance(result, Coroutine) else "generator"
+    raise TypeError(
+        f"{name} returned a {kind}, of which nothing runs unless it is "
+        f"{'awaited' if kind == 'coroutine' else 'iterated'}: {function!r}"
+    )
+
+
+def call_checked(name: str, awaited: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, and return what it returns, checked."""
+    result = function(*arguments)
+    check_result(name, function, result, awaited=awaited)
+    return result
