@@ -26,14 +26,14 @@ MOST = {"errors": 16, "statements": 14, "isolation": 10, "lifecycle": 9}
 
 #: The classes of the state of a session that have more than ten members: the most that each may have.
 STATE = {
-    "LockContext": 18,
-    "LockTransaction": 31,
-    "TransactionConnections": 28,
-    "TransactionConnection": 27,
-    "TransactionFailure": 30,
-    "Ledger": 30,
-    "LoadedDocuments": 15,
-    "DocumentIndex": 30,
+    "LockContext": 19,
+    "LockTransaction": 33,
+    "TransactionConnections": 26,
+    "TransactionConnection": 29,
+    "TransactionFailure": 29,
+    "Ledger": 33,
+    "LoadedDocuments": 14,
+    "DocumentIndex": 29,
 }
 
 

@@ -112,6 +112,7 @@ LOCKS = (
 OF_THE_CONNECTION = (
     "dialects/cluster.py:GroupReplication.before_savepoint",
     "dialects/innodb.py:InnoDBIsolation.ask_level",
+    "dialects/innodb.py:InnoDBMarks.current_schema",
     "dialects/innodb.py:InnoDBStatus.has_open_transaction",
     "dialects/mssql.py:SQLServerIsolation.ask_level",
     "dialects/mssql.py:SQLServerLocks._refuse_read_only",
@@ -119,6 +120,7 @@ OF_THE_CONNECTION = (
     "dialects/mssql.py:SQLServerMarks.mark_transaction",
     "dialects/mssql.py:SQLServerMonitoring.connection_id",
     "dialects/postgresql/__init__.py:PostgreSQLIsolation.ask_level",
+    "dialects/postgresql/__init__.py:PostgreSQLMarks.current_schema",
     "dialects/postgresql/__init__.py:_transaction_id",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/postgresql/lockable_rows.py:_check_below",

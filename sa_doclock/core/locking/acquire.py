@@ -19,12 +19,20 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...dialects import strategies
 from ...dialects.base import LockStrategy
-from ...errors import DocLockError, LockFailed, LockMisuse, LockOrderViolation, UnsavedChanges
+from ...errors import (
+    DocLockError,
+    LockFailed,
+    LockMisuse,
+    LockNotSupported,
+    LockOrderViolation,
+    UnsavedChanges,
+)
 from ...events import RequestedLock, listened
 from ...options import LockOptions, is_row_lock, may_queue
 from .. import instrumentation
+from ..documents import parts_of
 from ..lock_info import DocumentKey, LockedName
-from ..row_place import place_of
+from ..row_place import RowPlace, place_of
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Limit,
@@ -268,6 +276,20 @@ def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | C
         place = place_of(bind, *target.options)
         for root in roots:
             context.ledger.check_place(root.class_, place)
+            if context.binds:
+                _check_parts(target.session, root, place)
+
+
+def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
+    """:raises LockNotSupported: parts are in another database, which commits by itself."""
+    for part in parts_of(root):
+        bind = session.get_bind(part.detail)
+        if bind.engine is not place.engine and bind.engine.pool is not place.engine.pool:
+            raise LockNotSupported(
+                f"{part.detail.class_.__name__} is in {place_of(bind)}, and {root.class_.__name__} in "
+                f"{place}: the lock of a header cannot protect parts that another database commits. Bind "
+                "both classes to one engine, or leave the part out of @document(parts=...)"
+            )
 
 
 def _database_of(

@@ -65,8 +65,15 @@ ENDS: dict[str, Step] = {
     "cursor": by_cursor("COMMIT"),
     "cursor, and a new transaction": by_cursor("COMMIT", "BEGIN"),
 }
+
+
+def by_flush(session: Session) -> None:
+    session.add(Order(id=9, total=0))
+    session.flush()
+
+
 INSERTS: dict[str, Step] = {
-    "flush": lambda session: (session.add(Order(id=9, total=0)), session.flush()),
+    "flush": by_flush,
     "statement": lambda session: session.execute(sa.insert(Order).values(id=9, total=0)),
     "bulk": lambda session: session.bulk_insert_mappings(Order, [{"id": 9, "total": 0}]),
 }
@@ -80,9 +87,12 @@ WRITES: dict[str, Step] = {
 
 
 def is_refused(session: Session, write: Step) -> None:
-    with pytest.raises(UnlockedWrite):
+    def flush() -> None:
         write(session)
         session.flush()
+
+    with pytest.raises(UnlockedWrite):
+        flush()
     session.rollback()
 
 
@@ -130,8 +140,8 @@ def test_a_savepoint_that_is_rolled_back_by_text_ends_it(session: Session) -> No
     INSERTS["flush"](session)
     text("ROLLBACK TO SAVEPOINT mine")(session)
     session.expunge_all()
-    with pytest.raises((UnlockedWrite, DBAPIError)):
-        WRITES["a part"](session)
+    WRITES["a part"](session)
+    with pytest.raises((UnlockedWrite, DBAPIError)):  # there is no such row any more
         session.flush()
     session.rollback()
 

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockMisuse, LockOptions, UnlockedWrite
 from tests.integration.guard.models import Base, Line, Order
-from tests.support.databases import Database
 
 pytestmark = [
     pytest.mark.quick,
@@ -21,6 +20,7 @@ pytestmark = [
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
 Step = Callable[[Session, str], object]
+ORDERS: Any = Order.__table__
 CURRENT = {"postgresql": "SELECT current_schema()"}
 
 
@@ -43,8 +43,9 @@ def tenant(engine: sa.Engine) -> Iterator[str]:
 
 
 @pytest.fixture
-def session(tenant: str, make_session: Callable[..., Session]) -> Session:
+def session(request: pytest.FixtureRequest, make_session: Callable[..., Session]) -> Session:
     """Open a session that is closed before the second schema is dropped."""
+    request.getfixturevalue("tenant")
     return make_session()
 
 
@@ -110,7 +111,7 @@ WRITES: dict[str, Step] = {
         translated(sa.insert(Line).values(id=91, order_id=1, value=1), b)
     ),
     "Core": lambda s, b: s.execute(
-        translated(sa.update(Order.__table__).where(Order.__table__.c.id == 1).values(total=1), b)
+        translated(sa.update(ORDERS).where(ORDERS.c.id == 1).values(total=1), b)
     ),
 }
 
@@ -191,7 +192,7 @@ def test_the_schema_may_be_set_before_the_first_lock_and_set_back(
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mysql", "mariadb")
-def test_two_databases(engine: sa.Engine, documents: Database, tmp_path: Any) -> None:
+def test_two_databases(engine: sa.Engine, tmp_path: Any) -> None:
     """SQLite as the second one: only its word decides, and it is never asked."""
     elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
     Base.metadata.create_all(elsewhere)

@@ -148,7 +148,9 @@ def reconnect_and_change(scene: Scene, engine: Engine, log: Log) -> bool:
 def test_a_lock_that_is_not_restored_after_a_reconnect_is_found(
     scene: Scene, engine: Engine, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(LockTransaction, "note_locks_lost", lambda *_: None)  # it goes on to believe in its locks
+    monkeypatch.setattr(
+        LockTransaction, "note_locks_lost", lambda *_: None
+    )  # it goes on to believe in its locks
     assert reconnect_and_change(scene, engine, log)
     found = found_on(scene, log)
     assert any("lost update" in what for what in found.inconsistent)

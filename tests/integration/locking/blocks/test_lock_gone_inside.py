@@ -55,7 +55,9 @@ def test_a_change_after_the_end_is_not_saved(session: Session, elsewhere: Run, e
             end(session, order)
             order.total = 31
 
-    with pytest.raises(LockLost, match=r"^Order 1 FOR UPDATE on \w+: .* inside the locked\(\) block"):
+    with pytest.raises(
+        LockLost, match=r"^Order 1 FOR UPDATE on \w+: .* inside the locked\(\) block"
+    ):
         change()
     assert not session.in_transaction()
     assert elsewhere(TOTAL) == [(30,)]

@@ -416,9 +416,11 @@ def test_a_session_with_the_get_bind_of_sqlalchemy_has_no_router(engine: sa.Engi
         assert "get_bind" not in vars(session)
 
 
+ORDERS: Any = Order.__table__
+
+
 def core_lock(session: LockingSession) -> None:
-    orders: Any = Order.__table__
-    session.execute(sa.select(orders).where(orders.c.id == 1).with_for_update()).all()
+    session.execute(sa.select(ORDERS).where(ORDERS.c.id == 1).with_for_update()).all()
 
 
 def two_classes(session: LockingSession) -> None:
@@ -433,9 +435,9 @@ def a_key_alone(session: LockingSession) -> None:
 READS: dict[str, Callable[[LockingSession], object]] = {
     "the class": lambda session: session.get_one(Order, 1).total,
     "its lines": lambda session: session.scalars(sa.select(Line).where(Line.order_id == 1)).all(),
-    "its table": lambda session: session.execute(sa.select(Order.__table__)).all(),
+    "its table": lambda session: session.execute(sa.select(ORDERS)).all(),
     "another Table object": lambda session: session.execute(
-        sa.select(Order.__table__.to_metadata(sa.MetaData()))
+        sa.select(ORDERS.to_metadata(sa.MetaData()))
     ).all(),
 }
 
