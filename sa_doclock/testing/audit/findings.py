@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from ...core.key_text import printable
+from ...errors import DOCS
 
 Severity = Literal["error", "warning"]
 
@@ -86,7 +87,7 @@ def _shown_text(text: str, sites: Sequence[str]) -> str:
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"
-_PAGE: Final = "https://github.com/sa-doclock/sa-doclock/blob/main/docs/audit.md"
+_PAGE: Final = f"{DOCS}/audit.md"
 
 
 def sarif_of(findings: Sequence[AuditFinding]) -> str:
