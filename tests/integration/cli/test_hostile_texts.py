@@ -1,4 +1,4 @@
-"""What a command shows of data is text: no style, link, emoji or control of the terminal, and no line of its own."""
+"""Data in the output of each command is text: no style, link, emoji or control of the terminal, no line of its own."""
 
 from __future__ import annotations
 
