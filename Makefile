@@ -86,8 +86,8 @@ docs: $(VENV)/installed-docs ## Build the site into site/, and fail at a link th
 docs-serve: $(VENV)/installed-docs ## Show the site at http://127.0.0.1:8000 while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
-docs-test: $(VENV)/installed-docs $(VENV)/installed-test ## Build the site and test it, in Chromium where there is one
-	$(BIN)/python -m pytest tests/docs/test_site.py $(ARGS)
+docs-test: $(VENV)/installed-docs $(VENV)/installed-test ## Build the site and test it and the edit screen, in Chromium where there is one
+	$(BIN)/python -m pytest tests/docs/test_site.py tests/docs/test_edit_screen.py $(ARGS)
 
 package: ## Build sdist and wheel into dist/, and install both on the oldest and the newest Python
 	.ci/test-install

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from .wait_info import LockConnection
 
 
-PAGE: Final = "https://github.com/sa-doclock/sa-doclock/blob/main/docs/errors.md"
+REPOSITORY: Final = "https://github.com/sa-doclock/sa-doclock"
+"""The address of this project; CONTRIBUTING.md lists the files that repeat it."""
+
+DOCS: Final = f"{REPOSITORY}/blob/main/docs"
+"""The pages, to which errors, findings and reports lead."""
+
+PAGE: Final = f"{DOCS}/errors.md"
 """The page on all errors; the outcome of an error is its anchor there."""
 
 

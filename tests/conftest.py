@@ -398,7 +398,7 @@ def _obtainable(config: pytest.Config, columns: list[str]) -> list[str]:
 
 
 def _required() -> set[str]:
-    # Of these, chromium is the business of tests/docs/test_site.py; the others are those of the tests that use them.
+    # Of these, chromium is the business of tests/docs/browser.py; the others are those of the tests that use them.
     names = required() - {"chromium", *PROGRAMS, *CLUSTERS, *STARTS, *TOOLS}
     return set(map(product, _columns(names)))
 

@@ -1,4 +1,4 @@
-"""The built site, and a Chromium that opens it.
+"""The built site, and a Chromium that opens it or another page.
 
 Chromium is the machine's own: ``SA_DOCLOCK_TEST_CHROMIUM``, or what PATH has by one of its names.
 ``SA_DOCLOCK_TEST_REQUIRE=chromium`` makes a missing one an error.
@@ -96,9 +96,9 @@ def chromium(profile: Path, **options: Any) -> Iterator[Any]:
         (found for name in NAMES if (found := shutil.which(name))), None
     )
     if path is None:
-        skip_or_fail("NO BROWSER HAS OPENED THE SITE: there is no chromium")
+        skip_or_fail("NO BROWSER HAS OPENED THE PAGE: there is no chromium")
     if importlib.util.find_spec("playwright") is None:
-        skip_or_fail("NO BROWSER HAS OPENED THE SITE: pip install --group docs")
+        skip_or_fail("NO BROWSER HAS OPENED THE PAGE: pip install --group docs")
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     settings: Mapping[str, Any] = {"headless": True, "args": [*FLAGS], **options}

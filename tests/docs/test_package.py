@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sa_doclock.errors import REPOSITORY
 from tests.docs.package import description, main, relative_links
 from tests.docs.pages import ROOT, links, text_of
 from tests.support.progress import say
@@ -54,6 +56,34 @@ def test_the_links_lead_to_the_files_of_the_release(wheel: Path) -> None:
     # Without the addresses it is the README
     text = text.replace(f"]({source}/blob/v{version}/", "](").replace(f"]({raw}/v{version}/", "](")
     assert text.strip() == text_of("README.md").strip()
+
+
+def test_every_address_of_the_project_is_that_of_the_errors() -> None:
+    """Only the files that CONTRIBUTING.md lists have it, and all of them the same."""
+    host = REPOSITORY.rpartition("/")[0]
+    found = {
+        path.relative_to(ROOT).as_posix(): set(re.findall(rf"{re.escape(host)}/[\w-]*", text))
+        for path, text in _texts()
+        if host in text
+    }
+    assert set(map(frozenset, found.values())) == {frozenset({REPOSITORY})}, found
+    _, _, releasing = text_of("CONTRIBUTING.md").partition("## Releasing")
+    listed = re.findall(r"`([\w./]+\.\w+)`", releasing.partition("A test compares")[0])
+    assert sorted(found) == sorted(listed)
+    _, _, urls = text_of("pyproject.toml").partition("[project.urls]\n")
+    urls, _, _ = urls.partition("\n\n")
+    assert {f'"{REPOSITORY}' in line for line in urls.splitlines()} == {True}
+
+
+def _texts() -> Iterator[tuple[Path, str]]:
+    """Yield the files of the checkout that are read by people or programs."""
+    kinds = {".cfg", ".ini", ".json", ".md", ".py", ".toml", ".yml", ""}
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [one for one in folders if one == ".github" or one[0] != "."]
+        folders[:] = [one for one in folders if one not in {"build", "dist", "site", "__pycache__"}]
+        for path in (Path(folder, name) for name in names):
+            if path.suffix in kinds:
+                yield path, path.read_text(encoding="utf-8", errors="replace")
 
 
 def test_a_relative_link_is_found() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def pytest_says(folder: Path) -> str:
 def test_each_step_ends_as_the_page_says(tmp_path: Path) -> None:
     pytest.importorskip("fastapi", reason="THE TUTORIAL DID NOT RUN: pip install fastapi httpx")
     pytest.importorskip("httpx", reason="THE TUTORIAL DID NOT RUN: pip install fastapi httpx")
+    shop = tmp_path / "shop.db"
     steps = 0
     for block in blocks_of(PAGE):
         if block.name is None:
@@ -35,6 +37,12 @@ def test_each_step_ends_as_the_page_says(tmp_path: Path) -> None:
         for line in block.text.splitlines():
             assert re.search(rf"\b{re.escape(line)}\b", said), f"{block}\n{said}"
         steps += 1
+        with sqlite3.connect(
+            shop
+        ) as connection:  # the reader's own order is not the tests' business
+            connection.execute("INSERT OR IGNORE INTO orders (id, total) VALUES (42, 1)")
+            assert connection.execute("SELECT * FROM orders").fetchall() == [(42, 1)]
+        connection.close()
     assert steps == 4
 
 

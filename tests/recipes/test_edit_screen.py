@@ -26,7 +26,7 @@ def add_by_version(program: Any) -> None:
 
 def add_by_check_out(program: Any, user: str) -> None:
     total, epoch = program.check_out(1, user)
-    program.check_in(1, total + 1, epoch)
+    program.check_in(1, user, total + 1, epoch)
 
 
 def start(program: Any) -> None:
@@ -73,3 +73,14 @@ def test_without_the_version_it_goes_wrong(recipe: Recipe) -> None:
 def test_without_the_check_out_work_is_in_vain(recipe: Recipe) -> None:
     program = recipe("edit-screen", WITHOUT["check-out"])
     assert breaks(lambda: load_check_outs(program), CheckoutLost)
+
+
+def test_who_guesses_the_epoch_saves_nothing(recipe: Recipe) -> None:
+    program = recipe("edit-screen")
+    start(program)
+    total, epoch = program.check_out(1, "ann")
+    for guess in range(epoch + 2):
+        with pytest.raises(CheckoutLost):
+            program.check_in(1, "bob", total + 1, guess)
+    program.check_in(1, "ann", total + 2, epoch)
+    assert program.show(1)[0] == total + 2

@@ -3,8 +3,9 @@
 from datetime import datetime, timezone
 from typing import Annotated
 
-from fastapi import FastAPI, Header, Request
+from fastapi import FastAPI, Header, Path, Request
 from fastapi.responses import JSONResponse
+from pydantic import Field
 from sqlalchemy.exc import NoResultFound
 
 from sa_doclock import DocLockError, LockFailed
@@ -12,25 +13,32 @@ from shop import orders
 
 app = FastAPI(title="Shop")
 
+# What does not fit is answered with 422, and never reaches a table.
+Ident = Annotated[str, Path(pattern="^[A-Za-z0-9-]{1,36}$")]
+Key = Annotated[str, Header(min_length=1, max_length=100)]
+ItemId = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Quantity = Annotated[int, Field(strict=True, ge=1, le=1000)]
+Basket = Annotated[dict[ItemId, Quantity], Field(min_length=1, max_length=100)]
+
 
 @app.put("/orders/{ident}")
-def place(ident: str, basket: dict[int, int]) -> dict[str, int]:
+def place(ident: Ident, basket: Basket) -> dict[str, int]:
     return {"total": orders.place(ident, basket)}
 
 
 @app.get("/orders/{ident}")
-def show(ident: str) -> dict[str, object]:
+def show(ident: Ident) -> dict[str, object]:
     return orders.show(ident)
 
 
 @app.post("/orders/{ident}/payment")
-def pay(ident: str, idempotency_key: Annotated[str, Header()]) -> dict[str, int]:
+def pay(ident: Ident, idempotency_key: Key) -> dict[str, int]:
     year = datetime.now(timezone.utc).year
     return {"invoice": orders.pay(ident, idempotency_key, year)}
 
 
 @app.delete("/orders/{ident}")
-def cancel(ident: str) -> dict[str, str]:
+def cancel(ident: Ident) -> dict[str, str]:
     orders.cancel(ident)
     return {"state": "cancelled"}
 

@@ -30,6 +30,7 @@ class Order(Base):
 
 class Line(Base):
     __tablename__ = "order_lines"
+    __table_args__ = (CheckConstraint("quantity > 0"),)
     id: Mapped[int] = mapped_column(primary_key=True)
     order_id: Mapped[str] = mapped_column(ForeignKey("orders.id"), index=True)
     item_id: Mapped[int] = mapped_column(ForeignKey("items.id"))

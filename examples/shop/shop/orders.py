@@ -17,7 +17,7 @@ class Refused(Exception):
 def place(ident: str, basket: Mapping[int, int]) -> int:
     """Store the order and take its items out of the stock; return the total.
 
-    :raises Refused: an item is not there, or sold out; then nothing is stored.
+    :raises Refused: an item is not there, or sold out, or a quantity is not positive; nothing is stored.
     """
     with Session.begin() as session:
         order, created = session.get_or_create_entity(Order, ident)
@@ -32,6 +32,8 @@ def place(ident: str, basket: Mapping[int, int]) -> int:
 
 
 def _take(item: Item, quantity: int) -> Line:
+    if quantity < 1:
+        raise Refused(f"item {item.id}: {quantity} cannot be ordered")
     if item.stock < quantity:
         raise Refused(f"item {item.id}: {item.stock} left")
     item.stock -= quantity

@@ -1,15 +1,18 @@
-"""An empty shop for each test, on the database of SHOP_URL."""
+"""An empty shop for each test, in a database of the tests' own."""
+
+from collections.abc import Iterator
 
 import pytest
-from shop.__main__ import migrate
+import scratch
 from shop.database import Session
 from shop.models import Base, Item
 from sqlalchemy import delete
 
 
 @pytest.fixture(scope="session", autouse=True)
-def tables() -> None:
-    migrate()
+def tables() -> Iterator[None]:
+    with scratch.tables():
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,6 @@
 """Two customers at once."""
 
+import pytest
 from fastapi.testclient import TestClient
 from shop import orders, worker
 from shop.app import app
@@ -76,3 +77,31 @@ def test_a_mail_is_sent_once(tmp_path, monkeypatch) -> None:
     first, second = two_at_once(worker.send_all, worker.send_all)
     assert first.result() + second.result() == 1
     assert len(worker.SENT.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "basket",
+    [{}, {1: 0}, {1: -5}, {1: 1.5}, {1: "2"}, {1: "12,50"}, {1: True}, {1: None}, {1: 10**30},
+     {"one": 1}, {-1: 1}, {10**30: 1}, [1], "1"],
+    ids=str,
+)  # fmt: skip
+def test_a_basket_that_makes_no_sense_is_422(basket) -> None:
+    assert client.put("/orders/a", json=basket).status_code == 422
+    assert client.get("/orders/a").status_code == 404
+    assert stock(1) == 5
+
+
+def test_a_name_that_does_not_fit_is_422() -> None:
+    for ident in ("x" * 37, "%00", "a b", "a%0A"):
+        assert client.put(f"/orders/{ident}", json={1: 1}).status_code == 422, ident
+    orders.place("a", {1: 1})
+    for key in ("", "k" * 101):
+        answer = client.post("/orders/a/payment", headers={"Idempotency-Key": key})
+        assert answer.status_code == 422, key
+
+
+@pytest.mark.parametrize("quantity", [0, -5])
+def test_no_program_orders_less_than_one(quantity) -> None:
+    with pytest.raises(orders.Refused, match="cannot be ordered"):
+        orders.place("a", {1: quantity})
+    assert stock(1) == 5

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
+from ...core.key_text import printable
+from ...errors import DOCS
+
 Severity = Literal["error", "warning"]
 
 CODES: Final[Mapping[str, str]] = {
@@ -73,18 +76,18 @@ def table_of(findings: Sequence[AuditFinding]) -> Iterator[str]:
 
 def shown_site(site: str) -> str:
     """Return the place with its file as seen from the current folder."""
-    return site.removeprefix(f"{Path.cwd()}/")
+    return printable(site.removeprefix(f"{Path.cwd()}/"))
 
 
 def _shown_text(text: str, sites: Sequence[str]) -> str:
     for site in sites:
         text = text.replace(site, shown_site(site))
-    return text
+    return printable(text)
 
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"
-_PAGE: Final = "https://github.com/sa-doclock/sa-doclock/blob/main/docs/audit.md"
+_PAGE: Final = f"{DOCS}/audit.md"
 
 
 def sarif_of(findings: Sequence[AuditFinding]) -> str:

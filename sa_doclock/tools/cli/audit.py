@@ -18,7 +18,7 @@ import typer
 
 from ...testing import Audit
 from ...testing import audit as audited
-from .console import errors_as_text
+from .console import errors_as_text, say
 from .database import BadUsage
 
 _PYTHONS: Final = ("python", "python3")
@@ -55,12 +55,12 @@ def audit(
     with audited() as found, progress_lines(found, sys.stderr):
         status = _status_of(run, quiet=json_wanted)
     if json_wanted:
-        typer.echo(found.to_json())
+        say(found.to_json())
     else:
-        typer.echo(found.report())
+        say(found.report())
         if sarif is not None:
             sarif.write_text(found.to_sarif(), encoding="utf-8")
-            typer.echo(f"written to {sarif}")
+            say(f"written to {sarif}")
     errors = any(one.severity == "error" for one in found.findings)
     raise typer.Exit(status or (_ERRORS_FOUND if errors else 0))
 
@@ -132,7 +132,7 @@ def _status_of(run: Callable[[], object], *, quiet: bool) -> int:
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
-        typer.echo(end.code, err=True)
+        typer.echo(end.code, err=True)  # as the program wrote it
         return 1
     except Exception:  # noqa: BLE001  # whatever the program raises
         traceback.print_exc()

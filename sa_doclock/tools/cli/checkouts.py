@@ -22,7 +22,7 @@ from ...errors import DocLockError
 from ...features.checkouts import checkout_table, list_checkouts
 from ...features.checkouts.table import NAME
 from ...session import LockingSession
-from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results
+from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results, say
 from .database import BadUsage, Target, open_database
 from .workload import first_line
 
@@ -60,7 +60,7 @@ def checkouts(
         with target.engine.connect() as connection:
             found = list_checkouts(connection, known, owner)
     if json_wanted:
-        typer.echo(json.dumps([*map(dict, found)], indent=2, default=datetime.isoformat))
+        say(json.dumps([*map(dict, found)], indent=2, default=datetime.isoformat))
     else:
         _print(found)
 
@@ -94,7 +94,7 @@ def take_over(
         _ask(session, mapped, key, "take it over", yes=yes)
         with session.begin():
             got = session.take_over(mapped, key, owner, lease=timedelta(minutes=lease), note=note)
-    typer.echo(f"{_label(got)}: {_holder(got)}")
+    say(f"{_label(got)}: {_holder(got)}")
 
 
 def check_in(
@@ -113,7 +113,7 @@ def check_in(
         if checkout is not None:
             with session.begin():
                 session.check_in(checkout)
-            typer.echo(f"{_label(checkout)}: checked in")
+            say(f"{_label(checkout)}: checked in")
 
 
 @contextmanager
@@ -135,9 +135,9 @@ def _ask(
     with session.begin():
         found = session.checkout_of(entity, key, expired=True)
     if found is None:
-        typer.echo(f"{document_label(entity, key)}: nobody has it checked out")
+        say(f"{document_label(entity, key)}: nobody has it checked out")
     else:
-        typer.echo(f"{_label(found)}: {_holder(found)}")
+        say(f"{_label(found)}: {_holder(found)}")
     if found is not None and not yes and not typer.confirm(f"{what}?"):
         raise typer.Exit(1)
     return found
@@ -168,7 +168,7 @@ def _holder(checkout: Checkout) -> str:
 
 def _print(found: Sequence[Mapping[str, Any]]) -> None:
     if not found:
-        typer.echo("nothing is checked out")
+        say("nothing is checked out")
         return
     table = Table("document", "owner", "since", "until (UTC)", "epoch", "note", box=None)
     for one in found:

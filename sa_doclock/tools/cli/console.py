@@ -12,10 +12,12 @@ from typing import Annotated, Any, Optional
 
 import typer
 from rich import progress
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ... import LockNotSupported
+from ...core.key_text import printable
 from .database import BadUsage, Target
 from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left_by_others
 
@@ -76,34 +78,59 @@ INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""
 
 
+class _Screen(Console):
+    """A console that shows each text as it is, whoever has written it.
+
+    Nothing in a text is markup or the code of an emoji: a style belongs to a ``rich.text.Text``.
+    """
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """Yield the parts of a text, with nothing in them that controls the terminal."""
+        for part in super().render(renderable, options):
+            yield part if part.control else Segment(_in_lines(part.text), part.style)
+
+
 def results() -> Console:
     """Return the console for tables and the result.
 
     Our texts are ASCII: an old Windows console, or a pipe, cannot show all that rich can.
     """
-    return Console(highlight=False)
+    return _Screen()
+
+
+def say(text: str, *, err: bool = False) -> None:
+    """Print lines of plain text, with nothing in them that controls the terminal."""
+    typer.echo(_in_lines(text), err=err)
+
+
+def _in_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def announce(out: Console, target: Target) -> None:
     """Say which database it is, and what will be created in it."""
-    out.print(f"{target.product} {target.version}, {target.url}", markup=False, soft_wrap=True)
+    out.print(f"{target.product} {target.version}, {target.url}", soft_wrap=True)
     out.print(f"creates and drops {', '.join(TABLE_NAMES)}", soft_wrap=True)
     if others := left_by_others(target.engine):
-        out.print(
-            f"left alone: {', '.join(others)}, of a run that goes on or was killed", soft_wrap=True
-        )
+        names = ", ".join(map(printable, others))
+        out.print(f"left alone: {names}, of a run that goes on or was killed", soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(label: str, total: float) -> Iterator[Callable[[float, str], None]]:
     """Show a bar on stderr, if that is a terminal; the block calls ``(done, note)``."""
-    console = Console(stderr=True, highlight=False)
+    console = _Screen(stderr=True)
     columns = (
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(bar_width=20),
         progress.TaskProgressColumn(),
         progress.TimeElapsedColumn(),
-        progress.TextColumn("{task.fields[note]}"),
+        progress.TextColumn("{task.fields[note]}", markup=False),
     )
     with progress.Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
@@ -134,5 +161,5 @@ def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
 
 
 def _end(text: str, status: int) -> typer.Exit:
-    typer.echo(f"sa-doclock: {text}", err=True)
+    say(f"sa-doclock: {text}", err=True)
     return typer.Exit(status)

@@ -20,7 +20,7 @@ from sqlalchemy.orm import sessionmaker
 from ... import LockingSession, LockOptions
 from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
 from .database import Target, open_database
-from .stress import WITH, WITHOUT, good_or_bad, run_with_progress, table_of
+from .stress import WITH, WITHOUT, good_or_bad, run_with_progress, table_of, verdict
 from .workload import NAMES, Detail, Document, Outcome, Plan, State, check_locks, fill, fresh_tables
 
 WAIT = 30.0
@@ -185,15 +185,17 @@ def _run_scenes(out: Console, target: Target) -> int:
     runs = _stress(out, target, secrets.randbelow(10**6))
     out.print()
     if any(outcome.interrupted for outcome in runs.values()):
-        out.print("[bold]Interrupted[/]")
+        out.print("Interrupted", style="bold")
         return INTERRUPTED
     if not (all(clicks.fine for clicks in locked) and not counts.wrong and runs[WITH].ok):
-        out.print("[bold red]NOT OK[/]: something went wrong although there were locks")
+        out.print(verdict(ok=False, text=": something went wrong although there were locks"))
         return 1
     if all(clicks.fine for clicks in without):
-        out.print("[bold red]NOT OK[/]: nothing went wrong without locks, so nothing is proven")
+        out.print(
+            verdict(ok=False, text=": nothing went wrong without locks, so nothing is proven")
+        )
         return 1
-    out.print("[bold green]OK[/]: without locks things went wrong, with them nothing did")
+    out.print(verdict(ok=True, text=": without locks things went wrong, with them nothing did"))
     return 0
 
 
@@ -204,7 +206,7 @@ def _double_click(out: Console, target: Target) -> tuple[list[Clicks], list[Clic
         "Two requests at once: both have read the order before either adds a line,\n"
         "totals again and saves. With a lock the second one waits for the first:"
     )
-    out.print(_CODE, markup=False, style="cyan")
+    out.print(_CODE, style="cyan")
     cases = {"the same line twice": SAME_LINE, "two different lines": TWO_LINES}
     without, locked = (
         [click_twice(target.engine, lock, names) for names in cases.values()]

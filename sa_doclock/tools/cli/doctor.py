@@ -11,8 +11,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ...core.key_text import printable
 from ..doctor import SEVERITIES, Finding, Severity, check_database
-from .console import JsonList, ServerUrl, errors_as_text, import_name, results
+from .console import JsonList, ServerUrl, errors_as_text, import_name, results, say
 from .database import BadUsage, open_database
 
 _STYLES: Final[Mapping[Severity, str]] = {"error": "bold red", "warning": "bold yellow", "info": ""}
@@ -46,7 +47,7 @@ def doctor(
         except TypeError as error:
             raise BadUsage(f"--models: {error}") from None
     if json_wanted:
-        typer.echo(json.dumps([asdict(one) | {"link": one.link} for one in found], indent=2))
+        say(json.dumps([asdict(one) | {"link": one.link} for one in found], indent=2))
     else:
         print_report(results(), f"{target.product} {target.version}, {target.url}", found)
     severities = {finding.severity for finding in found}
@@ -58,13 +59,13 @@ def doctor(
 
 def print_report(out: Console, database: str, found: Sequence[Finding]) -> None:
     """Print the findings, and how many there are of each severity."""
-    out.print(database, markup=False, soft_wrap=True)
+    out.print(database, soft_wrap=True)
     for finding in found:
         out.print()
         severity = (finding.severity, _STYLES[finding.severity])
-        out.print(Text.assemble(severity, f": {finding.text}"), soft_wrap=True)
+        out.print(Text.assemble(severity, f": {printable(finding.text)}"), soft_wrap=True)
         for line in (finding.cure, finding.link):
-            out.print(f"  {line}", markup=False, soft_wrap=True)
+            out.print(f"  {printable(line)}", soft_wrap=True)
     counts = [sum(one.severity == severity for one in found) for severity in SEVERITIES]
     out.print()
     out.print("{} errors, {} warnings, {} to know".format(*counts))

@@ -13,7 +13,7 @@ from sqlalchemy.exc import ArgumentError
 
 from ...options import LockOptions
 from ..explain import LockExplanation, explain_lock
-from .console import Entity, ServerUrl, errors_as_text, import_name
+from .console import Entity, ServerUrl, errors_as_text, import_name, say
 from .database import BadUsage, open_database
 
 
@@ -41,7 +41,7 @@ def explain(
             found = explain_lock(target.engine, mapped, wanted, lock_timeout=lock_timeout)
         except (TypeError, ValueError, ArgumentError) as error:
             raise BadUsage(str(error)) from None
-    typer.echo(json.dumps(_as_json(found), indent=2) if json_wanted else str(found))
+    say(json.dumps(_as_json(found), indent=2) if json_wanted else str(found))
 
 
 def _lock_of(words: str) -> LockOptions:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ... import LockOptions
-from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results
+from .console import INTERRUPTED, Url, announce, errors_as_text, progress_bar, results, say
 from .database import Target, open_database
 from .workload import Outcome, Plan, check_locks, fresh_tables, percentile, run
 
@@ -189,7 +189,7 @@ def stress(
             check_locks(target.engine, plan)
             outcome = run_with_progress("stress", target, plan)
             if json_wanted:
-                typer.echo(json.dumps(json_report(outcome, target), indent=2))
+                say(json.dumps(json_report(outcome, target), indent=2))
             else:
                 _print_report(outcome)
     if not outcome.ok:
@@ -224,17 +224,20 @@ def _print_report(outcome: Outcome) -> None:
     out.print()
     out.print(table_of(runs))
     for line in errors_of(runs):
-        out.print(line, markup=False, soft_wrap=True)
+        out.print(line, soft_wrap=True)
     out.print()
-    out.print(_verdict(outcome))
+    out.print(_verdict_of(outcome))
 
 
-def _verdict(outcome: Outcome) -> str:
+def _verdict_of(outcome: Outcome) -> Text:
     counted = f"{outcome.inconsistencies} inconsistencies, {outcome.tally.error_count} errors"
     if outcome.interrupted:
-        return f"[bold]Interrupted[/]: {counted} so far"
-    if outcome.ok:
-        return f"[bold green]OK[/]: {counted}"
-    if not outcome.plan.locks:
-        return f"[bold red]NOT OK[/], as can be expected without locks: {counted}"
-    return f"[bold red]NOT OK[/]: {counted}"
+        return Text.assemble(("Interrupted", "bold"), f": {counted} so far")
+    expected = "" if outcome.ok or outcome.plan.locks else ", as can be expected without locks"
+    return verdict(ok=outcome.ok, text=f"{expected}: {counted}")
+
+
+def verdict(*, ok: bool, text: str) -> Text:
+    """Return the last line of a command: OK or not, in colour, and the text."""
+    word = ("OK", "bold green") if ok else ("NOT OK", "bold red")
+    return Text.assemble(word, text)

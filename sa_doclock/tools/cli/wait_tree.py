@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 from rich.tree import Tree
 
+from ...core.key_text import printable
 from ...wait_info import KEY_MARK, LockConnection, LockWait, short_statement
 from .wait_forest import Node, forest_of
 
@@ -58,7 +59,7 @@ def _holders(forest: Sequence[Node], *, one_lock: bool) -> str:
 
 def _known(connection: LockConnection) -> Iterator[str]:
     if connection.state is not None:
-        yield connection.state
+        yield printable(connection.state)
     if connection.transaction_seconds is not None:
         yield f"open for {connection.transaction_seconds:.1f} s"
     line = line_of(connection)

@@ -15,7 +15,7 @@ from rich.live import Live
 
 from ...wait_info import LockWait
 from ..monitoring import lock_waits
-from .console import ServerUrl, errors_as_text, results
+from .console import ServerUrl, errors_as_text, results, say
 from .database import open_database
 from .wait_tree import picture_of
 
@@ -81,7 +81,7 @@ def _output(json_wanted: bool, watch: bool, everything: bool) -> Iterator[Show]:
     out = results()
     if json_wanted:
         indent = None if watch else 2
-        yield lambda found: typer.echo(json.dumps([asdict(one) for one in found], indent=indent))
+        yield lambda found: say(json.dumps([asdict(one) for one in found], indent=indent))
     elif watch and out.is_terminal:
         overflow: Literal["visible", "crop"] = "visible" if everything else "crop"
         with Live(console=out, auto_refresh=False, vertical_overflow=overflow) as live:

@@ -15,13 +15,14 @@ from sqlalchemy.orm import Mapper
 from ...core.documents import own_table, parts_of
 from ...dialects import FoundServer, LockFeature, schema_of
 from ...dialects.base import LockStrategy
+from ...errors import DOCS
 
 Severity = Literal["error", "warning", "info"]
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 """The severities, the worst first."""
 
-PAGE: Final = "https://github.com/sa-doclock/sa-doclock/blob/main/docs/doctor.md"
+PAGE: Final = f"{DOCS}/doctor.md"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from ...core.documents import (
     own_table,
     parts_of,
 )
+from ...core.key_text import printable
 from ...core.loading import reads_of
 from ...dialects import schema_translation, side_engine, strategy_for
 from ...errors import LockNotSupported
@@ -122,7 +123,7 @@ class LockExplanation:
 
 
 def _listed(title: str, items: Sequence[str]) -> list[str]:
-    return [f"{title}:", *(f"  {item}" for item in items)] if items else []
+    return [f"{title}:", *(f"  {printable(item)}" for item in items)] if items else []
 
 
 def explain_lock(

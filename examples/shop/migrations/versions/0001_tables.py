@@ -30,6 +30,7 @@ def upgrade() -> None:
         sa.Column("item_id", sa.Integer, sa.ForeignKey("items.id"), nullable=False),
         sa.Column("quantity", sa.Integer, nullable=False),
         sa.Column("price", sa.Integer, nullable=False),
+        sa.CheckConstraint("quantity > 0"),
     )
     op.create_table(
         "number_ranges",
