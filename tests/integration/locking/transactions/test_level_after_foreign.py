@@ -94,7 +94,7 @@ def test_the_next_transaction_of_the_server_gets_the_level_of_its_first_lock(
     assert order.total + 10 * len(order.lines) == sum(line.value for line in order.lines)
 
 
-SPELLINGS = {
+SPELLINGS: dict[str, dict[str, tuple[str, ...]]] = {
     "mysql": {
         "a comment in front": ("/* up */ SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",),
         "a variable": ("SET @@transaction_isolation = 'REPEATABLE-READ'",),
