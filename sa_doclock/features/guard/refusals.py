@@ -16,6 +16,7 @@ from ...core.transaction import LockContext, add_document, database_name, state_
 from ...errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
+from .rules import WriteRules
 
 _MODES: Final = get_args(GuardMode)
 
@@ -46,8 +47,8 @@ class Refusals:
     :ivar inserted: the new documents, in the order of the INSERTs.
     :ivar unguarded: the number of blocks around this call in which nothing is checked.
     :ivar held: the changed and deleted rows of the flush under way whose documents were held when it began,
-        each with the attributes by which it comes to another document; such a row is not checked again,
-        unless one of them has changed meanwhile.
+        each with the rules of its class; such a row is not checked again, unless an attribute that they name
+        has changed meanwhile.
     """
 
     unguarded = 0
@@ -56,7 +57,7 @@ class Refusals:
         self.session, self._ledger = state.session, state.ledger
         self._mode, self._reads = mode, reads
         self.inserted: dict[DocumentKey, None] = {}
-        self.held: dict[InstanceState[Any], frozenset[str]] = {}
+        self.held: dict[InstanceState[Any], WriteRules] = {}
         self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
 
