@@ -145,7 +145,7 @@ class DeadlockDetected(LockFailed):
 
 
 class SnapshotConflict(LockFailed):
-    """Another transaction changed a row that this one had read, before this one could write."""
+    """Another transaction changed a row that this one had read, or the table of the statement."""
 
     retryable = True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ _PAGE: Final = 1_000  # keys that one read returns, and that are kept besides th
 _SPARE_KEYS: Final = 100  # read beyond the limit, in place of those that others hold or process
 _FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
 _LOOK_AHEAD: Final = 200
+KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
 
 
 def page_for(limit: int | None) -> int:
@@ -81,6 +82,16 @@ class Candidates:
     def requeue(self, keys: Iterable[Identity]) -> None:
         """Put keys that were taken, but not used, in front of the queue."""
         self._queue.extendleft(reversed(list(keys)))
+
+    def skip(self, find_taken: Callable[[Sequence[Identity]], Collection[Identity]]) -> None:
+        """Skip the keys in front that this function returns of many, until it leaves one of them."""
+        while self._queue:
+            keys = [self._queue.popleft() for _ in range(min(KEYS_AT_ONCE, len(self._queue)))]
+            taken = find_taken(keys)
+            self.builder.skipped(taken)
+            self.requeue(key for key in keys if key not in taken)
+            if len(taken) < len(keys):
+                return
 
     def note_try(self, *, claimed: bool) -> None:
         """Note whether any of the keys taken last could be claimed."""

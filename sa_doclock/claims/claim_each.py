@@ -116,9 +116,11 @@ class GroupedClaims(Claims[T]):
             return super()._lock_free(keys)
         try:
             claimed = self._open(lambda session: self._lock_first(session, value))
-        except (LockNotAvailable, CheckedOut):
+        except (LockNotAvailable, CheckedOut) as error:
             self._groups.busy[value] = self.report.passes
             self._builder.skipped(keys)
+            if isinstance(error, CheckedOut):
+                self._candidates.skip(self._sessions.find_taken)
             return None
         except LockFailed as error:
             self._builder.failed(keys, error)

@@ -169,15 +169,18 @@ class Claims(Generic[T]):
         return self._lock_keys(keys, SKIP)
 
     def _lock_others(
-        self, keys: Sequence[Identity], taken: CheckedOut
+        self, keys: Sequence[Identity], error: CheckedOut
     ) -> ClaimTransaction[T] | None:
         """Lock the rows that are left, where somebody has one of them checked out."""
-        ident = None if taken.checkout is None else taken.checkout.ident
-        held = ident if isinstance(ident, tuple) else (ident,)
-        others = [key for key in keys if key != held]
+        ident = None if error.checkout is None else error.checkout.ident
+        taken = {ident if isinstance(ident, tuple) else (ident,)}
+        if len(keys) > 1:
+            taken |= self._sessions.find_taken(keys)
+        others = [key for key in keys if key not in taken]
         if len(others) == len(keys):  # the database knows it by another key
             others = []
         self._builder.skipped([key for key in keys if key not in others])
+        self._candidates.skip(self._sessions.find_taken)
         return self._lock_free(others) if others else None
 
     def _lock_keys(self, keys: Sequence[Identity], lock: LockOptions) -> ClaimTransaction[T] | None:

@@ -20,21 +20,18 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy import Select
 
 from ..checkout_info import Checkout
-from ..core.documents import root_of
 from ..core.key_text import key_text
 from ..core.lock_info import Identity, public_key
-from ..core.session import context_of
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
 from ..features.checkouts import (
     check_class,
     check_lease,
     check_note,
     check_owner,
-    checkouts_of,
 )
 from ..options import check_positive
 from ..session import LockingSession
-from .candidates import Candidates, page_for
+from .candidates import KEYS_AT_ONCE, Candidates, page_for
 from .query import QUEUE, SKIP, ClaimQuery, lock_matching
 from .report import ClaimReport, ReportBuilder
 from .sessions import ClaimSessions, check_factory
@@ -43,7 +40,6 @@ T = TypeVar("T")
 _log = logging.getLogger("sa_doclock")
 
 FIVE_MINUTES: Final = timedelta(minutes=5)
-_KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
 _FRACTION: Final = 3
 _RETRIES: Final = 10  # of a renewal that has failed, within the time that is left
 
@@ -337,12 +333,10 @@ class Leases(Generic[T]):
     def _next_key(self) -> Identity | None:
         """Return the next key of a row that nobody had checked out a moment ago; None: no more."""
         while not self._free:
-            keys = self._candidates.take(_KEYS_AT_ONCE)
+            keys = self._candidates.take(KEYS_AT_ONCE)
             if not keys:
                 return None
-            with self.open() as session:
-                reader = checkouts_of(context_of(session)).reader
-                taken = reader.find_taken(root_of(self._query.mapper), keys)
+            taken = self._sessions.find_taken(keys)
             self.builder.skipped(taken)
             self._free.extend(key for key in keys if key not in taken)
         return self._free.popleft()

@@ -10,11 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, inspect
 
-from ..core.documents import own_table
+from ..core.documents import own_table, root_of
 from ..core.lock_info import Identity
+from ..core.session import context_of
 from ..dialects import other_connection, strategy_for, translated_schema
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockNotSupported
+from ..features.checkouts import checkouts_of
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, is_scoped_session
 from .query import ClaimQuery
@@ -66,6 +68,12 @@ class ClaimSessions:
                 self._check(session)
             with session.begin():
                 return [tuple(row) for row in session.execute(statement)]
+
+    def find_taken(self, keys: Sequence[Identity]) -> frozenset[Identity]:
+        """Return those of these keys of rows that somebody has checked out."""
+        with self.open() as session:
+            reader = checkouts_of(context_of(session)).reader
+            return reader.find_taken(root_of(self.query.mapper), keys)
 
     def _check(self, session: LockingSession) -> None:
         bind = session.get_bind(mapper=self.query.mapper)

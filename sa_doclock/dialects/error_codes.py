@@ -58,7 +58,7 @@ class ErrorCodes:
     """Errors of a ROLLBACK that says only that the transaction was gone already."""
 
     advice: ClassVar[Mapping[NativeCode, str]] = {}
-    """Sentences for people that are added to errors of any statement which keep their class."""
+    """Sentences for people: the reason of an error of ``failures``, or added to one that keeps its class."""
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """Return the server's own error number in a driver's exception; None: it has none."""

@@ -169,6 +169,9 @@ class InnoDBErrors(ErrorCodes):
         # ER_OPTION_PREVENTS_STATEMENT, --read-only
         1290: (LockNotSupported, _READ_ONLY.format("server")),
     }
+    advice: ClassVar[Mapping[NativeCode, str]] = {
+        1412: "DDL has changed the table since the snapshot was taken; run the whole transaction again",
+    }
 
     def __init__(self, *, timeout_rolls_back: bool = False) -> None:
         if timeout_rolls_back:
@@ -375,8 +378,10 @@ class InnoDBLocks(LockStrategy):
 
     def check_autocommit(self, connection: Connection) -> None:
         driver: Any = connection.connection.dbapi_connection
-        # PyMySQL, mysqlclient, aiomysql, asyncmy have a method; mysql-connector a property
-        getter = getattr(driver, "get_autocommit", None)
+        # PyMySQL, mysqlclient, aiomysql, asyncmy have a method; mysql-connector a property.  The adapter
+        # of SQLAlchemy before 2.0.43 has neither of aiomysql's and asyncmy's: its autocommit() sets.
+        own: Any = connection.connection.driver_connection
+        getter = getattr(driver, "get_autocommit", getattr(own, "get_autocommit", None))
         if getter() if getter else driver.autocommit:
             raise LockNotSupported(AUTOCOMMIT)
 

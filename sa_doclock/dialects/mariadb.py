@@ -137,6 +137,7 @@ class MariaDBErrors(InnoDBErrors):
         1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
         1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
+        1412: SnapshotConflict,  # ER_TABLE_DEF_CHANGED: "please retry transaction"; nothing is undone
     }
     statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
     # 1927 ER_CONNECTION_KILLED: by KILL, during a statement

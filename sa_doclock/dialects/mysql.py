@@ -13,7 +13,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
 from ..core.sqlalchemy_internals import hint_comments_of, with_hint_comment
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
+from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, base_of, milliseconds
 from ..wait_info import Wait
 from .base import NativeCode
@@ -206,6 +206,7 @@ class MySQLErrors(InnoDBErrors):
         3572: LockNotAvailable,  # ER_LOCK_NOWAIT
         1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
         3058: DeadlockDetected,  # ER_USER_LOCK_DEADLOCK: GET_LOCK; nothing is undone
+        1412: SnapshotConflict,  # ER_TABLE_DEF_CHANGED: "please retry transaction"; nothing is undone
     }
     server_limits = frozenset({1205})
     statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME

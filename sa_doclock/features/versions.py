@@ -6,6 +6,7 @@ header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain
@@ -187,10 +188,15 @@ def _documents_of(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
             resolvers[root] = HeaderResolver(session, root, ask=True)
         return resolvers[root]
 
-    for state in _written(session):
+    written, by_root = [*_written(session)], defaultdict(list)
+    for state in written:
         root = document_root(state.mapper)
         if root is not None and declares(root, "version"):
-            yield from _known(root, resolver(root).headers(state))
+            by_root[root].append(state)
+    for root, states in by_root.items():
+        resolver(root).read_ahead(states)
+        yield from _known(root, chain.from_iterable(map(resolver(root).headers, states)))
+    for state in written:
         for root, part in _parts_of_new_kind(state):
             owner = _owner_of_new_kind(session, state, part)
             yield from _known(root, resolver(root).headers_of_row(part.owner, owner))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from tests.support.servers import mysqld_versions, postgresql_versions
 from tests.versions.component import Component
@@ -77,6 +78,18 @@ def _drivers() -> Iterator[Component]:
     yield from _driver("aiosqlite", "sqlite", "0.19", async_driver="aiosqlite")
 
 
+def _crossed() -> Iterator[Component]:
+    """Yield each driver with the oldest SQLAlchemy; its newest has the newest one."""
+    for one in _drivers():
+        if one.name.endswith("-newest"):
+            yield replace(
+                one,
+                name=f"{one.name.removesuffix('-newest')}-on-sqlalchemy-oldest",
+                python="3.10",
+                requirements=(*one.requirements, "SQLAlchemy[asyncio]==2.0.0"),
+            )
+
+
 def _sqlalchemy() -> Iterator[Component]:
     for name, requirement, python in (
         ("sqlalchemy-oldest", "==2.0.0", "3.10"),
@@ -107,6 +120,6 @@ def _pythons() -> Iterator[Component]:
 
 COMPONENTS: Mapping[str, Component] = {
     one.name: one
-    for group in (_servers, _sqlite, _drivers, _sqlalchemy, _pythons)
+    for group in (_servers, _sqlite, _drivers, _crossed, _sqlalchemy, _pythons)
     for one in group()
 }

@@ -13,6 +13,7 @@ from .declare import (
     parts_with_detail,
 )
 from .key_values import converts, key_value
+from .many_keys import MAX_PARAMETERS, chunks, key_in
 from .mapping import (
     clear_with_mappers,
     columns_read,

@@ -1,11 +1,9 @@
 """The SQL of a lock: with_lock(), the SELECTs by key, and the lock timeout."""
 
+from ..documents import MAX_PARAMETERS, chunks, key_in
 from .by_key import (
-    MAX_PARAMETERS,
-    chunks,
     equals_key,
     in_order,
-    key_in,
     key_in_parameter,
     key_names,
     lock_by_key,

@@ -5,16 +5,24 @@ With ``whole_row`` one reads all columns of the row, as ``LockStatements.locks_w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, false, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, select
 from sqlalchemy.orm import Mapper
 
 from ...dialects import by_keys_hints
 from ...options import LockOptions, is_row_lock
-from ..documents import header_table, index_of_key, key_order, mapper_cache, root_of, unread_columns
+from ..documents import (
+    header_table,
+    index_of_key,
+    key_in,
+    key_order,
+    mapper_cache,
+    root_of,
+    unread_columns,
+)
 from ..lock_info import Identity
 from .with_lock import S, add_lock, selectin_options
 
@@ -83,18 +91,6 @@ def key_first(root: Mapper[Any]) -> list[ColumnElement[Any]]:
     """Return the columns of the header's table, those of the primary key before the others."""
     others = [column for column in root.local_table.columns if column not in root.primary_key]
     return [*root.primary_key, *others]
-
-
-MAX_PARAMETERS = 900  # few enough for every database
-
-
-def chunks(
-    keys: Sequence[Identity], parameters: int = MAX_PARAMETERS
-) -> Iterator[Sequence[Identity]]:
-    """Yield the keys in parts, none with more parameters than a statement can have."""
-    size = max(1, parameters // len(keys[0])) if keys else 1
-    for start in range(0, len(keys), size):
-        yield keys[start : start + size]
 
 
 def in_order(mapper: Mapper[Any], keys: Iterable[Identity]) -> list[Identity]:
@@ -174,13 +170,3 @@ def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: Column
     for hint, dialect in by_keys_hints(index_of_key(mapper)) if is_row_lock(lock) else ():
         statement = statement.with_hint(header_table(mapper.class_), hint, dialect)
     return statement.where(where).order_by(*mapper.primary_key)
-
-
-def key_in(
-    columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
-) -> ColumnElement[bool]:
-    """Return ``key IN (...)``, also for composite keys, for which SQL Server has no row values."""
-    if len(columns) == 1:
-        return columns[0].in_([key[0] for key in keys])
-    equal = (and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
-    return or_(false(), *equal)

@@ -238,7 +238,10 @@ def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] |
     if met.code is not None:
         kind = met.strategy.errors.failure(met.code, met.connection, locking=call is not None)
     if kind is not None or call is None or call.request.as_is:
-        return kind, ""
+        why = (
+            "" if kind is None or met.code is None else met.strategy.errors.advice.get(met.code, "")
+        )
+        return kind, why
     return _refusal(met, call, state.opener.now())
 
 

@@ -23,12 +23,20 @@ _PREPARED_ELSEWHERE = (
 )
 
 
+CACHED_PLAN = "0A000_RevalidateCachedQuery"
+"""0A000 of this routine of the server: DDL has changed the columns that a prepared statement returns.
+
+The routine alone tells it from others, in every language of the server; asyncpg decides by it too.
+"""
+
+
 class PostgreSQLErrors(ErrorCodes):
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
     failures = {
         "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
         "40P01": DeadlockDetected,  # deadlock_detected
         "40001": SnapshotConflict,  # serialization_failure
+        CACHED_PLAN: SnapshotConflict,
     }
     requires_rollback = frozenset(failures)
     # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
@@ -57,7 +65,13 @@ class PostgreSQLErrors(ErrorCodes):
         "26000": (LockNotSupported, _PREPARED_ELSEWHERE),
         "42P05": (LockNotSupported, _PREPARED_ELSEWHERE),
     }
-    advice = dict.fromkeys(("26000", "42P05"), _PREPARED_ELSEWHERE)
+    advice = {
+        **dict.fromkeys(("26000", "42P05"), _PREPARED_ELSEWHERE),
+        CACHED_PLAN: (
+            "DDL has changed the columns of a statement that the driver had prepared; run the whole "
+            "transaction again"
+        ),
+    }
 
     def refusal(
         self, code: NativeCode | None, orig: BaseException, *, by_key: bool
@@ -74,7 +88,21 @@ class PostgreSQLErrors(ErrorCodes):
         code: Any = getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None)
         if code is None and orig.args and isinstance(orig.args[0], dict):
             code = orig.args[0].get("C")
+        if code is None:  # SQLAlchemy's InvalidCachedStatementError hides asyncpg's own
+            code = getattr(orig.__cause__, "sqlstate", None)
+        if code == "0A000" and _routine_of(orig) == "RevalidateCachedQuery":
+            return CACHED_PLAN
         return code if isinstance(code, str) else None
+
+
+def _routine_of(orig: BaseException) -> Any:
+    """Return the routine of the server that has raised an error, from the protocol's field ``R``."""
+    diagnostics = getattr(orig, "diag", None)  # psycopg and psycopg2, which does not tell it
+    if diagnostics is not None:
+        return getattr(diagnostics, "source_function", None)
+    if orig.args and isinstance(orig.args[0], dict):  # pg8000
+        return orig.args[0].get("R")
+    return getattr(orig.__cause__, "server_source_function", None)  # asyncpg
 
 
 def _context_of(orig: BaseException) -> Any:

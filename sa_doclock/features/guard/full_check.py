@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -91,6 +91,7 @@ class FullCheck:
         """Refuse the writes to documents that are not held; ask the database anew."""
         self.resolvers, self.found = {}, []
         to_check = [*to_check]
+        self._read_ahead(to_check)
         self._check_untold(to_check)
         for row in to_check:
             if self.written:  # first: other checks read what has expired
@@ -104,6 +105,15 @@ class FullCheck:
         if self.found:
             self.refusals.refuse_all(self.found, self.resolvers, self._expected())
 
+    def _read_ahead(self, to_check: Collection[WrittenRow]) -> None:
+        """Ask the database for the headers of all these rows at once."""
+        by_root = defaultdict(list)
+        for row in to_check:
+            if row.rules.root is not None:
+                by_root[row.rules.root].append(row.state)
+        for root, states in by_root.items():
+            self._resolver(root).read_ahead(states)
+
     def _check_related(self, row: WrittenRow) -> None:
         """Check the rows that the flush of the row's relationships writes to."""
         related = row.rules.deletes if row.write is Write.DELETE else row.rules.updates
@@ -111,14 +121,20 @@ class FullCheck:
         unseen_alone = self.written and row.write is not Write.DELETE
         for name, root in related.items():
             if not unseen_alone or name in row.rules.unseen:
-                for other in _touched(row.state, name, row.write):
+                touched = _touched(row.state, name, row.write)
+                states = [*map(instance_state, touched)]
+                self._resolver(root).read_ahead(states)
+                for other in states:
                     changed = WrittenRow(other, row.rules, Write.UPDATE)
                     self._check_documents(root, changed, row.through(name))
 
     def _check_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> None:
         for identity in self._resolver(root).headers(row.state):
             key = (root.class_, identity)
-            if self.refusals.permits(root, identity) or self._is_inserted(key, row.state):
+            if self.refusals.permits(root, identity):
+                continue
+            self.refusals.held.pop(row.state, None)  # only the written row may tell
+            if self._is_inserted(key, row.state):
                 continue
             if by is None and row.write is Write.UPDATE:
                 attribute = _changed(row.state, root)
@@ -133,7 +149,7 @@ class FullCheck:
         Such are an SQL expression that a listener has set, and a default of the server.
         """
         state, root = row.state, row.rules.root
-        names = sorted(row.rules.moves & state.expired_attributes)
+        names = sorted(row.rules.moves & row.rules.columns & state.expired_attributes)
         if names and root is not None:
             by = (names[0], names[0]) if row.write is Write.UPDATE else None
             identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
@@ -293,8 +309,8 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
     return None if any(one is None or isinstance(one, ClauseElement) for one in key) else key
 
 
-def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[InstanceState[Any]]:
-    """Yield the objects that the relationship writes to; new ones are checked by themselves."""
+def _touched(state: InstanceState[Any], name: str, write: Write) -> list[Any]:
+    """Return the objects that the relationship writes to; new ones are checked by themselves."""
     attribute = state.attrs[name]
     history = attribute.history
     if write is not Write.DELETE:
@@ -303,8 +319,7 @@ def _touched(state: InstanceState[Any], name: str, write: Write) -> Iterator[Ins
         found = list(history.sum())
     else:
         found = list(attribute.load_history().sum())  # as the flush would do
-    states = (instance_state(instance) for instance in found if instance is not None)
-    yield from (one for one in states if one.key is not None)
+    return [one for one in found if one is not None and instance_state(one).key is not None]
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:

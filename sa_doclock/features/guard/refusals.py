@@ -23,6 +23,7 @@ from ...core.transaction import (
 from ...errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ...options import GuardMode, lock_label
 from .provenance import ReadProvenance
+from .rules import WriteRules
 
 _MODES: Final = get_args(GuardMode)
 
@@ -52,8 +53,8 @@ class Refusals:
     :param reads: tells where the session has read a row, where it traces that.
     :ivar unguarded: the number of blocks around this call in which nothing is checked.
     :ivar held: the changed and deleted rows of the flush under way whose documents were held when it began,
-        each with the attributes by which it comes to another document; such a row is not checked again,
-        unless one of them has changed meanwhile.
+        each with the rules of its class; such a row is not checked again, unless an attribute that they name
+        has changed meanwhile.
     """
 
     unguarded = 0
@@ -61,7 +62,7 @@ class Refusals:
     def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
         self.session = state.session
         self._mode, self._reads = mode, reads
-        self.held: dict[InstanceState[Any], frozenset[str]] = {}
+        self.held: dict[InstanceState[Any], WriteRules] = {}
         self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
 

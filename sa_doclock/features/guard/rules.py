@@ -52,6 +52,9 @@ class WriteRules(NamedTuple):
     keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
     checked: frozenset[str]  # all these
+    columns: frozenset[
+        str
+    ]  # those that are columns, which a write may expire: of a relationship it does not
     kind: frozenset[str]  # the attribute by which a row becomes one of another class
     generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
@@ -163,6 +166,7 @@ def _build_rules(
         keys=keys,
         elsewhere=elsewhere,
         checked=elsewhere | keys,
+        columns=(elsewhere | keys).difference(mapper.relationships.keys()),
         kind=kind,
         generated=generated if any(generated) else None,
         updates=updates,
@@ -192,7 +196,7 @@ def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
 
 def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
     for part in parts:
-        yield from part.foreign_key or ()
+        yield from part.attributes
         yield from part.backrefs
         yield from (name for name, _ in part.discriminators)
 

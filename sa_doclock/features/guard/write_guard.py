@@ -98,7 +98,7 @@ class WriteGuard(Refusals, SessionPart):
         for one in rows:
             write, rules, states = one
             if write is not Write.INSERT:  # which header a new row names is known afterwards
-                self.held.update(dict.fromkeys(states, rules.checked))
+                self.held.update(dict.fromkeys(states, rules))
             headers = rules.headers_of(session, write, states)
             late = rules.generated and rules.is_set_too_late(write, along)
             if headers is None or late:
@@ -122,8 +122,9 @@ class WriteGuard(Refusals, SessionPart):
         late = rules.generated and rules.is_set_too_late(write, along)
         for state in states:
             if late or not self._is_held(session, write, rules, state):
-                if rules.root is not None or not rules.untold:
-                    self.held.pop(state, None)  # its own class tells more when it is written
+                of_new_kind = not rules.kind.isdisjoint(state.committed_state)
+                if late or of_new_kind or (rules.untold and rules.root is not None):
+                    self.held.pop(state, None)  # it tells more when it is written
                 yield WrittenRow(state, rules, write)
 
     def _is_held(
@@ -158,7 +159,8 @@ class WriteGuard(Refusals, SessionPart):
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
     ) -> bool:
-        if rules.untold or not rules.moves.isdisjoint(state.expired_attributes):
+        unread = rules.columns.intersection(state.expired_attributes)
+        if rules.untold or not rules.moves.isdisjoint(unread):
             return False  # only the database knows what was written
         if write is Write.INSERT and rules.direct is not None and not rules.updates:
             # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
@@ -310,13 +312,13 @@ def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
         found = _guards.get(state.session_id)
         guard = found() if found else _guard_of(state)
         if guard is not None:
-            moves = guard.held.get(state)
+            rules = guard.held.get(state)
             # A value that was written as an SQL expression has expired, and is no change any more.
-            if moves is None or not (
+            if rules is None or not (
                 before
                 or (
-                    moves.isdisjoint(state.committed_state)
-                    and moves.isdisjoint(state.expired_attributes)
+                    rules.checked.isdisjoint(state.committed_state)
+                    and rules.columns.isdisjoint(state.expired_attributes)
                 )
             ):
                 guard.check_row(state, write)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, UnlockedWrite
-from tests.integration.guard.models import Entry, Line, Order, Voucher
+from tests.integration.guard.models import Budget, Entry, Line, Order, Post, Voucher
 from tests.integration.guard.steps import hold, refused
 from tests.integration.locking.call_counts import calls_of
 from tests.support.rows import rows
@@ -139,3 +139,42 @@ def test_a_row_that_is_held_costs_the_guard_few_calls(
 
     calls(1)  # what is found out once for each mapper
     assert (calls(30) - calls(10)) / 20 <= most
+
+
+@pytest.mark.parametrize("code", ["b", sa.func.lower("B")], ids=["value", "SQL"])
+@pytest.mark.parametrize("expired", [False, True])
+def test_rows_whose_owner_the_database_tells_and_a_listener_moves(
+    session: LockingSession, code: object, expired: bool
+) -> None:
+    """All were asked about at once when the flush began, and none again but the one that moves."""
+    (budget,) = hold(session, Budget, 1)
+    budget.posts += [Post(id=number) for number in NUMBERS]
+    session.flush()
+    for post in budget.posts:
+        if expired:
+            session.expire(post, ["code"])
+        post.value += 1
+
+    def move(_mapper: object, _connection: object, post: Post) -> None:
+        if post.id == NUMBERS[2]:
+            post.code = code  # type: ignore[assignment]
+
+    event.listen(Post, "before_update", move)
+    try:
+        with refused(session, Budget, 2, sent_first=True):
+            session.flush()
+    finally:
+        event.remove(Post, "before_update", move)
+
+
+@pytest.mark.parametrize("held", [1, 2])
+def test_one_of_many_rows_whose_owner_the_database_tells_is_of_another_document(
+    session: LockingSession, held: int
+) -> None:
+    budget = hold(session, Budget, held)[0]
+    budget.posts += [Post(id=number) for number in NUMBERS]
+    session.flush()
+    for post in session.scalars(sa.select(Post)).all():
+        post.value += 1
+    with refused(session, Budget, 3 - held):
+        session.flush()

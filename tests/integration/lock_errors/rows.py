@@ -149,6 +149,16 @@ POSTGRESQL = (
         RETRY,
     ),
     Row(
+        "0A000_RevalidateCachedQuery",
+        "cached plan",
+        SnapshotConflict,
+        "altered, prepared",
+        "DDL has changed the columns of a statement that the driver has prepared",
+        (LOCK, STATEMENT),
+        Left.ABORTED,
+        RETRY,
+    ),
+    Row(
         "40001",
         "serialization_failure",
         SnapshotConflict,
@@ -287,6 +297,16 @@ MYSQL = (
     ),
     *_READ_ONLY,
     _NO_INDEX,
+    Row(
+        1412,
+        "ER_TABLE_DEF_CHANGED",
+        SnapshotConflict,
+        "altered, snapshot",
+        "DDL has changed the table since the snapshot was taken",
+        (STATEMENT,),
+        Left.REST,
+        RETRY,
+    ),
 )
 
 MARIADB = (
@@ -354,6 +374,16 @@ MARIADB = (
     ),
     *_READ_ONLY,
     _NO_INDEX,
+    Row(
+        1412,
+        "ER_TABLE_DEF_CHANGED",
+        SnapshotConflict,
+        "altered, snapshot",
+        "DDL has changed the table since the snapshot was taken",
+        (STATEMENT,),
+        Left.REST,
+        RETRY,
+    ),
 )
 
 SQLITE = (

@@ -38,6 +38,16 @@ class _Keyless:
 _key = sa.Column("code", sa.String(20), primary_key=True)
 registry().map_imperatively(_Keyless, sa.Table("le_keyless", sa.MetaData(), _key))
 
+
+class _Altered:
+    """A row of a table whose columns change."""
+
+
+_ids = sa.Column("id", sa.Integer, primary_key=True)
+registry().map_imperatively(
+    _Altered, sa.Table("le_altered", sa.MetaData(), _ids, sa.Column("total", sa.Integer))
+)
+
 Situation = Callable[[Scene, Where, bool], Failed]
 SITUATIONS: dict[str, Situation] = {}
 
@@ -170,6 +180,42 @@ def _skip_lenient(scene: Scene) -> None:
             pytest.skip("innodb_snapshot_isolation is off, as before MariaDB 11.6.2")
 
 
+@situation("altered, prepared")
+def _altered_prepared(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    _create_altered(scene)
+    victim = scene.victim(connect_args={"prepare_threshold": 0})
+    victim.does(_reads_altered(where))
+    victim.does(lambda session: session.commit())
+    victim.does(begins(savepoint=savepoint))
+    scene.runs(sa.text("ALTER TABLE le_altered ALTER COLUMN total TYPE bigint"))
+    return fails(victim, _reads_altered(where))
+
+
+@situation("altered, snapshot")
+def _altered_snapshot(scene: Scene, where: Where, savepoint: bool) -> Failed:
+    _create_altered(scene)
+    victim = scene.victim(isolation_level="REPEATABLE READ")
+    victim.does(begins(savepoint=savepoint))
+    victim.does(lambda session: session.scalars(sa.select(Order.total)).all())
+    scene.runs(sa.text("ALTER TABLE le_altered MODIFY total BIGINT, ALGORITHM=COPY"))
+    return fails(victim, _reads_altered(where))
+
+
+def _reads_altered(where: Where) -> Callable[[Session], Any]:
+    if where is Where.LOCK:
+        return lambda session: session.get_entity(_Altered, 1, LockOptions.ForUpdate)
+    return lambda session: session.scalars(sa.select(_Altered)).all()
+
+
+def _create_altered(scene: Scene) -> None:
+    with scene.database.observer().connect() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE le_altered (id INTEGER PRIMARY KEY, total INTEGER)"
+        )
+        connection.exec_driver_sql("INSERT INTO le_altered VALUES (1, 1)")
+    scene.stack.callback(_drop, scene, "le_altered")
+
+
 @situation("not serializable")
 def _not_serializable(scene: Scene, where: Where, savepoint: bool) -> Failed:
     victim, another = (scene.victim(isolation_level="SERIALIZABLE") for _ in range(2))
@@ -213,14 +259,14 @@ def _no_index_for_key(scene: Scene, where: Where, savepoint: bool) -> Failed:
     victim = scene.victim()
     with scene.database.observer().connect() as connection:
         connection.exec_driver_sql("CREATE TABLE le_keyless (code VARCHAR(20) NOT NULL)")
-    scene.stack.callback(_drop_keyless, scene)
+    scene.stack.callback(_drop, scene, "le_keyless")
     victim.does(begins(savepoint=savepoint, own="locked"))
     return fails(victim, lambda s: s.get_entities(_Keyless, ["a", "b"], LockOptions.ForUpdate))
 
 
-def _drop_keyless(scene: Scene) -> None:
+def _drop(scene: Scene, table: str) -> None:
     with scene.database.observer().connect() as connection:
-        connection.exec_driver_sql("DROP TABLE le_keyless")
+        connection.exec_driver_sql(f"DROP TABLE {table}")
 
 
 @contextmanager

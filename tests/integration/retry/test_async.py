@@ -243,3 +243,33 @@ async def test_the_victim_of_a_deadlock_is_run_again(url: sa.URL, swallow: bool)
 
 def added_to(ident: int) -> sa.Update:
     return sa.update(Order).where(Order.id == ident).values(total=Order.total + 1)
+
+
+@pytest.mark.databases("postgresql")
+@in_a_loop
+async def test_a_statement_whose_cached_plan_has_changed(url: sa.URL) -> None:
+    """Its columns are others since it was prepared; asyncpg prepares each, and so does psycopg here."""
+    prepared = {"connect_args": {"prepare_threshold": 0}} if "psycopg" in url.drivername else {}
+    read = sa.text("SELECT * FROM rt_planned")
+    async with connected(url) as owner, connected(url, **prepared) as engine:
+
+        async def act(session: Session) -> None:
+            await session.connection()
+            if fn.runs == 1:
+                await run("ALTER TABLE rt_planned ALTER COLUMN total TYPE bigint")
+            assert [*await session.execute(read)] == [(1, 5)]
+
+        async def run(*statements: str) -> None:
+            async with owner.begin() as connection:
+                for statement in statements:
+                    await connection.exec_driver_sql(statement)
+
+        fn = Counted(act=act)
+        await run("CREATE TABLE rt_planned AS SELECT 1 AS id, 5 AS total")
+        try:
+            async with maker(engine)() as session:
+                (await session.execute(read)).all()
+                await session.commit()
+            assert await async_run_transaction(maker(engine), fn, backoff=0) == 2
+        finally:
+            await run("DROP TABLE rt_planned")

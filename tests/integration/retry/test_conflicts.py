@@ -133,3 +133,46 @@ def test_a_constraint_that_is_looked_at_by_the_commit_is_not_repeated(
     assert elsewhere(sa.select(table)) == []
     with engine.begin() as connection:
         table.drop(connection)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_table_that_is_altered_meanwhile(make_engine: MakeEngine) -> None:
+    """The server says "cached plan must not change result type", or "please retry transaction"."""
+    engine = make_engine()
+    postgresql = engine.dialect.name == "postgresql"
+    engine = make_engine(
+        isolation_level="READ COMMITTED" if postgresql else "REPEATABLE READ",
+        **({"connect_args": {"prepare_threshold": 0}} if postgresql else {}),
+    )
+    altered = (
+        "ALTER COLUMN total TYPE bigint" if postgresql else "MODIFY total BIGINT, ALGORITHM=COPY"
+    )
+    read = sa.text("SELECT * FROM rt_altered")
+    factory = sessionmaker(engine, class_=LockingSession)
+
+    def alter() -> None:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(f"ALTER TABLE rt_altered {altered}")
+
+    def act(session: Session) -> None:
+        session.scalars(NAMES).all()  # takes the snapshot
+        with factory() as other:  # on another connection
+            other.scalars(NAMES).all()
+            once_altered()
+        assert [*session.execute(read)] == [(1, 5)]
+
+    once_altered = once(alter)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE TABLE rt_altered (id INTEGER PRIMARY KEY, total INTEGER)"
+        )
+        connection.exec_driver_sql("INSERT INTO rt_altered VALUES (1, 5)")
+    try:
+        with factory() as session:
+            session.execute(read).all()
+            session.commit()
+        fn = Counted(act=act)
+        assert run_transaction(factory, fn, backoff=0) == 2
+    finally:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE rt_altered")
