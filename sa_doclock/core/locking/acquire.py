@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
 from ...dialects import strategies
@@ -283,7 +283,10 @@ def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | C
 def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
     """:raises LockNotSupported: parts are in another database, which commits by itself."""
     for part in parts_of(root):
-        bind = session.get_bind(part.detail)
+        try:
+            bind = session.get_bind(part.detail)
+        except UnboundExecutionError:
+            continue  # the session cannot read such parts either
         if bind.engine is not place.engine and bind.engine.pool is not place.engine.pool:
             raise LockNotSupported(
                 f"{part.detail.class_.__name__} is in {place_of(bind)}, and {root.class_.__name__} in "
