@@ -17,6 +17,7 @@ from ..lock_info import DocumentKey
 from ..sqlalchemy_internals import savepoint_on, savepoints_of
 from .connection import Mark, TransactionConnections
 from .failure import TransactionFailure
+from .forked import ParentTransaction
 from .locks_lost import refuse_without
 from .part import SessionParts
 from .prepared import is_prepared
@@ -107,7 +108,10 @@ class TransactionState:
 
         :raises WrongIsolation: a SnapshotRead has opened the transaction.
         :raises LockLost: the transaction that held the locks has ended, or a part ends it.
+        :raises LockMisuse: it is another process's.
         """
+        if self.failure.parent is not None:
+            self.failure.parent.refuse()
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
         if self.ledger.places:
@@ -134,6 +138,19 @@ class TransactionState:
             with suppress(Exception):
                 connection.connection.rollback()
             raise
+
+    def leave_to_parent(self, process: int) -> None:
+        """Leave the transaction to the process that began it: this one is a fork, and holds nothing."""
+        if self.failure.parent is not None:
+            return  # a fork of a fork
+        ledger = self.ledger
+        held = ledger.first() if ledger.places else None
+        parent = ParentTransaction(process, held, len(ledger.places) - 1)
+        for one in self.connections.by_engine.values():
+            parent.leave(one.connection, one.known, lent=self.connections.is_lent(one.connection))
+        self.failure.leave_to_parent(parent)
+        self.lost.clear()
+        ledger.clear()
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """Note that the transaction has ended, though the session has not ended it.
