@@ -224,6 +224,7 @@ class Lease(Generic[T]):
 
     def enter(self) -> None:
         """Begin the block.  :raises LockMisuse: it has begun before, or the lease was given back."""
+        self._leases.check_process()
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
                 f"the lease of {key_text(self.key)} is over; use each lease once, before the next one "
@@ -260,6 +261,8 @@ class Lease(Generic[T]):
 
     def check_in_quietly(self) -> None:
         """Check the row in; where that fails, its time ends some day."""
+        if self._leases.is_of_parent():
+            return  # which works on it
         try:
             self.check_in()
         except CheckoutLost:
@@ -303,6 +306,14 @@ class Leases(Generic[T]):
     def open(self) -> LockingSession:
         """Return a new session."""
         return self._sessions.open()
+
+    def check_process(self) -> None:
+        """:raises LockMisuse: the leases are those of another process."""
+        self._sessions.check_process()
+
+    def is_of_parent(self) -> bool:
+        """Return whether the leases are those of another process, of which this one is a fork."""
+        return self._sessions.is_of_parent()
 
     def __iter__(self) -> Iterator[Lease[T]]:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,9 +49,28 @@ class ClaimSessions:
     query: ClaimQuery
     report: ClaimReport
     checked: bool = False
+    process: int | None = None
+    """The id of the process that opened the first session."""
+
+    def is_of_parent(self) -> bool:
+        """Return whether another process opened the first session: this one is a fork of it."""
+        return self.process not in (None, os.getpid())
+
+    def check_process(self) -> None:
+        """:raises LockMisuse: this is a fork of the process that opened the first session."""
+        if self.is_of_parent():
+            raise LockMisuse(
+                f"this {self.query.name} belongs to process {self.process}, which goes on with its "
+                f"rows; in process {os.getpid()}, a fork of it, begin another one"
+            )
 
     def open(self) -> LockingSession:
-        """Return a new session."""
+        """Return a new session.
+
+        :raises LockMisuse: in a fork of the process that opened the first one.
+        """
+        self.check_process()
+        self.process = os.getpid()
         session = self.factory()
         if not isinstance(session, LockingSession):
             raise TypeError(

@@ -12,6 +12,7 @@ from sqlalchemy.orm import SessionTransaction
 
 from ..core.key_text import key_text
 from ..core.lock_info import Identity, public_key
+from ..core.session import context_of
 from ..errors import LockMisuse
 from ..interruptions import ErrorsIgnored
 from ..session import LockingSession
@@ -101,7 +102,8 @@ class ClaimTransaction(Generic[T]):
         return self.offered
 
     def enter_block(self, identity: Identity) -> None:
-        """Begin the block of this row."""
+        """Begin the block of this row.  :raises LockMisuse: it is another process's."""
+        context_of(self.session).failure.refuse()
         self.offered, self.in_block = None, True
         if self._savepoints:
             try:

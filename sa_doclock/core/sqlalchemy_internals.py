@@ -37,7 +37,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import DBAPIError, StatementError
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.mapper import _all_registries
-from sqlalchemy.orm.session import SessionTransactionState
+from sqlalchemy.orm.session import SessionTransactionState, _sessions
 from sqlalchemy.orm.state_changes import _StateChangeStates
 from sqlalchemy.pool import ConnectionPoolEntry
 from sqlalchemy.pool.base import ResetStyle
@@ -563,6 +563,14 @@ def savepoint_on(
                 return transaction
         transaction = transaction.parent
     return None
+
+
+def all_sessions() -> list[Session]:
+    """Return all sessions of the process; threads may make others meanwhile.
+
+    SQLAlchemy knows them for ``object_session()`` and ``close_all_sessions()``.
+    """
+    return [session for one in _sessions.valuerefs() if (session := one()) is not None]
 
 
 # Not a function of ours, which every commit would call.

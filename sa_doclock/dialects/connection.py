@@ -170,3 +170,17 @@ def rewritten_statements(
         yield
     finally:
         event.remove(connection, "before_cursor_execute", before_cursor_execute)
+
+
+def socket_descriptor(driver_connection: Any, *names: str) -> int | None:
+    """Return the file descriptor of the socket that a driver keeps under one of these names.
+
+    :param names: of a socket, of what has it as ``sock``, or of a transport or writer of asyncio.
+    """
+    for name in names:
+        holder: Any = getattr(driver_connection, name, None)
+        if holder is not None:
+            extra = getattr(holder, "get_extra_info", None)
+            found = extra("socket") if extra is not None else getattr(holder, "sock", holder)
+            return int(found.fileno())
+    return None

@@ -38,7 +38,7 @@ from .base import (
 )
 from .cluster import cluster_of
 from .compatible_servers import find_server
-from .connection import ask_driver
+from .connection import ask_driver, socket_descriptor
 from .driver_frames import raised_within
 from .error_codes import code_of
 from .innodb_named_locks import InnoDBNamedLocks
@@ -260,6 +260,11 @@ class InnoDBLifecycle(TransactionLifecycle):
         # "Failed parsing OK packet", of mysql-connector
         unread = isinstance(error, driver.InterfaceError) and driver_code(error) == _NO_NUMBER
         return unread and raised_within(connection, error, _STATEMENT)
+
+    def descriptor(self, driver_connection: Any) -> int | None:
+        # PyMySQL, aiomysql and asyncmy, and mysql-connector have no public name for it
+        private = socket_descriptor(driver_connection, "_sock", "_writer", "_socket")
+        return super().descriptor(driver_connection) if private is None else private
 
 
 class InnoDBWaits(LockWaits):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, DateTime, Engine, Table, false, update
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -144,12 +145,45 @@ class SQLiteLifecycle(TransactionLifecycle):
         if driver.in_transaction:
             connection.connection.dbapi_connection.rollback()  # type: ignore[union-attr]
 
+    def closed_to_forks(self, connection: Connection) -> Callable[[Engine], str | None] | None:
+        # SQLite keeps the locks of a process on a file in one table, which a fork inherits.  A new
+        # connection there believes in a lock that the system has not given to its process: it reads
+        # under none, and never gets one to write.  findInodeInfo() and unixLock() in src/os_unix.c;
+        # https://www.sqlite.org/howtocorrupt.html#_carrying_an_open_database_across_a_fork_
+        driver: Any = connection.connection.driver_connection
+        file = _file_of(connection.engine)
+        if file is None or not driver.in_transaction:
+            return None
+        return lambda engine: _IN_FORK if _is_same(file, _file_of(engine)) else None
+
     def interrupted(self, connection: Connection, cursor: Any) -> None:
         # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
         # open after close(), with the lock on the file.
         if cursor is not None:
             cursor.close()
         self.commit_failed(connection)
+
+
+_IN_FORK: Final = (
+    "SQLite's record of the file locks came along, so that no connection of this process gets a lock of "
+    "its own on the file"
+)
+
+
+def _file_of(engine: Engine) -> str | None:
+    """Return the file of the database, as the URL names it; None: it is in memory."""
+    name = engine.url.database if engine.dialect.name == SQLiteLocks.name else None
+    in_memory = not name or ":memory:" in name or "mode=memory" in str(engine.url)
+    return None if in_memory else name
+
+
+def _is_same(one: str, other: str | None) -> bool:
+    if other is None:
+        return False
+    try:
+        return Path(one).samefile(other)
+    except OSError:  # a URI, or no file
+        return one == other
 
 
 def _is_no_savepoint(error: DBAPIError) -> bool:

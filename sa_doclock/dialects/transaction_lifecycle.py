@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from ..options import LockOptions
 
@@ -41,6 +42,23 @@ class TransactionLifecycle:
         False: it has not, or nobody can tell.
         """
         return False
+
+    def descriptor(self, driver_connection: Any) -> int | None:
+        """Return the file descriptor of the driver's connection to its server.
+
+        In a forked process it is pointed at the null device.  None: there is none, or the driver
+        tells nobody; then the process must not close its copy of the connection.
+        """
+        fileno: Callable[[], int] | None = getattr(driver_connection, "fileno", None)
+        return None if fileno is None else fileno()
+
+    def closed_to_forks(self, connection: Connection) -> Callable[[Engine], str | None] | None:
+        """Return a function that says why a fork must not connect by this engine; None: it may.
+
+        Asked in the fork of a process in which this connection is in a transaction.  None: the fork may
+        connect to this database as any other process.
+        """
+        return None
 
     def interrupted(self, connection: Connection, cursor: Any) -> None:
         """End what closing the connection, which follows, would leave open."""

@@ -5,6 +5,7 @@ Where many sessions give a lock up at once, each would connect to ask the same.
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
@@ -12,7 +13,8 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakSet
 
 C = TypeVar("C")
 T = TypeVar("T")
@@ -42,6 +44,11 @@ class SharedQueries(Generic[C, T]):
 
     def __init__(self, *, under_asyncio: bool) -> None:
         self._wait = _await_answer if under_asyncio else _wait_for_answer
+        self.reset()
+        _all.add(self)
+
+    def reset(self) -> None:
+        """Begin again without questions, as in the child of a fork, whose parent has them answered."""
         self._changing = Lock()
         self._answers: dict[Hashable, Future[T | None]] = {}
         self._answered: deque[tuple[float, Hashable]] = deque()  # the oldest first
@@ -148,3 +155,17 @@ def _await_answer(answer: Future[T | None]) -> T | None:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), PATIENCE)
 
     return await_only(wait())
+
+
+# Global, for a process that forks: a thread of the parent, which answers, is not there in the child.
+# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
+_all: WeakSet[SharedQueries[Any, Any]] = WeakSet()
+
+
+def _reset_all() -> None:
+    for queries in _all:
+        queries.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_reset_all)

@@ -21,16 +21,16 @@ from tests.support.rows import rows
 #: The objects of a dialect, by their names.
 PARTS: dict[str, type] = {**ROLES, "compatible": FoundServer}
 #: What has more subjects than eight: a row for each error, each hint and each property of a level.
-MOST = {"errors": 16, "statements": 14, "isolation": 10, "lifecycle": 9}
+MOST = {"errors": 16, "statements": 14, "isolation": 10, "lifecycle": 11}
 
 
 #: The classes of the state of a session that have more than ten members: the most that each may have.
 STATE = {
     "LockContext": 19,
-    "LockTransaction": 33,
+    "LockTransaction": 34,
     "TransactionConnections": 26,
     "TransactionConnection": 29,
-    "TransactionFailure": 29,
+    "TransactionFailure": 31,
     "Ledger": 33,
     "LoadedDocuments": 14,
     "DocumentIndex": 29,

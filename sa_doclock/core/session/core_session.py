@@ -60,6 +60,9 @@ class CoreSession(LockMethods):
         :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
             it is the caller's to end.
         """
+        failure = self._context.failure
+        if failure.parent is not None:
+            failure.parent.refuse()
         if not self._ends_here():
             raise LockMisuse(
                 "release_locks() would roll back a transaction that begin() or begin_nested() has "

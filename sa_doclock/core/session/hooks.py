@@ -41,6 +41,8 @@ class SessionWithContext(EventfulSession):
         """See ``Session.begin()``."""
         # Where begin_nested() is the first call, SQLAlchemy's origin says that begin() was called.
         savepoint_first = nested and not self.in_transaction()
+        if nested and self._context.failure.parent is not None:
+            self._context.failure.parent.refuse()
         transaction = super().begin(nested)
         if savepoint_first:
             self._context.transaction.began_by_savepoint = True
@@ -48,10 +50,13 @@ class SessionWithContext(EventfulSession):
 
     def connection(self, *args: Any, **kwargs: Any) -> Connection:
         """See ``Session.connection()``."""
-        if self._context.parts.using:
+        context = self._context
+        if context.failure.parent is not None:
+            context.failure.parent.refuse()
+        if context.parts.using:
             self._note_bind(args[0] if args else kwargs.get("bind_arguments"))
         connection = super().connection(*args, **kwargs)
-        watch_connection(self._context, connection)
+        watch_connection(context, connection)
         return connection
 
     def _note_bind(self, bind_arguments: Mapping[str, Any] | None) -> None:
@@ -64,6 +69,8 @@ class SessionWithContext(EventfulSession):
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
         context = self._context
+        if context.failure.parent is not None:
+            context.failure.parent.drop()
         context.failure.verify()
         # A ROLLBACK may repeat the server's reason to have rolled back itself.
         expected = context.failure.cause if context.failure.rolled_back_by_server else None
@@ -111,6 +118,9 @@ class SessionWithContext(EventfulSession):
         self._end(super().invalidate)
 
     def _end(self, end: Callable[[], None]) -> None:
+        parent = self._context.failure.parent
+        if parent is not None:
+            parent.drop()
         try:
             end()
         except BaseException:

@@ -47,6 +47,7 @@ def translate_error(
     assert connection is not None
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
     own = [one for one in states if connection in one.connections.all()]
+    _refuse_in_fork(own, context)
     if context.sqlalchemy_exception is not None:
         return _translate(own, connection, context) if own else None
     strategy = find_strategy(connection)
@@ -54,6 +55,14 @@ def translate_error(
     met = None if strategy is None else DriverError(context, connection, strategy, None)
     lost = None if met is None else _note_unwrapped(own, met)
     return noise or lost or _interruption_of(context)
+
+
+def _refuse_in_fork(states: Sequence[LockContext], context: ExceptionContext) -> None:
+    """:raises LockMisuse: the connection is that of another process, which has forked this one."""
+    for state in states:
+        if state.failure.parent is not None:
+            context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
+            state.failure.parent.refuse()
 
 
 def _note_unwrapped(states: Sequence[LockContext], met: DriverError) -> LockLost | None:

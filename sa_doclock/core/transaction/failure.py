@@ -20,6 +20,7 @@ from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
 from .connection import TransactionConnection, TransactionConnections
 from .first_use import FirstUse
+from .forked import ParentTransaction
 from .partial_work import PartialWork, is_in
 
 
@@ -38,12 +39,14 @@ class TransactionFailure:
     :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
     :ivar rolled_back_by_server: the server has rolled back by itself.
     :ivar asking: a server is asked now whether an error has ended the transaction.
+    :ivar parent: the transaction is another process's, of which this one is a fork.
     """
 
     # What a session whose locks are all granted never sets is left to the class.
     occurred = rolled_back_by_server = asking = False
     cause: BaseException | None = None
     undone_by: BaseException | None = None
+    parent: ParentTransaction | None = None
     _savepoint: SessionTransaction | None = None
     _refused: RefusedConnections | None = None
 
@@ -75,9 +78,15 @@ class TransactionFailure:
             holder.note_locks_lost()
 
     def refuse(self) -> None:
-        """:raises PendingRollbackError: a lock failed, and nothing was rolled back since."""
+        """Refuse what the session is asked to do.
+
+        :raises PendingRollbackError: a lock failed, and nothing was rolled back since.
+        :raises LockMisuse: the transaction is another process's.
+        """
         if not self.occurred:
             return
+        if self.parent is not None:
+            self.parent.refuse()
         self.verify()
         if self.rolled_back_by_server and self.cause is not None:
             raise PendingRollbackError(
@@ -89,6 +98,12 @@ class TransactionFailure:
                 "This transaction has failed to take a lock, or has written without one, and does "
                 f"nothing more until rollback(). The failure was: {self.cause}"
             ) from self.cause
+
+    def leave_to_parent(self, parent: ParentTransaction) -> None:
+        """Refuse everything but rollback() and close(): this process is a fork."""
+        self.end()
+        self.occurred, self.parent = True, parent
+        parent.refuse_all(self._session())
 
     def refuse_commit(self, *, whole: bool) -> None:
         """Refuse the commit of the whole transaction, or of a savepoint.
@@ -201,6 +216,9 @@ class TransactionFailure:
         self._doubts.clear()
         self.cause = self._savepoint = None
         self.rolled_back_by_server = False
+        if self.parent is not None:
+            self.parent.end(self._session())
+            self.parent = None
         if not self._session().in_transaction():
             self.partial_work.clear()
 

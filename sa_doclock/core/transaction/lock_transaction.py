@@ -18,6 +18,7 @@ from ..lock_info import DocumentKey
 from ..sqlalchemy_internals import savepoint_on, savepoints_of
 from .connection import Mark, TransactionConnections
 from .failure import TransactionFailure
+from .forked import ParentTransaction
 from .locks_lost import refuse_without
 from .part import SessionParts
 from .prepared import is_prepared
@@ -105,7 +106,10 @@ class LockTransaction:
 
         :raises WrongIsolation: a SnapshotRead has opened the transaction.
         :raises LockLost: the transaction that held the locks has ended, or a part ends it.
+        :raises LockMisuse: it is another process's.
         """
+        if self.failure.parent is not None:
+            self.failure.parent.refuse()
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
         self.wrote = True
@@ -133,6 +137,18 @@ class LockTransaction:
             with ErrorsIgnored(connection):
                 connection.connection.rollback()
             raise
+
+    def leave_to_parent(self, process: int) -> None:
+        """Leave the transaction to the process that began it: this one is a fork, and holds nothing."""
+        if self.failure.parent is not None:
+            return  # a fork of a fork
+        ledger = self.ledger
+        held = ledger.first() if ledger.places else None
+        parent = ParentTransaction(process, held, len(ledger.places) - 1)
+        for one in self.connections.by_engine.values():
+            parent.leave(one.connection, one.known, lent=self.connections.is_lent(one.connection))
+        self.failure.leave_to_parent(parent)
+        self.lost, self.ledger = {}, self._new_ledger()
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """Note that the transaction has ended, though the session has not ended it.
@@ -270,7 +286,7 @@ class LockTransaction:
                 released = self._tell_parts(self.ledger.released(), outcome)
             self.connections.restore()
             if self.failure.occurred:
-                self.failure.stop_listening()
+                self.failure.end()
             if released:
                 self._instrumentation.report_released(released, outcome)
         finally:

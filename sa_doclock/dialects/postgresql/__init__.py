@@ -33,7 +33,7 @@ from ..base import (
     TransactionStatus,
 )
 from ..compatible_servers import find_server
-from ..connection import ask_driver
+from ..connection import ask_driver, socket_descriptor
 from ..driver_frames import raised_within
 from ..error_codes import code_of
 from ..names import quoted_name
@@ -136,6 +136,11 @@ class PostgreSQLLifecycle(TransactionLifecycle):
         if libpq.pipeline_status:  # others may be in progress
             return False
         return int(libpq.transaction_status) == _ACTIVE
+
+    def descriptor(self, driver_connection: Any) -> int | None:
+        # asyncpg and pg8000 have no public name for it
+        private = socket_descriptor(driver_connection, "_transport", "_usock")
+        return super().descriptor(driver_connection) if private is None else private
 
 
 class PostgreSQLMarks(TransactionMarks):

@@ -27,6 +27,12 @@ class Wire:
         """Take no new connections."""
         self._listener.close()
 
+    @property
+    def sent(self) -> int:
+        """The number of times that a client sent something."""
+        with self._lock:
+            return self._directions.count("there")
+
     @contextmanager
     def counting(self) -> Iterator[list[int]]:
         """Append to the list, at the end of the block, the round trips made in it."""

@@ -27,7 +27,7 @@ def test_parts_of_another_engine(
 ) -> None:
     with LockingSession(binds={Order: make_engine(), Line: make_engine()}) as session:
         with pytest.raises(
-            LockNotSupported, match="Line is in .* parts that another database commits"
+            LockNotSupported, match=r"Line is in .* parts that another database commits"
         ):
             way(session)
         session.rollback()

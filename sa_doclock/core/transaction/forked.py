@@ -1,0 +1,213 @@
+"""A session in a forked process: its transaction is the parent's, which goes on using the connection.
+
+A transaction belongs to the process that began it.  In a child the session sends nothing, and drops its
+connection without a byte on the wire.  A driver's own ``close()`` writes to the socket that the parent
+still uses: libpq sends Terminate, and a connection pool sends ROLLBACK before that.  So the child never
+closes such a connection, and points its copy of the descriptor at the null device.
+
+``os.register_at_fork()`` finds the sessions, so that a program which does not fork pays nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from threading import get_ident
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event
+from sqlalchemy.orm import Session
+
+from ...dialects import product_of
+from ...dialects.base import LockStrategy, TransactionLifecycle
+from ...errors import LockMisuse
+from ...events import EventfulSession
+from ...options import LockOptions
+from ..ledger import NamedKey
+from ..lock_info import DocumentKey
+from ..lock_request import add_document
+from ..sqlalchemy_internals import all_sessions
+from .locks_lost import document_of
+
+_REFUSED: Final = ("before_cursor_execute", "prepare_twophase", "commit_twophase")
+_DROPPED: Final = ("rollback", "rollback_savepoint", "rollback_twophase")
+
+
+class ParentTransaction:
+    """The transaction of a session that another process began, as seen in a fork of that process.
+
+    :param process: the id of the process that began it.
+    :param held: the lock that it holds for longest; None: it holds none.
+    :param others: the number of its other locks.
+    """
+
+    def __init__(
+        self, process: int, held: tuple[DocumentKey | NamedKey, LockOptions] | None, others: int
+    ) -> None:
+        self.process, self._held, self._others = process, held, others
+        self._connections: list[_LeftConnection] = []
+        self._database = ""
+        self._get_bind: Any = None
+
+    def leave(self, connection: Connection, known: LockStrategy | None, *, lent: bool) -> None:
+        """Leave this connection to the parent.
+
+        :param lent: its end is another's.
+        """
+        self._database = self._database or product_of(connection.dialect)
+        if not (connection.closed or connection.invalidated):
+            lifecycle = TransactionLifecycle() if known is None else known.lifecycle
+            self._connections.append(_LeftConnection(self, connection, lifecycle, lent=lent))
+
+    def refuse_all(self, session: Session) -> None:
+        """Have the session refuse every statement: each asks for its database first."""
+        self._get_bind = vars(session).get("get_bind")
+        vars(session)["get_bind"] = self.refuse
+
+    def refuse(self, *_: Any, **__: Any) -> Any:
+        """:raises LockMisuse: always."""
+        others = f" and {self._others} more" if self._others > 0 else ""
+        holds = f", and holds this lock{others}" if self._held else ""
+        error = LockMisuse(
+            f"the session's transaction belongs to process {self.process}, which began it{holds}; "
+            f"this is process {os.getpid()}, a fork of it, and nothing was sent. Call rollback() or "
+            "close() here, which drops the connection without a word to the server. Then begin a "
+            "transaction of this process, after engine.dispose(close=False)"
+        )
+        if self._held is not None:
+            place, lock = self._held
+            add_document(error, *document_of(place), lock, self._database)
+        raise error
+
+    def end(self, session: Session) -> None:
+        """Let the session begin a transaction of this process."""
+        if self._get_bind is None:
+            vars(session).pop("get_bind", None)
+        else:
+            vars(session)["get_bind"] = self._get_bind
+
+    def drop(self) -> None:
+        """Drop the session's own connections; one that was lent is its lender's to roll back."""
+        for left in self._connections:
+            if not left.lent:
+                left.drop()
+
+
+class _LeftConnection:
+    """A connection that a fork has left to the parent process.
+
+    Nothing closes it: neither the garbage collector, nor the end of the interpreter.
+    """
+
+    def __init__(
+        self,
+        parent: ParentTransaction,
+        connection: Connection,
+        lifecycle: TransactionLifecycle,
+        *,
+        lent: bool,
+    ) -> None:
+        self._parent, self._connection, self.lent = parent, connection, lent
+        self._is_dropped = False
+        proxied = connection.connection
+        _keep_for_ever(proxied)
+        _keep_for_ever(proxied.dbapi_connection)
+        self._why_closed = lifecycle.closed_to_forks(connection)
+        if self._why_closed is not None:
+            event.listen(Engine, "engine_connect", self._refuse_engine)
+        with suppress(Exception):  # the driver has closed it, or has none
+            _point_at_null(lifecycle.descriptor(proxied.driver_connection))
+        # First, before other listeners send something.
+        for name in _REFUSED:
+            event.listen(connection, name, self._refuse, insert=True)
+        for name in _DROPPED:
+            event.listen(connection, name, self._on_rollback, insert=True)
+        event.listen(connection, "commit", self._on_commit, insert=True)
+
+    def drop(self) -> None:
+        """Give the connection up, as if it was lost, without closing it."""
+        if not self._is_dropped:
+            self._is_dropped = True
+            if not (self._connection.closed or self._connection.invalidated):
+                self._connection.detach()  # the pool must not close it
+                self._connection.invalidate()
+
+    def _refuse_engine(self, connection: Connection) -> None:
+        why = None if self._why_closed is None else self._why_closed(connection.engine)
+        if why is not None:
+            raise LockMisuse(
+                f"process {self._parent.process} held a lock on this database when it forked process "
+                f"{os.getpid()}: {why}. Fork while no session holds a lock, or start the process by "
+                '"spawn"'
+            )
+
+    def _refuse(self, *_: Any) -> None:
+        if not self._is_dropped:
+            self._parent.refuse()
+
+    def _on_rollback(self, *_: Any) -> None:
+        self.drop()
+
+    def _on_commit(self, *_: Any) -> None:
+        if not self._is_dropped:
+            self.drop()  # SQLAlchemy takes a transaction whose COMMIT fails for ended
+            self._parent.refuse()
+
+
+# Threads: filled in the child of a fork alone, which has one thread.
+_kept: Final[list[Any]] = []
+
+
+def _keep_for_ever(thing: Any) -> None:
+    """Keep the object until the process is gone, also while the interpreter ends."""
+    _kept.append(thing)
+    with suppress(ImportError, AttributeError):  # not CPython: it does not finalize at its end
+        import ctypes  # noqa: PLC0415  # needed in a fork alone
+
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _point_at_null(descriptor: int | None) -> None:
+    """Point this process's copy of the descriptor at the null device: the parent keeps its own."""
+    if descriptor is not None:
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
+
+
+# Threads: each has an entry of its own, while it forks.
+# While a thread forks: its sessions, and those of all other threads.  Python frees what is local to a
+# thread in the child before it calls any function there, and a pool would send ROLLBACK for it.
+_forking: Final[dict[int, tuple[int, Sequence[Session]]]] = {}
+
+
+def _before() -> None:
+    sessions = [one for one in all_sessions() if _transaction_of(one) is not None]
+    if sessions:
+        _forking[get_ident()] = os.getpid(), sessions
+
+
+def _in_parent() -> None:
+    _forking.pop(get_ident(), None)
+
+
+def _in_child() -> None:
+    # A server that forks in C, as uWSGI, calls this function alone.
+    process, sessions = _forking.get(get_ident()) or (os.getppid(), all_sessions())
+    with ExitStack() as stack:  # each of them, whatever another one meets
+        stack.callback(_forking.clear)
+        for session in sessions:
+            transaction = _transaction_of(session)
+            if transaction is not None:
+                stack.callback(transaction.leave_to_parent, process)
+
+
+def _transaction_of(session: Session) -> Any:
+    """Return the state of a LockingSession's transaction that has a connection; else None."""
+    context = vars(session).get("_context") if isinstance(session, EventfulSession) else None
+    return context.transaction if context is not None and context.connections.by_engine else None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_in_parent, after_in_child=_in_child)
