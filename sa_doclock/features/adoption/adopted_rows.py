@@ -32,7 +32,7 @@ from ...core.transaction import (
     make_plan,
 )
 from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DocLockError, LockNotSupported, UnsavedChanges
+from ...errors import DocLockError, UnsavedChanges
 from ...options import LockOptions, is_row_lock
 from .changed_parts import changed_parts
 from .for_update import froms_to_hint, inner_select, with_inner_select
@@ -136,6 +136,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
+        strategy.check_autocommit(joined.connection)
         return joined, LockPlan(strategy, lock, None, row_lock, table=None)
 
     def _take_in_transaction(
@@ -158,7 +159,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
             autoflush(self.session, self._options)
         result = self._execute(connection)
-        if _is_kept(connection, self._options):
+        if not _is_streamed(self._options):  # else the rows are locked one after the other
             self._note_returned(result, reads_beside=self._reads_beside(connection))
             self.lasts = bool(self._headers or self._keys)
         return result
@@ -306,20 +307,6 @@ def _locking(
     strategy.check_support(lock)
     locking: Statement = with_inner_select(statement, select)
     return locking
-
-
-def _is_kept(one: TransactionConnection, options: Mapping[str, Any]) -> bool:
-    """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT.
-
-    False too where the rows are streamed, and are locked one after the other.
-    """
-    if _is_streamed(options):
-        return False
-    try:
-        one.strategy.check_autocommit(one.connection)
-    except LockNotSupported:
-        return False
-    return True
 
 
 def _is_streamed(options: Mapping[str, Any]) -> bool:

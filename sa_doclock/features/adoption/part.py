@@ -81,6 +81,8 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
     _refuse_without_hints(unseen, one.known)
     # In a call of ours the outermost is not the program's.
     written = locks.all if call is None or call.request.as_is else locks.within
+    if written:
+        one.known.check_autocommit(connection)
     for lock in written:
         _check_tables(lock, one.known, state, connection)
     if one.known.locks_database:
