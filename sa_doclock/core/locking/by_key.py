@@ -26,7 +26,7 @@ from ..documents import (
     spans_rows,
 )
 from ..key_text import key_text
-from ..loading import load_again
+from ..loading import changed_since, load_again, pending_changes
 from ..lock_info import Identity, public_key
 from ..statements import (
     Send,
@@ -103,7 +103,11 @@ class _RowsByKey(LockedRows[T]):
         keys = frozenset(self.sent or self.request.keys)
         if refuse_unsaved(self.context, self.root, keys):
             self.recheck = True
+        before = pending_changes(self.session)
         self.expire_loaded(self.root, keys)
+        # A listener for "expire" may change what it is about, as it was before the lock.
+        if changed_since(self.session, before) and refuse_unsaved(self.context, self.root, keys):
+            self.recheck = True
 
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         """See :class:`LockedRows`."""
