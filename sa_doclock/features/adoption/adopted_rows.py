@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import partial, reduce
+from functools import reduce
 from operator import getitem, itemgetter
 from typing import Any, Final
 
@@ -123,7 +123,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
     _headers: Sequence[Any] = ()
     _objects: Sequence[Any] = ()
     _keys: Sequence[tuple[Mapper[Any], Identity]] = ()
-    _touched: Collection[InstanceState[Any]] = ()
     _by_index: Container[tuple[Mapper[Any], bool]] = ()
 
     def __init__(
@@ -140,6 +139,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._written, self._statement, self._adopted = statement, statement, adopted
         self._run, self._options, self._before = run, options, before
         self.unreadable: Unreadable = {}
+        self._touched: set[InstanceState[Any]] = set()
 
     def check(self) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
@@ -182,14 +182,17 @@ class AdoptedRows(LockTarget[Result[Any]]):
     ) -> Result[Any]:
         """Execute the statement, and read again what the session had of its rows."""
         self._executed = True
-        if any(map(self._is_of_document, changed_since(self.session, self._before))):
+        touched = changed_since(self.session, self._before)
+        if any(map(self._is_of_document, touched)):
             # A flush would write what a listener has made of values from before the lock.
-            self._options = {**self._options, "autoflush": False}
-            self._run = partial(self._run, execution_options=self._options)
-        elif self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
-            autoflush(self.session, self._options)
-        result = self._execute(connection)
-        self._touched = changed_since(self.session, self._before)  # no row has been loaded yet
+            with self.session.no_autoflush:
+                result = self._execute(connection)
+        else:
+            if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
+                autoflush(self.session, self._options)
+            result = self._execute(connection)
+        # No row has been loaded yet.
+        self._touched = {*touched, *changed_since(self.session, self._before)}
         if not _is_streamed(self._options):  # else the rows are locked one after the other
             self._note_returned(result, reads_beside=self._reads_beside(connection))
             self.lasts = bool(self._headers or self._keys)
@@ -284,10 +287,30 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return self._run(statement, execution_options=options)
 
     def _record_keys(self, lock: LockOptions) -> None:
-        _expire_by_keys(self.context, self._keys)
+        for root, identity in self._keys:
+            if (root.class_, identity) not in self.context.ledger.held:
+                self._expire_row(root, identity)
         for root, identity in self._keys:
             if (root, False) not in self._by_index:
                 self.context.ledger.record_unread(document_key(root, identity), lock)
+
+    def _expire_row(self, root: Mapper[Any], identity: Identity) -> None:
+        """Have what the session had of this document read again.
+
+        :raises UnsavedChanges: it has pending changes, and nobody has read what they collide with.
+        """
+        context, session, request = self.context, self.session, self.request
+        try:
+            refuse_unsaved(context, root, [identity])
+            before = pending_changes(session)
+            unreadable = context.loaded.of(root).expire([identity])
+            if changed_since(session, before):  # by a listener for "expire"
+                refuse_unsaved(context, root, [identity])
+        except UnsavedChanges as error:
+            database = database_name(session, request.bind_arguments)
+            add_document(error, root.class_, public_key(identity), request.lock, database)
+            raise
+        load_again(session, unreadable)
 
     def _record_header(self, header: InstanceState[Any], lock: LockOptions) -> list[Collision]:
         """Record a header; or return the changes of its document that would overwrite another's."""
@@ -314,7 +337,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if _is_streamed(self._options):
             loaded.keep_expired()
         collisions = loaded.finish(self._headers)
+        before = pending_changes(self.session)
         _expire_parts(self.context, loaded.read_again)
+        self._touched.update(changed_since(self.session, before))
         return [(header, CHANGED.format(repr(name))) for header, name in collisions]
 
     def _unsaved(self, state: InstanceState[Any], text: str) -> UnsavedChanges:
@@ -394,14 +419,3 @@ def _keys_in(
             if None not in identity:
                 found[root, identity] = None
     return [*found]
-
-
-def _expire_by_keys(context: LockContext, keys: Iterable[tuple[Mapper[Any], Identity]]) -> None:
-    """Have what the session had of these documents read again.
-
-    :raises UnsavedChanges: one of them has pending changes, and nobody has read what they collide with.
-    """
-    for root, identity in keys:
-        if (root.class_, identity) not in context.ledger.held:
-            refuse_unsaved(context, root, [identity])
-            load_again(context.session(), context.loaded.of(root).expire([identity]))

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnClause, CompoundSelect, Insert, Select, UpdateBase
 from sqlalchemy.engine import Compiled
 from sqlalchemy.sql.visitors import ExternallyTraversible
 
-from ...core.documents import from_clauses_within
+from ...core.documents import from_clauses_within, may_read_rows
 from ...core.sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
 from ...dialects.base import LockStatements
 from ...options import LockOptions, base_of
@@ -92,7 +92,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
         return NO_LOCKS
     select = inner_select(given)
     clause = id(for_update_clause(select)) if isinstance(select, _QUERIES) else None
-    reads_more = _reads_more(by_clause.get(clause, ()), queries)
+    reads_more = _reads_more(by_clause.get(clause, ()), queries, elements)
     own = [_lock_of(by_clause.pop(clause))] if clause in by_clause else []
     within = tuple(map(_lock_of, by_clause.values()))
     outermost = own[0] if own and select is given else None
@@ -120,9 +120,12 @@ def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Ite
         yield from (table.fullname for table in unread.tables_below(froms.subqueries))
 
 
-def _reads_more(own: Sequence[_Query], queries: Sequence[_Query]) -> bool:
-    """Return whether a statement with these queries has a lock, its own, and reads several tables."""
-    return bool(own) and (len(own) < len(queries) or any(map(_joins, own)))
+def _reads_more(
+    own: Sequence[_Query], queries: Sequence[_Query], elements: Iterable[object]
+) -> bool:
+    """Return whether a statement of these has a lock, its own, and reads more than rows of one table."""
+    more = len(own) < len(queries) or any(map(_joins, own)) or any(map(may_read_rows, elements))
+    return bool(own) and more
 
 
 def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
