@@ -26,8 +26,9 @@ from ..documents import (
     spans_rows,
 )
 from ..key_text import key_text
-from ..loading import changed_since, load_again, pending_changes
+from ..loading import load_again
 from ..lock_info import Identity, public_key
+from ..sqlalchemy_internals import states_to_flush
 from ..statements import (
     Send,
     chunks,
@@ -103,11 +104,10 @@ class _RowsByKey(LockedRows[T]):
         keys = frozenset(self.sent or self.request.keys)
         if refuse_unsaved(self.context, self.root, keys):
             self.recheck = True
-        before = pending_changes(self.session)
         self.expire_loaded(self.root, keys)
-        # A listener for "expire" may change what it is about, as it was before the lock.
-        if changed_since(self.session, before) and refuse_unsaved(self.context, self.root, keys):
-            self.recheck = True
+        # A listener for "expire" may have changed what it is about, as it was before the lock.
+        if any(states_to_flush(self.session)):
+            refuse_unsaved(self.context, self.root, keys)
 
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         """See :class:`LockedRows`."""
