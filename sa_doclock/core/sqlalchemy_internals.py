@@ -118,6 +118,14 @@ def narrowed_by(options: Iterable[Any]) -> Iterator[Any]:
                 yield next((one for one in element.path.path[::-1] if hasattr(one, "key")), "*")
 
 
+def expressions_of(options: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
+    """Yield what with_expression() gives: the mapper or alias, the attribute, and its expression."""
+    for element in chain.from_iterable(getattr(one, "context", ()) for one in options):
+        if "query_expression" in dict(element.strategy or ()):
+            *_, entity, attribute = element.path.path
+            yield from ((entity, attribute.key, one) for one in element._extra_criteria)
+
+
 def undefers(options: Iterable[Any]) -> bool:
     """Return whether an option loads a deferred column, or sets a ``query_expression()``."""
     for element in chain.from_iterable(getattr(one, "context", (one,)) for one in options):
@@ -459,15 +467,6 @@ deleted_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter
 def states_to_flush(session: Session) -> tuple[AbstractSet[InstanceState[Any]], ...]:
     """Return the new, the modified and the deleted states: all that a flush looks at."""
     return session._new.keys(), session.identity_map._modified, session._deleted.keys()
-
-
-def overwrites_objects(options: Mapping[str, Any]) -> bool:
-    """Return whether a statement with these execution options fills in every object anew.
-
-    A Query says so by its load options, which have no public name.
-    """
-    found = options.get("_sa_orm_load_options")
-    return bool(options.get("populate_existing") or getattr(found, "_populate_existing", False))
 
 
 def refreshed_by(options: Mapping[str, Any]) -> InstanceState[Any] | None:

@@ -6,9 +6,17 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    aliased,
+    mapped_column,
+    query_expression,
+    with_expression,
+)
 
-from sa_doclock.core.sqlalchemy_internals import autoflush, overwrites_objects
+from sa_doclock.core.sqlalchemy_internals import autoflush, expressions_of, options_of
 
 
 class Base(DeclarativeBase):
@@ -19,6 +27,7 @@ class Thing(Base):
     __tablename__ = "thing"
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(default="")
+    given: Mapped[int | None] = query_expression()
 
 
 class Noting(Session):
@@ -41,17 +50,6 @@ def session() -> Any:
         yield session
 
 
-def test_a_query_fills_in_its_objects_anew(session: Noting) -> None:
-    session.query(Thing).populate_existing().all()
-    assert overwrites_objects(session.options)
-
-
-def test_a_plain_query_leaves_them(session: Noting) -> None:
-    session.query(Thing).all()
-    assert "_sa_orm_load_options" in session.options
-    assert not overwrites_objects(session.options)
-
-
 @pytest.mark.parametrize("flushes", [True, False])
 def test_a_query_says_whether_it_flushes(session: Noting, flushes: bool) -> None:
     session.query(Thing).autoflush(flushes).all()
@@ -59,3 +57,11 @@ def test_a_query_says_whether_it_flushes(session: Noting, flushes: bool) -> None
     session.add(thing)
     autoflush(session, session.options)
     assert (thing in session.new) is not flushes
+
+
+@pytest.mark.parametrize("entity", [Thing, aliased(Thing)])
+def test_what_with_expression_gives_is_found(entity: Any) -> None:
+    given = with_expression(entity.given, entity.id + 1)
+    ((found, name, expression),) = expressions_of(options_of(sa.select(entity).options(given)))
+    assert (found.entity, name) == (entity, "given")
+    assert str(expression) == str(entity.id + 1)

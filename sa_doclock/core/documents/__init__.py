@@ -34,6 +34,7 @@ from .mapping import (
     lockable_root,
     mapper_cache,
     mapper_of,
+    may_read_rows,
     own_table,
     plain_key_type,
     root_of,

@@ -20,6 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipProperty, class_mapper
 from sqlalchemy.orm.exc import UnmappedClassError
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.selectable import Alias, FromClause, FromGrouping, Join, SelectBase
 from sqlalchemy.sql.visitors import iterate
 
@@ -253,11 +254,24 @@ def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:
 
 
 def has_subquery(expression: ClauseElement) -> bool:
-    """Return whether the expression reads other rows than the one that it is a column of."""
+    """Return whether the expression may read other rows than the one that it is a column of."""
     return any(
-        isinstance(element, SelectBase) or "select" in _text_of(element).lower()
+        isinstance(element, SelectBase)
+        or "select" in _text_of(element).lower()
+        or may_read_rows(element)
         for element in iterate(expression)
     )
+
+
+def may_read_rows(element: object) -> bool:
+    """Return whether it calls a function that may read rows, as they were when its statement began.
+
+    https://www.postgresql.org/docs/current/xfunc-volatility.html
+    """
+    if not isinstance(element, FunctionElement):
+        return False
+    packages = getattr(element, "packagenames", ())
+    return bool(packages) or getattr(element, "name", "").lower() not in _OF_ARGUMENTS
 
 
 def _text_of(element: Any) -> str:
@@ -266,6 +280,19 @@ def _text_of(element: Any) -> str:
         return element.text
     return str(element.name) if getattr(element, "is_literal", False) else ""
 
+
+_OF_ARGUMENTS: Final = frozenset(
+    """
+    abs aggregate_strings avg ceil ceiling char_length character_length coalesce concat
+    concat_ws count current_date current_time current_timestamp current_user date date_part
+    date_trunc extract floor format greatest ifnull instr json_extract jsonb_extract_path_text
+    json_value least left length localtime localtimestamp lower lpad ltrim max md5 min mod now
+    nullif octet_length position power random replace reverse right round row_number rpad rtrim
+    session_user sign sqrt strftime substr substring sum sysdate to_char trim trunc upper user
+    year
+    """.split()  # noqa: SIM905
+)
+"""Functions of the databases that read nothing but their arguments and the rows of the SELECT."""
 
 PRIMARY: Final = "PRIMARY"
 """The name of the primary key among the indexes of a table."""

@@ -4,4 +4,11 @@ from .class_roles import Role, role_of
 from .document_index import DocumentIndex, Unreadable
 from .load_parts import load_again, load_parts, reads_of
 from .loaded import LoadedDocuments
+from .pending_changes import (
+    NO_CHANGES,
+    PENDING_BEFORE,
+    PendingChange,
+    changed_since,
+    pending_changes,
+)
 from .session_order import in_session_order

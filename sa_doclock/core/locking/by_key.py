@@ -28,6 +28,7 @@ from ..documents import (
 from ..key_text import key_text
 from ..loading import load_again
 from ..lock_info import Identity, public_key
+from ..sqlalchemy_internals import states_to_flush
 from ..statements import (
     Send,
     chunks,
@@ -104,6 +105,9 @@ class _RowsByKey(LockedRows[T]):
         if refuse_unsaved(self.context, self.root, keys):
             self.recheck = True
         self.expire_loaded(self.root, keys)
+        # A listener for "expire" may have changed what it is about, as it was before the lock.
+        if any(states_to_flush(self.session)):
+            refuse_unsaved(self.context, self.root, keys)
 
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         """See :class:`LockedRows`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import Insert, Result, Select, event, inspect
 from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
+from ..loading import NO_CHANGES, PENDING_BEFORE, pending_changes
 from ..locking import RowsOfSelect, acquire
 from ..sqlalchemy_internals import (
     allow_listening,
@@ -117,7 +118,12 @@ class ExecutingSession(SessionWithContext):
             self._note_foreign(written)
         elif not listens_last:  # else what the listeners make of it is executed by the part
             return self._execute_by_part(execute, params, arguments)
-        return None
+        before = pending_changes(self) if listens_last else NO_CHANGES
+        if before is NO_CHANGES:
+            return None
+        # Listeners may make a lock of it, and change what it locks.
+        options = {**arguments.get("execution_options", {}), PENDING_BEFORE: before}
+        return super().execute(statement, params, **{**arguments, "execution_options": options})
 
     def _listen_last(self) -> bool:
         """Have the statement looked at once more, as the listeners of the program have made it.
@@ -233,7 +239,8 @@ def _after_listeners(state: ORMExecuteState) -> Result[Any] | None:
     if execute is None:
         return None
 
-    return execute(state.invoke_statement, state.execution_options, state.bind_arguments)
+    options = {PENDING_BEFORE: NO_CHANGES, **state.execution_options}
+    return execute(state.invoke_statement, options, state.bind_arguments)
 
 
 def _execute_dml_of(context: LockContext, state: ORMExecuteState, written: Any) -> Result[Any]:

@@ -6,8 +6,10 @@ lock, the session makes it real: by the transaction, or by a table hint.  What i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import reduce
+from operator import getitem, itemgetter
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, Result, Table
@@ -15,11 +17,19 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ...core.documents import document_key, root_of
-from ...core.loading import load_again
-from ...core.loading.session_order import in_session_order
+from ...core.loading import (
+    PENDING_BEFORE,
+    PendingChange,
+    Unreadable,
+    changed_since,
+    in_session_order,
+    load_again,
+    pending_changes,
+    role_of,
+)
 from ...core.lock_info import Identity, document_label, public_key
 from ...core.locking import LockTarget, acquire, refuse_unsaved
-from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at
+from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at, options_of
 from ...core.statements import add_hints, add_suffixes
 from ...core.transaction import (
     LockCall,
@@ -32,13 +42,15 @@ from ...core.transaction import (
     make_plan,
 )
 from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DocLockError, LockNotSupported, UnsavedChanges
+from ...errors import DocLockError, UnsavedChanges
 from ...options import LockOptions, is_row_lock
-from .changed_parts import changed_parts
+from .changed_rows import CHANGED, changed_beside, changed_rows
+from .compiled_locks import CompiledLocks
 from .for_update import froms_to_hint, inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
 from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
 from .rows_beside import RowsBeside
+from .unread_rows import expire_unread, roots_unread
 
 _READ_ANEW: Final = frozenset({None, "READ UNCOMMITTED", READ_COMMITTED})
 """The isolation levels at which each statement reads what is there when it begins; None: not known.  At
@@ -46,7 +58,9 @@ others a plain read after a lock may be older than what the locking one has read
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
-"""A header, and the attribute in which the next flush would overwrite what another has written."""
+"""A header, and the text of the error: the next flush would overwrite what another has written."""
+
+_TOUCHED: Final = "a listener changed {} after the lock was asked for and before it was granted; change it under the lock"
 
 
 def execute_for_update(
@@ -71,7 +85,11 @@ def execute_for_update(
     entity = None if mapper is None else mapper.class_
     request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments, as_is=True)
     options = {**statement.get_execution_options(), **execution_options}
-    return acquire(AdoptedRows(context, request, statement, adopted, run, options))
+    # What listeners of the program have changed since is not the program's.
+    before = options.get(PENDING_BEFORE)
+    if before is None:
+        before = pending_changes(context.session())
+    return acquire(AdoptedRows(context, request, statement, adopted, run, options, before))
 
 
 class AdoptedRows(LockTarget[Result[Any]]):
@@ -80,13 +98,17 @@ class AdoptedRows(LockTarget[Result[Any]]):
     :param run: executes the statement as the program has asked for it.
     :param statement: as the program has written it.
     :param options: the execution options of both.
+    :param before: the pending changes of the session when the program asked for the lock.
     :ivar reads_more: the statement, as it was sent, reads more than rows of one table.
     :ivar writes: it writes rows too, in a CTE, and must not be sent a second time.
+    :ivar unread: the roots of the rows that it locks and does not return, by their objects or keys.
+    :ivar unreadable: what was expired of their parts, and no access loads.
     :ivar _waits: whether the lock is in the statement.
     :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
     :ivar _headers: the locked objects that the statement has returned.
     :ivar _objects: all objects that it has returned, where it reads more than rows of one table.
     :ivar _keys: the keys of locked headers that it has returned in place of objects.
+    :ivar _touched: the objects that listeners have changed before the lock was granted.
     :ivar _by_index: the roots whose rows may be unlocked, as :func:`check_headers` returns them.
     """
 
@@ -94,6 +116,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     lasts = False
     reads_more = False
     writes = False
+    unread: Collection[Mapper[Any]] = ()
     _executed = False
     _waits = False
     _loaded: LoadedHeaders | None = None
@@ -110,15 +133,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         adopted: Adopted,
         run: Run,
         options: Mapping[str, Any],
+        before: AbstractSet[PendingChange],
     ) -> None:
         super().__init__(context, request)
         self._written, self._statement, self._adopted = statement, statement, adopted
-        self._run, self._options = run, options
+        self._run, self._options, self._before = run, options, before
         self.options = (options,)
-
-    def roots(self) -> Collection[Mapper[Any]]:
-        """See :class:`LockTarget`."""
-        return {*self._adopted.roots, *(one.root for one in self._adopted.keys)}
+        self.unreadable: Unreadable = {}
+        self._touched: set[InstanceState[Any]] = set()
 
     def check(self) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
@@ -141,6 +163,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._statement = _locking(self._statement, lock, row_lock, strategy)
         joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
+        strategy.check_autocommit(joined.connection)
         return joined, LockPlan(strategy, lock, None, row_lock, table=None)
 
     def _take_in_transaction(
@@ -160,13 +183,29 @@ class AdoptedRows(LockTarget[Result[Any]]):
     ) -> Result[Any]:
         """Execute the statement, and read again what the session had of its rows."""
         self._executed = True
-        if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
-            autoflush(self.session, self._options)
-        result = self._execute(connection)
-        if _is_kept(connection, self._options):
+        touched = changed_since(self.session, self._before)
+        if any(map(self._is_of_document, touched)):
+            # A flush would write what a listener has made of values from before the lock.
+            with self.session.no_autoflush:
+                result = self._execute(connection)
+        else:
+            if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
+                autoflush(self.session, self._options)
+            result = self._execute(connection)
+        # No row has been loaded yet.
+        self._touched = {*touched, *changed_since(self.session, self._before)}
+        if not _is_streamed(self._options):  # else the rows are locked one after the other
             self._note_returned(result, reads_beside=self._reads_beside(connection))
             self.lasts = bool(self._headers or self._keys)
         return result
+
+    def _is_of_document(self, state: InstanceState[Any]) -> bool:
+        """Return whether the object may be of a document that the statement locks."""
+        return any(role_of(root, state.mapper) is not None for root in self.roots())
+
+    def roots(self) -> Collection[Mapper[Any]]:
+        """See :class:`LockTarget`."""
+        return {*self._adopted.roots, *(one.root for one in self._adopted.keys)}
 
     def _reads_beside(self, connection: TransactionConnection) -> bool:
         """Return whether what it reads of other rows may be older than its lock, and can be read anew."""
@@ -192,8 +231,25 @@ class AdoptedRows(LockTarget[Result[Any]]):
             return self._run(self._statement, bind_arguments={"bind": connection.connection})
         if not self.session.identity_map:
             return self._run(self._statement)
-        self._loaded = LoadedHeaders(self.context, self._adopted.roots, self._options)
-        return self._run(self._loaded.prepare(self._statement))
+        binds = self.request.bind_arguments
+        self._loaded = LoadedHeaders(self.context, self._adopted.returned, binds)
+        # Most options leave no column out; nobody knows of those of others.
+        written: Any = self._statement
+        leaves_out = bool(options_of(written) or options_of(inner_select(written)))
+        options = self._loaded.prepare(self._options, leaves_out=leaves_out)
+        arguments = {} if options is None else {"execution_options": options}
+        return self._run(self._statement, **arguments)
+
+    def expire_unread(self, locks: CompiledLocks) -> None:
+        """Expire what the session has of rows that the statement locks and does not return.
+
+        :param locks: its locks; of one that is streamed, nothing is returned yet.
+        """
+        if _is_streamed(self._options):
+            self.unreadable = expire_unread(self.context, roots_unread(locks.tables))
+        else:
+            self.unread = roots_unread(locks.unread, self._adopted.roots)
+            self.unreadable = expire_unread(self.context, self.unread)
 
     def before_flush(self) -> None:
         """See :class:`LockTarget`: what is flushed is what the session had."""
@@ -212,6 +268,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._record_keys(request.lock)
         if beside is not None:
             beside.read(request)
+        load_again(self.session, self.unreadable)
+        unread = changed_rows(self.context, self.unread, request.bind_arguments)
+        collisions += [(state, CHANGED.format(repr(name))) for state, name in unread]
         if collisions:
             first, *_ = in_session_order(self.session, collisions, itemgetter(0))
             self.unsaved = self._unsaved(*first)
@@ -230,45 +289,67 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return self._run(statement, execution_options=options)
 
     def _record_keys(self, lock: LockOptions) -> None:
-        _expire_by_keys(self.context, self._keys)
+        for root, identity in self._keys:
+            if (root.class_, identity) not in self.context.ledger.held:
+                self._expire_row(root, identity)
         for root, identity in self._keys:
             if (root, False) not in self._by_index:
                 self.context.ledger.record_unread(document_key(root, identity), lock)
 
+    def _expire_row(self, root: Mapper[Any], identity: Identity) -> None:
+        """Have what the session had of this document read again.
+
+        :raises UnsavedChanges: it has pending changes, and nobody has read what they collide with.
+        """
+        context, session, request = self.context, self.session, self.request
+        try:
+            refuse_unsaved(context, root, [identity])
+            before = pending_changes(session)
+            unreadable = context.loaded.of(root).expire([identity])
+            if changed_since(session, before):  # by a listener for "expire"
+                refuse_unsaved(context, root, [identity])
+        except UnsavedChanges as error:
+            database = database_name(session, request.bind_arguments)
+            add_document(error, root.class_, public_key(identity), request.lock, database)
+            raise
+        load_again(session, unreadable)
+
     def _record_header(self, header: InstanceState[Any], lock: LockOptions) -> list[Collision]:
-        """Record a header; or return the changes of its parts that would overwrite another's."""
+        """Record a header; or return the changes of its document that would overwrite another's."""
         ledger, collisions = self.context.ledger, list[Collision]()
         document = document_key(header.mapper, header.identity or ())
         if document not in ledger.held and may_overwrite(self.session):
-            root, binds = root_of(header.mapper), self.request.bind_arguments
-            found = [*changed_parts(self.context, root, document[1], binds)]
-            for part, name in found and in_session_order(self.session, found, itemgetter(0)):
-                label = document_label(part.class_, public_key(part.identity or ()))
-                collisions.append((header, f"{name!r} of {label}"))
+            collisions = [(header, text) for text in self._changes_of(header)]
         if not collisions and (root_of(header.mapper), True) not in self._by_index:
             ledger.record_unread(document, lock)
         return collisions
 
+    def _changes_of(self, header: InstanceState[Any]) -> Iterator[str]:
+        """Yield what is wrong with the pending changes of this document, but for those of the header."""
+        pending = self.context.loaded.of(root_of(header.mapper)).pending([header.identity or ()])
+        touched = [one for one in pending if one in self._touched]
+        for one in in_session_order(self.session, touched, _itself):
+            yield _TOUCHED.format(_label(one))
+        found = [*changed_beside(self.context, header, self.request.bind_arguments)]
+        for one, name in in_session_order(self.session, found, itemgetter(0)):
+            yield CHANGED.format(f"{name!r} of {_label(one)}")
+
     def _finish(self, loaded: LoadedHeaders) -> list[Collision]:
         """Return the pending changes of headers that would overwrite another's."""
-        context = self.context
         if _is_streamed(self._options):
             loaded.keep_expired()
-            for root in loaded.roots:
-                load_again(self.session, context.loaded.of(root).expire(None))
         collisions = loaded.finish(self._headers)
-        _expire_parts(context, loaded.read_again)
-        return [(header, repr(name)) for header, name in collisions]
+        before = pending_changes(self.session)
+        _expire_parts(self.context, loaded.read_again)
+        self._touched.update(changed_since(self.session, before))
+        return [(header, CHANGED.format(repr(name))) for header, name in collisions]
 
-    def _unsaved(self, state: InstanceState[Any], changed: str) -> UnsavedChanges:
+    def _unsaved(self, state: InstanceState[Any], text: str) -> UnsavedChanges:
         """Return the error of a change that would overwrite another's, which stays pending.
 
         The row is locked, and is not in ``held_locks``.
         """
-        error = UnsavedChanges(
-            f"{changed} has a pending change from before the lock, or is to be deleted, and somebody "
-            "else has changed it in the row meanwhile; lock first, then change, or flush() before"
-        )
+        error = UnsavedChanges(text)
         request, key = self.request, public_key(state.identity or ())
         database = database_name(self.session, request.bind_arguments)
         add_document(error, state.class_, key, request.lock, database)
@@ -284,6 +365,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         refused = isinstance(error, DocLockError) and error is not call.met
         if call.opens and (refused or not self._executed):
             self.context.roll_back_quietly()
+
+
+def _itself(state: InstanceState[Any]) -> InstanceState[Any]:
+    return state
+
+
+def _label(state: InstanceState[Any]) -> str:
+    return document_label(state.class_, public_key(state.identity or ()))
 
 
 def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -> None:
@@ -313,20 +402,6 @@ def _locking(
     return locking
 
 
-def _is_kept(one: TransactionConnection, options: Mapping[str, Any]) -> bool:
-    """Return whether the lock outlives its statement, as it does not under AUTOCOMMIT.
-
-    False too where the rows are streamed, and are locked one after the other.
-    """
-    if _is_streamed(options):
-        return False
-    try:
-        one.strategy.check_autocommit(one.connection)
-    except LockNotSupported:
-        return False
-    return True
-
-
 def _is_streamed(options: Mapping[str, Any]) -> bool:
     return bool(options.get("yield_per") or options.get("stream_results"))
 
@@ -342,18 +417,7 @@ def _keys_in(
     found: dict[tuple[Mapper[Any], Identity], None] = {}
     for row in buffer_rows(result) if keys else ():
         for root, places, _ in keys:
-            identity = tuple(row[place] for place in places)
+            identity = tuple(reduce(getitem, place, row) for place in places)
             if None not in identity:
                 found[root, identity] = None
     return [*found]
-
-
-def _expire_by_keys(context: LockContext, keys: Iterable[tuple[Mapper[Any], Identity]]) -> None:
-    """Have what the session had of these documents read again.
-
-    :raises UnsavedChanges: one of them has pending changes, and nobody has read what they collide with.
-    """
-    for root, identity in keys:
-        if (root.class_, identity) not in context.ledger.held:
-            refuse_unsaved(context, root, [identity])
-            load_again(context.session(), context.loaded.of(root).expire([identity]))

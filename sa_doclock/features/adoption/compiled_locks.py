@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import reduce
+from itertools import chain
 from operator import or_
 from typing import Any, Final, NamedTuple
 
@@ -11,11 +12,18 @@ from sqlalchemy import ColumnClause, CompoundSelect, Insert, Select, UpdateBase
 from sqlalchemy.engine import Compiled
 from sqlalchemy.sql.visitors import ExternallyTraversible
 
-from ...core.documents import from_clauses_within
+from ...core.documents import from_clauses_within, may_read_rows
 from ...core.sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
 from ...dialects.base import LockStatements
 from ...options import LockOptions, base_of
-from .for_update import LockedFroms, inner_select, lock_of_for_update, locked_froms
+from .for_update import (
+    LockedFroms,
+    inner_select,
+    is_key_share,
+    lock_of_for_update,
+    locked_froms,
+)
+from .locked_headers import froms_returned
 
 _QUERIES: Final = (Select, CompoundSelect)
 _Query = Select[Any] | CompoundSelect[Any]
@@ -27,11 +35,13 @@ class CompiledLock(NamedTuple):
     :ivar lock: what it asks for; None where SQLAlchemy writes none of it: that of a UNION.
     :ivar hints: the table hints of its SELECT, each with the name of its dialect in front.
     :ivar froms: what it locks, in each SELECT that it is written in.
+    :ivar key_share: it is ``FOR KEY SHARE``, under which others change the rows.
     """
 
     lock: LockOptions | None
     hints: frozenset[tuple[str, str]]
     froms: tuple[LockedFroms, ...]
+    key_share: bool
 
     def tables_on(self, statements: LockStatements) -> Iterable[Any]:
         """Return the tables whose rows it locks on a database that has these statements.
@@ -46,12 +56,16 @@ class CompiledLocks(NamedTuple):
 
     :ivar reads_more: a SELECT that has a lock of its own reads more than the rows of one table.
     :ivar writes: there is an INSERT, UPDATE or DELETE in it.
+    :ivar unread: the tables of which it locks rows, and returns neither objects nor keys of them.
+    :ivar tables: all tables of which it locks rows.
     """
 
     outermost: CompiledLock | None
     within: tuple[CompiledLock, ...]
     reads_more: bool = False
     writes: bool = False
+    unread: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
 
     @property
     def all(self) -> tuple[CompiledLock, ...]:
@@ -68,7 +82,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
 
     Those of criteria that options add to the entities of a subquery are not seen.
     """
-    given = compiled.statement
+    given: Any = compiled.statement
     # What the ORM makes of it has the expressions of the mapping and of its options too.
     made = getattr(compiled.compile_state, "statement", None)
     elements = [*_elements_within(given, made)]
@@ -78,16 +92,40 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
         return NO_LOCKS
     select = inner_select(given)
     clause = id(for_update_clause(select)) if isinstance(select, _QUERIES) else None
-    reads_more = _reads_more(by_clause.get(clause, ()), queries)
-    own = by_clause.pop(clause, None) if select is given else None
-    outermost = None if own is None else _lock_of(own)
-    writes = any(isinstance(one, UpdateBase) for one in elements)
-    return CompiledLocks(outermost, tuple(map(_lock_of, by_clause.values())), reads_more, writes)
+    reads_more = _reads_more(by_clause.get(clause, ()), queries, elements)
+    own = [_lock_of(by_clause.pop(clause))] if clause in by_clause else []
+    within = tuple(map(_lock_of, by_clause.values()))
+    outermost = own[0] if own and select is given else None
+    return CompiledLocks(
+        outermost,
+        within if select is given else (*own, *within),
+        reads_more,
+        any(isinstance(one, UpdateBase) for one in elements),
+        frozenset(
+            [
+                *_tables_of(
+                    own, froms_returned(given) if own and isinstance(select, Select) else ()
+                ),
+                *_tables_of(within),
+            ]
+        ),
+        frozenset(_tables_of([*own, *within])),
+    )
 
 
-def _reads_more(own: Sequence[_Query], queries: Sequence[_Query]) -> bool:
-    """Return whether a statement with these queries has a lock, its own, and reads several tables."""
-    return bool(own) and (len(own) < len(queries) or any(map(_joins, own)))
+def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[str]:
+    """Yield the names of the tables that these lock, but for these FROM clauses."""
+    for froms in chain.from_iterable(one.froms for one in locks if not one.key_share):
+        unread = froms._replace(tables=tuple(one for one in froms.tables if one not in read))
+        yield from (table.fullname for table in unread.tables_below(froms.subqueries))
+
+
+def _reads_more(
+    own: Sequence[_Query], queries: Sequence[_Query], elements: Iterable[object]
+) -> bool:
+    """Return whether a statement of these has a lock, its own, and reads more than rows of one table."""
+    more = len(own) < len(queries) or any(map(_joins, own)) or any(map(may_read_rows, elements))
+    return bool(own) and more
 
 
 def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
@@ -121,7 +159,8 @@ def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
     written = [one for one in selects if isinstance(one, Select)]
     lock = lock_of_for_update(written[0]) if len(written) == len(selects) else None
     hints = frozenset[tuple[str, str]]().union(*map(hints_of, written))
-    return CompiledLock(lock, hints, tuple(map(locked_froms, written)))
+    key_share = any(map(is_key_share, written))
+    return CompiledLock(lock, hints, tuple(map(locked_froms, written)), key_share)
 
 
 def _elements_within(*statements: Any) -> Iterator[ExternallyTraversible]:

@@ -58,6 +58,12 @@ def _lock_of(found: ForUpdate) -> LockOptions:
     return lock
 
 
+def is_key_share(select: Select[Any]) -> bool:
+    """Return whether it is ``FOR KEY SHARE``, which protects no document."""
+    found = for_update_of(select)
+    return found is not None and found.read and found.key_share
+
+
 def inner_select(statement: Any) -> Any:
     """Return the statement that is executed: of ``from_statement()``, its argument."""
     return statement.element if isinstance(statement, FromStatement) else statement

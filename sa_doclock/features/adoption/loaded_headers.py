@@ -1,35 +1,31 @@
 """The headers that a session had before the program's own ``with_for_update()``, read again by it.
 
 The statement fills in the objects of its rows anew: nothing more is sent.  SQLAlchemy would overwrite
-pending changes then; without autoflush there may be some.  So it fills in only what an object lacks:
-what was loaded of the headers is expired for the time of the statement, and those that it does not
-return get it back.
+pending changes then; without autoflush there may be some.  And what loader options leave out would stay
+as it was.  So where there are either, the statement fills in only what an object lacks: what was loaded
+of the headers is expired for the time of the statement, and those that it does not return get it back.
+What it has not read of the others stays expired.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Column
-from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
+from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
-from sqlalchemy.sql import Executable
 
 from ...core.documents import document_key, mapper_cache, root_of
 from ...core.loading import role_of
 from ...core.sqlalchemy_internals import (
     deleted_states,
     modified_states,
-    overwrites_objects,
     refreshed_by,
 )
 from ...core.transaction import LockContext
 from ...options import LockOptions
-
-S = TypeVar("S", bound=Executable)
+from .changed_rows import compare, only_columns
 
 _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
 
@@ -53,52 +49,48 @@ class _Loaded(NamedTuple):
 class LoadedHeaders:
     """The headers of some hierarchies in one session, for the time of one statement.
 
-    :param options: the execution options of the statement.
+    :param bind_arguments: those of the statement.
     :ivar read_again: those that the session had, and that the statement has locked.
     """
 
     def __init__(
-        self, context: LockContext, roots: frozenset[Mapper[Any]], options: Mapping[str, Any]
+        self,
+        context: LockContext,
+        roots: frozenset[Mapper[Any]],
+        bind_arguments: Mapping[str, Any],
     ) -> None:
         self._session: Session = context.session()
-        self._documents, self._context = context.loaded, context
-        self.roots, self._options = roots, options
+        self._context, self._bind_arguments = context, bind_arguments
+        self._documents = context.loaded
+        self.roots = roots
         self._expired: list[_Loaded] = []
         self._flushed = False
         self.read_again: list[InstanceState[Any]] = []
 
-    def prepare(self, statement: S) -> S:
-        """Return the statement that reads them again; to be called after the autoflush."""
+    def prepare(self, options: Mapping[str, Any], *, leaves_out: bool) -> Mapping[str, Any] | None:
+        """Return the execution options by which the statement reads them again; None: its own.
+
+        To be called after the autoflush.
+
+        :param options: the execution options that the program has given.
+        :param leaves_out: the statement may not read all columns of its rows.
+        """
         session = self._session
-        if not (session.identity_map and self.roots):
-            return statement
         for root in self.roots:
             self._documents.of(root)  # what comes from now on was not there before
-        refreshed = refreshed_by(self._options)
+        refreshed = refreshed_by(options)
         if refreshed is not None:
-            self._expire_unchanged(refreshed)  # refresh() of some attributes leaves the others
-        elif may_overwrite(session) or any(_raises(root) for root in self.roots):
-            self._expire()
-        else:
-            return statement.execution_options(populate_existing=True)
-        return statement
+            self._expire([refreshed])  # refresh() of some attributes leaves the others
+        elif leaves_out or may_overwrite(session) or any(_raises(root) for root in self.roots):
+            self._expire(session.identity_map.all_states())
+        else:  # also where the program has said False, as Query.get() does
+            return {**options, "populate_existing": True}
+        return None
 
-    def _expire_unchanged(self, state: InstanceState[Any]) -> None:
-        columns = _columns_read_again(state.mapper) & state.dict.keys()
-        unchanged = columns - state.committed_state.keys()
-        if unchanged:
-            self._session.expire(state.obj(), unchanged)
-
-    def _expire(self) -> None:
-        overwritten = overwrites_objects(self._options)
-        for state in self._session.identity_map.all_states():
+    def _expire(self, states: Iterable[InstanceState[Any]]) -> None:
+        for state in states:
             if root_of(state.mapper) in self.roots and not self._is_held(state):
-                columns = _columns_read_again(state.mapper) & state.dict.keys()
-                # All is filled in anew, so that only changes have to be kept; of a row that is to be
-                # deleted, all.
-                if overwritten and state not in deleted_states(self._session):
-                    columns = columns & state.committed_state.keys()
-                self._expire_one(state, columns)
+                self._expire_one(state, _columns_read_again(state.mapper) & state.dict.keys())
 
     def _is_held(self, state: InstanceState[Any]) -> bool:
         """Return whether a lock has kept others from changing the row since it was read."""
@@ -123,11 +115,13 @@ class LoadedHeaders:
     def put_back(self) -> None:
         """Give all objects back what they had, except what was read meanwhile."""
         for one in self._expired:
-            if one.state.session is self._session and not one.state.expired:
+            if one.state.session is not self._session:
+                continue
+            if not one.state.expired:
                 for name in one.values.keys() - one.state.dict.keys():
                     set_committed_value(one.instance, name, one.values[name])
-                for name, pending in one.pending.items():
-                    _set_pending(one, name, pending)
+            for name, pending in one.pending.items():
+                _set_pending(one, name, pending)
         self._expired = []
 
     def finish(self, returned: Iterable[Any]) -> Sequence[tuple[InstanceState[Any], str]]:
@@ -150,32 +144,35 @@ class LoadedHeaders:
             if self._documents.had(state):
                 self.read_again.append(state)
                 if self._flushed:
-                    self._expire_unchanged(state)
+                    expire_unchanged(self._session, state)
 
     def _expire_second_classes(self, state: InstanceState[Any]) -> None:
         """Expire the objects of other classes that are mapped on the row."""
         root = root_of(state.mapper)
         for other in self._documents.of(root).objects_of_row(state.identity or ()):
             if other is not state and other.session is self._session:
-                self._expire_unchanged(other)
+                expire_unchanged(self._session, other)
 
     def _finish_one(self, one: _Loaded) -> Iterator[str]:
         """Yield the pending changes that collide; what was not read of its row stays expired.
 
         A DELETE would overwrite each change that another has made.
         """
-        loaded, columns = one.state.dict, one.state.mapper.columns
-        if one.state in deleted_states(self._session):
-            for name in one.values.keys() & loaded_columns(one.state).keys():
-                if not columns[name].type.compare_values(one.values[name], loaded[name]):
-                    yield name
-                    set_committed_value(one.instance, name, one.values[name])
+        state, deleted = one.state, one.state in deleted_states(self._session)
+        names = one.pending.keys() | one.values.keys()
+        now = {name: state.dict[name] for name in names & state.dict.keys()}
+        read = {name: pending.read for name, pending in one.pending.items()}
         for name, pending in one.pending.items():
-            found = loaded.get(name, pending.read)
-            if _is_other(one.state.mapper, name, pending, found):
-                yield name  # and once more, should the program try again
-                found = pending.read
-            _set_pending(one, name, _Pending(pending.value, found))
+            _set_pending(one, name, pending)
+        if deleted:
+            read.update(only_columns(state.mapper, one.values))
+        collisions = compare(self._context, state, read, now, self._bind_arguments)
+        for name in collisions:
+            yield name
+            if name in one.values:  # and once more, should the program try again
+                set_committed_value(one.instance, name, one.values[name])
+        for name in one.pending.keys() & now.keys() - {*collisions}:
+            state.committed_state[name] = now[name]
 
     def keep_expired(self) -> None:
         """Leave all of it expired, for rows that are read one after the other from now on."""
@@ -197,14 +194,12 @@ def may_overwrite(session: Session) -> bool:
     return bool(modified_states(session) or deleted_states(session))
 
 
-def loaded_columns(state: InstanceState[Any]) -> dict[str, Any]:
-    """Return what is loaded of the columns of its row."""
-    columns = state.mapper.columns
-    return {
-        name: value
-        for name, value in state.dict.items()
-        if name in columns and isinstance(columns[name], Column)
-    }
+def expire_unchanged(session: Session, state: InstanceState[Any]) -> None:
+    """Expire what is loaded of its row, but for pending changes."""
+    columns = _columns_read_again(state.mapper) & state.dict.keys()
+    unchanged = columns - state.committed_state.keys()
+    if unchanged:
+        session.expire(state.obj(), unchanged)
 
 
 @mapper_cache
@@ -212,22 +207,6 @@ def _columns_read_again(mapper: Mapper[Any]) -> frozenset[str]:
     """Return the attributes that are values of the row, except those of its key."""
     key = {mapper.get_property_by_column(column).key for column in mapper.primary_key}
     return frozenset(mapper.column_attrs.keys()) - key
-
-
-def _is_other(mapper: Mapper[Any], name: str, pending: _Pending, found: Any) -> bool:
-    """Return whether the row may have another value than the one that was read, if one was.
-
-    Of a value that was changed in place nobody knows what was read.
-    """
-    if pending.read is LoaderCallableStatus.NO_VALUE:
-        return is_mutable(pending.value)
-    return not mapper.columns[name].type.compare_values(pending.read, found)
-
-
-def is_mutable(value: Any) -> bool:
-    """Return whether a value notifies SQLAlchemy when it is changed in place."""
-    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # its import listens to all mappers
-    return loaded is not None and isinstance(value, loaded.MutableBase)
 
 
 def _set_pending(one: _Loaded, name: str, pending: _Pending) -> None:

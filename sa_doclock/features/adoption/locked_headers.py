@@ -7,8 +7,8 @@ from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Label, Select, Table, inspect
-from sqlalchemy.orm import FromStatement, Mapper
+from sqlalchemy import Label, Select, Table, inspect, select
+from sqlalchemy.orm import Bundle, FromStatement, Mapper
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate
 
@@ -27,14 +27,13 @@ from ...core.documents import (
 )
 from ...core.sqlalchemy_internals import (
     all_mappers,
-    for_update_of,
     for_update_tables,
     options_of,
 )
 from ...core.statements import statement_cache
 from ...dialects.base import LockStatements, is_in_index
 from ...options import LockOptions, base_of
-from .for_update import base_of_from, inner_select, is_subquery, locked_froms
+from .for_update import base_of_from, inner_select, is_key_share, is_subquery, locked_froms
 
 Statement = Select[Any] | FromStatement[Any]
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
@@ -45,11 +44,12 @@ class KeyPlaces(NamedTuple):
     """The places in a row of the columns that are the whole key of a header.
 
     :ivar root: the root of the hierarchy that has the header.
+    :ivar places: where each of them is, down into a Bundle.
     :ivar width: the number of columns of a row.
     """
 
     root: Mapper[Any]
-    places: Sequence[int]
+    places: Sequence[tuple[int, ...]]
     width: int
 
 
@@ -58,6 +58,7 @@ class Adopted(NamedTuple):
 
     :ivar mapper: of the first locked class; None: rows of tables alone are locked.
     :ivar roots: the roots of the locked classes.
+    :ivar returned: the roots of those of which objects are returned.
     :ivar places: the places in a row of their objects.
     :ivar keys: the keys that are whole among the selected columns.
     :ivar objects: the places in a row of all objects.
@@ -65,33 +66,64 @@ class Adopted(NamedTuple):
 
     mapper: Mapper[Any] | None
     roots: frozenset[Mapper[Any]]
+    returned: frozenset[Mapper[Any]]
     places: Sequence[int]
     keys: Sequence[KeyPlaces]
     objects: Sequence[int]
 
 
+class _Selected(NamedTuple):
+    """What a statement selects at one place of its rows.
+
+    :ivar place: the place; of what a Bundle has, the places down to it.
+    :ivar entity: the class or alias that it is of; None for columns of tables.
+    """
+
+    place: tuple[int, ...]
+    expression: Any
+    entity: Any | None
+
+
+def _selected_by(statement: Statement) -> list[_Selected]:
+    return [*_selected(statement.column_descriptions, ())]
+
+
+def _selected(described: Iterable[Any], above: tuple[int, ...]) -> Iterator[_Selected]:
+    for place, one in enumerate(described):
+        expression, here = one["expr"], (*above, place)
+        if type(expression) is not Bundle:  # a subclass may make anything of its columns
+            yield _Selected(here, expression, one.get("entity"))
+        elif not expression.single_entity:
+            yield from _selected(select(*expression.exprs).column_descriptions, here)
+
+
 @statement_cache
 def adopted_by(statement: Statement) -> Adopted:
     """Return what the statement locks by its ``with_for_update()``."""
-    described: Sequence[Any] = statement.column_descriptions
-    entities = _locked_entities(statement)
+    selected, entities = _selected_by(statement), _locked_entities(statement)
     locked = {id(one) for one in entities}
-    objects = [one["expr"] if one["expr"] is one.get("entity") else None for one in described]
-    keys = [*_keys_of_entities(described, entities)]
-    if isinstance(statement, Select) and not _is_key_share(statement):
-        keys += _keys_of_tables(statement, described)
+    objects = [one for one in selected if one.expression is one.entity is not None]
+    returned = [one for one in objects if id(one.entity) in locked]
+    keys = [one for one, _ in _keys_of(statement, selected, entities)]
     mappers: list[Mapper[Any]] = [inspect(one).mapper for one in entities]
     return Adopted(
         next(iter(mappers), None),
         frozenset(map(root_of, mappers)),
-        [place for place, one in enumerate(objects) if id(one) in locked],
+        frozenset(root_of(inspect(one.entity).mapper) for one in returned),
+        [one.place[0] for one in returned],
         keys,
-        _places(objects),
+        [one.place[0] for one in objects],
     )
 
 
-def _places(objects: Sequence[Any]) -> list[int]:
-    return [place for place, one in enumerate(objects) if one is not None]
+def froms_returned(statement: Statement) -> AbstractSet[Any]:
+    """Return the FROM clauses whose rows the statement returns, as objects or by their keys."""
+    selected, entities = _selected_by(statement), _locked_entities(statement)
+    froms = {froms for _, froms in _keys_of(statement, selected, entities)}
+    for one in selected:
+        if one.expression is one.entity is not None:
+            froms.update(tables_of(one.entity))
+    return froms
 
 
 @statement_cache
@@ -141,10 +173,10 @@ def _unread_of_objects(statement: Statement) -> Iterator[_Unread]:
 
 
 def _unread_of_keys(statement: Statement) -> Iterator[_Unread]:
-    columns = [_column_of(one["expr"]) for one in statement.column_descriptions]
+    columns = {one.place: _column_of(one.expression) for one in _selected_by(statement)}
     for key in adopted_by(statement).keys:
         table = getattr(columns[key.places[0]], "table", None)
-        read = {_base_of(one) for one in columns if one is not None and one.table == table}
+        read = {_base_of(one) for one in columns.values() if one is not None and one.table == table}
         yield key.root, False, [one for one in own_table(key.root).columns if one not in read]
 
 
@@ -154,11 +186,12 @@ def _locked_entities(statement: Statement) -> list[Any]:
     None for ``FOR KEY SHARE``, which protects no document.
     """
     select = inner_select(statement)
-    if _is_key_share(select):
+    if is_key_share(select):
         return []
     of = _froms_meant(statement, select)
-    selected = (described.get("entity") for described in statement.column_descriptions)
-    entities = {id(entity): entity for entity in selected if entity is not None}
+    entities = {
+        id(one.entity): one.entity for one in _selected_by(statement) if one.entity is not None
+    }
     return [one for one in entities.values() if not of or _is_named(one, of)]
 
 
@@ -177,38 +210,42 @@ def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
     return header_table(entity) in of
 
 
-def _is_key_share(select: Select[Any]) -> bool:
-    found = for_update_of(select)
-    return found is not None and found.read and found.key_share
-
-
-def _keys_of_entities(described: Sequence[Any], entities: Iterable[Any]) -> Iterator[KeyPlaces]:
-    """Yield the keys of these classes and aliases that are whole among the selected columns."""
+def _keys_of(
+    statement: Statement, selected: Sequence[_Selected], entities: Iterable[Any]
+) -> Iterator[tuple[KeyPlaces, Any]]:
+    """Yield the keys that are whole among the selected columns, each with the FROM clause of its row."""
+    width = len(statement.column_descriptions)
     for entity in entities:
         mapper: Mapper[Any] = inspect(entity).mapper
         places = {
-            _attribute_of(mapper, column): place
-            for place, one in enumerate(described)
-            if one.get("entity") is entity and (column := _column_of(one["expr"])) is not None
+            _attribute_of(mapper, column): one.place
+            for one in selected
+            if one.entity is entity and (column := _column_of(one.expression)) is not None
         }
         root = root_of(mapper)
-        yield from _whole(root, key_attributes(root), places, len(described))
+        for key in _whole(root, key_attributes(root), places, width):
+            yield from ((key, table) for table in tables_of(entity))
+    if isinstance(statement, Select) and not is_key_share(statement):
+        yield from _keys_of_tables(statement, selected, width)
 
 
-def _keys_of_tables(select: Select[Any], described: Sequence[Any]) -> Iterator[KeyPlaces]:
+def _keys_of_tables(
+    statement: Select[Any], selected: Sequence[_Selected], width: int
+) -> Iterator[tuple[KeyPlaces, Any]]:
     """Yield the keys that are whole among the selected columns of the tables that it locks.
 
-    Not those of attributes of a class, which :func:`_keys_of_entities` yields.
+    Not those of attributes of a class.
     """
-    by_table: dict[Any, dict[Any, int]] = {}
-    for place, one in enumerate(described):
-        column = _column_of(one["expr"]) if one.get("entity") is None else None
+    by_table: dict[Any, dict[Any, tuple[int, ...]]] = {}
+    for one in selected:
+        column = _column_of(one.expression) if one.entity is None else None
         if column is not None and column.table is not None:
-            by_table.setdefault(column.table, {})[_base_of(column)] = place
-    locked = {*locked_froms(select).tables} if by_table else ()
+            by_table.setdefault(column.table, {})[_base_of(column)] = one.place
+    locked = {*locked_froms(statement).tables} if by_table else ()
     for table in by_table.keys() & locked:
         for root in _roots_of_table(base_of_from(table)):
-            yield from _whole(root, root.primary_key, by_table[table], len(described))
+            for key in _whole(root, root.primary_key, by_table[table], width):
+                yield key, table
 
 
 @mapper_cache
@@ -224,8 +261,19 @@ def _roots_of_table(table: Table) -> tuple[Mapper[Any], ...]:
     return tuple(map(mapper_of, sorted(chosen, key=attrgetter("__module__", "__qualname__"))))
 
 
+@mapper_cache
+def roots_with_tables(names: frozenset[str]) -> tuple[Mapper[Any], ...]:
+    """Return the roots of the classes that have columns in a table of one of these names."""
+    found = (
+        root_of(one)
+        for one in all_mappers()
+        if not names.isdisjoint(getattr(table, "fullname", "") for table in one.tables)
+    )
+    return tuple(dict.fromkeys(found))
+
+
 def _whole(
-    root: Mapper[Any], key: Iterable[Any], places: Mapping[Any, int], width: int
+    root: Mapper[Any], key: Iterable[Any], places: Mapping[Any, tuple[int, ...]], width: int
 ) -> Iterator[KeyPlaces]:
     found = [places.get(one) for one in key]
     whole = [place for place in found if place is not None]

@@ -31,6 +31,7 @@ from ...options import LockOptions, is_row_lock, without_no_key
 from .adopted_rows import AdoptedRows, execute_for_update
 from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
 from .for_update import inner_select, lock_of_for_update
+from .unread_rows import expire_at
 
 
 class Adoption(SessionPart):
@@ -59,8 +60,13 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
     if state.parts.find(Adoption) is not None:
         _check_locks(state, context.root_connection, locks)
         call = state.calls.current
-        if locks.reads_more and call is not None and isinstance(call.target, AdoptedRows):
-            call.target.reads_more, call.target.writes = True, locks.writes
+        one = state.connections.find(connection)
+        if call is not None and isinstance(call.target, AdoptedRows):
+            if locks.reads_more:
+                call.target.reads_more, call.target.writes = True, locks.writes
+            call.target.expire_unread(locks)
+        elif call is None and one is not None:
+            expire_at(state, one, locks.tables)
 
 
 def _check_locks(state: LockContext, connection: Connection, locks: CompiledLocks) -> None:
@@ -81,6 +87,8 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
     _refuse_without_hints(unseen, one.known)
     # In a call of ours the outermost is not the program's.
     written = locks.all if call is None or call.request.as_is else locks.within
+    if written:
+        one.known.check_autocommit(connection)
     for lock in written:
         _check_tables(lock, one.known, state, connection)
     if one.known.locks_database:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Column, Result
+from sqlalchemy import Column, Result, inspect
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, undefer
 from sqlalchemy.orm.attributes import instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
@@ -22,6 +22,7 @@ from ...core.documents import (
     document_key,
     has_subquery,
     key_attributes,
+    key_columns,
     mapper_cache,
     parts_of,
     root_of,
@@ -32,6 +33,7 @@ from ...core.locking import read_many
 from ...core.sqlalchemy_internals import (
     buffer_rows,
     deleted_states,
+    expressions_of,
     for_update_tables,
     has_limit,
     has_offset,
@@ -40,6 +42,7 @@ from ...core.sqlalchemy_internals import (
     options_of,
     without_lock,
 )
+from ...core.statements import chunks, key_in
 from ...core.transaction import LockContext, LockRequest
 from .for_update import base_of_from, inner_select, with_inner_select
 
@@ -78,11 +81,13 @@ class RowsBeside:
         self._unread: defaultdict[State, set[str]] = defaultdict(set)
         self._locked = dict.fromkeys(headers)
         of = frozenset(map(base_of_from, for_update_tables(select)))
+        self._given = _expressions_beside(options, of)
         new = [state for state in self._locked if not self._is_held(state)]
         # The objects too: they must not be freed before they are read, with what only they have.
         self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
         for state in new:
-            self._expire(state, _columns_beside(state.mapper, of))
+            given = frozenset(name for root, name, _ in self._given if state.mapper.isa(root))
+            self._expire(state, _columns_beside(state.mapper, of) | given)
             self._expire_parts_of(root_of(state.mapper), state)
         roots = {root_of(state.mapper) for state in new}
         for state in [*self._objects]:
@@ -157,6 +162,8 @@ class RowsBeside:
             _leave_out_moved(state, part, members)
         if self._chosen and self._run is not None:
             self._read_new_members(self._run)
+        elif self._given and self._run is not None:
+            self._read_expressions(self._run)
 
     def _read_new_members(self, run: Callable[[Any], Result[Any]]) -> None:
         """Execute the SELECT again without its lock: it alone knows which members the program wants."""
@@ -173,11 +180,27 @@ class RowsBeside:
                 value = members if part.relationship.uselist else next(iter(members), None)
                 set_committed_value(state.obj(), part.name, value)
 
+    def _read_expressions(self, run: Callable[[Any], Result[Any]]) -> None:
+        """Execute the SELECT again without its lock, for its own rows: it alone has the expressions."""
+        select = without_lock(inner_select(self._statement)).limit(None).offset(None)
+        for entity in dict.fromkeys(entity for _, _, entity in self._given):
+            mapper = inspect(entity).mapper
+            keys = [
+                state.identity
+                for state in self._unread
+                if state.identity is not None and state.mapper.isa(mapper)
+            ]
+            for some in chunks(keys):
+                with self._session.no_autoflush:
+                    buffer_rows(run(select.where(key_in(key_columns(entity), some))))
+
     def _expired(self) -> Mapping[tuple[Mapper[Any], frozenset[str]], Sequence[Identity]]:
         """Return the keys of the rows to read, by class and by the deferred columns to read with it."""
         expired: defaultdict[tuple[Mapper[Any], frozenset[str]], list[Identity]] = defaultdict(list)
+        given = {name for _, name, _ in self._given}
         for state, unread in self._unread.items():  # columns of a subclass may have expired before
-            names = state.expired_attributes & unread.intersection(state.mapper.column_attrs.keys())
+            columns = unread.intersection(state.mapper.column_attrs.keys()) - given
+            names = state.expired_attributes & columns
             if names and state.identity is not None:
                 deferred = names - columns_read(state.mapper)
                 expired[state.mapper, frozenset(deferred)].append(state.identity)
@@ -211,6 +234,17 @@ def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
     return role is not None and bool(role.parts)
 
 
+def _expressions_beside(
+    options: Iterable[Any], of: frozenset[Any]
+) -> list[tuple[Mapper[Any], str, Any]]:
+    """Return what with_expression() computes from other rows: the class, the attribute, the entity."""
+    return [
+        (inspect(path).mapper, name, path.entity)
+        for path, name, expression in expressions_of(options)
+        if _is_beside(expression, of)
+    ]
+
+
 @mapper_cache
 def _named_by_columns(mapper: Mapper[Any]) -> dict[str, list[str]]:
     """Return the relationships to objects that the row names, with the attributes of the foreign key."""
@@ -228,11 +262,12 @@ def _columns_beside(mapper: Mapper[Any], of: frozenset[Any]) -> frozenset[str]:
     :param of: the tables that are locked; empty: all of them.
     """
     return frozenset(
-        one.key
-        for one in mapper.column_attrs
-        for column in one.columns
-        if has_subquery(column) or (of and not of.issuperset(_tables_in(column)))
+        one.key for one in mapper.column_attrs for column in one.columns if _is_beside(column, of)
     )
+
+
+def _is_beside(expression: Any, of: frozenset[Any]) -> bool:
+    return has_subquery(expression) or bool(of and not of.issuperset(_tables_in(expression)))
 
 
 def _tables_in(column: Any) -> Iterator[Any]:

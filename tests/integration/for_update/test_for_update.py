@@ -237,16 +237,6 @@ def test_a_lock_of_ours_afterwards_reads_again(
     assert dict(session.held_locks) == HELD
 
 
-def test_an_autocommit_connection_holds_nothing(engine: sa.Engine, documents: Any) -> None:
-    with LockingSession(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
-        if documents.name == "sqlite":
-            with pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
-                session.scalars(FIRST.with_for_update()).one()
-        else:
-            session.scalars(FIRST.with_for_update()).one()
-        assert not session.held_locks
-
-
 def test_it_can_be_turned_off(engine: sa.Engine) -> None:
     with LockingSession(engine, adopt_for_update=False) as session:
         session.scalars(FIRST.with_for_update()).one()

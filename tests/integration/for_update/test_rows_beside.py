@@ -10,14 +10,17 @@ import sqlalchemy as sa
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
+    aliased,
     column_property,
     contains_eager,
     defer,
     joinedload,
     mapped_column,
+    query_expression,
     raiseload,
     relationship,
     selectinload,
+    with_expression,
     with_loader_criteria,
 )
 
@@ -86,6 +89,18 @@ Bill.sum_of_items = column_property(
     .scalar_subquery()
 )
 
+Bill.given = query_expression()
+
+
+class Summed(Base):
+    """The same table, with what a function of the database computes."""
+
+    __table__ = Bill.__table__
+    __mapper_args__ = {"exclude_properties": ["kind"]}  # noqa: RUF012
+    summed: Mapped[int] = column_property(sa.func.rb_sum(Bill.__table__.c.id))
+
+
+GIVEN_OF: Any = Bill
 SUM_OF_ITEMS: Any = sa.inspect(Bill).attrs["sum_of_items"].class_attribute
 FIRST = sa.select(Bill).where(Bill.id == 1)
 Read = Callable[[LockingSession], Sequence[Bill]]
@@ -175,6 +190,68 @@ def _seen(bill: Bill) -> tuple[int, int, int, int]:
     total: Any = sa.inspect(bill).dict["total"]
     found: Any = bill
     return total, int(found.sum_of_items), bill.items[0].value, found.fee
+
+
+def _sum_of(bill: Any) -> Any:
+    return sa.select(sa.func.sum(Item.value)).where(Item.bill_id == bill.id).scalar_subquery()
+
+
+OTHER: Any = aliased(Bill)
+GIVEN: dict[str, tuple[sa.Select[Any], Any]] = {
+    "class": (FIRST, GIVEN_OF),
+    "limit": (FIRST.order_by(Bill.total).limit(1), GIVEN_OF),
+    "alias": (sa.select(OTHER).where(OTHER.id == 1), OTHER),
+}
+
+
+@pytest.mark.parametrize("statement", GIVEN.values(), ids=GIVEN)
+@pytest.mark.parametrize("dirty", [False, True])
+def test_what_with_expression_gives_is_not_older_than_the_lock(
+    alice: Actor[LockingSession],
+    bob: Actor[LockingSession],
+    statement: tuple[sa.Select[Any], Any],
+    *,
+    dirty: bool,
+) -> None:
+    select, entity = statement
+
+    def read(session: LockingSession) -> tuple[int, int]:
+        shop = session.get_one(Shop, 1)
+        if dirty:
+            shop.name = "mine"
+        with session.no_autoflush:
+            given = with_expression(entity.given, _sum_of(entity))
+            bill = session.scalars(select.options(given).with_for_update()).one()
+            return sa.inspect(bill).dict["given"], sa.inspect(bill).dict["total"]
+
+    alice.does(_change)
+    queued = bob.starts(read)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(lambda session: session.commit())
+    assert queued.result() == (111, 111)
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("ours", [False, True], ids=["adopted", "get_entity"])
+def test_what_a_function_of_the_database_has_read_is_not_older_than_the_lock(
+    alice: Actor[LockingSession], bob: Actor[LockingSession], database: Database, *, ours: bool
+) -> None:
+    with database.engine().begin() as connection:
+        connection.exec_driver_sql(
+            "CREATE OR REPLACE FUNCTION rb_sum(integer) RETURNS bigint LANGUAGE plpgsql STABLE AS "
+            "'BEGIN RETURN (SELECT sum(value) FROM rb_item WHERE bill_id = $1); END'"
+        )
+
+    def read(session: LockingSession) -> int:
+        if ours:
+            return int(session.get_one_entity(Summed, 1, LockOptions.ForUpdate).summed)
+        return int(session.scalars(sa.select(Summed).with_for_update()).one().summed)
+
+    alice.does(_change)
+    queued = bob.starts(read)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(lambda session: session.commit())
+    assert queued.result() == 111
 
 
 OF_BILL = FIRST.with_for_update(of=Bill.__table__)

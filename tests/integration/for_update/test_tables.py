@@ -233,15 +233,6 @@ def test_a_transaction_that_has_written_is_locked_too(
     assert other.scalar(sa.select(LINES.c.value).where(LINES.c.id == 3)) == 6
 
 
-def test_an_autocommit_connection_holds_nothing(engine: sa.Engine, documents: Database) -> None:
-    with LockingSession(engine.execution_options(isolation_level="AUTOCOMMIT")) as session:
-        if documents.name == "sqlite":
-            with pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
-                session.execute(TABLES["table"].with_for_update())
-        else:
-            session.execute(TABLES["table"].with_for_update()).all()
-
-
 # What the server does not lock: https://www.postgresql.org/docs/current/sql-select.html, "The
 # Locking Clause"; https://dev.mysql.com/doc/refman/en/innodb-locking-reads.html: "A locking read
 # clause in an outer statement does not lock the rows of a table in a nested subquery statement".

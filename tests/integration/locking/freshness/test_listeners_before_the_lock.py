@@ -126,6 +126,34 @@ def test_what_changes_as_the_transaction_begins_is_refused(
     assert not session.in_transaction()
 
 
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_changes_as_it_is_expired_is_refused(
+    session: LockingSession,
+    way: Callable[[LockingSession], Order],
+    change: Callable[[Order], None],
+) -> None:
+    session.expire_on_commit = False
+    order = session.get_one(Order, 1)
+    assert seen(order) == FIRST
+    session.commit()
+    done: list[bool] = []
+
+    def expire(found: Order, _: object) -> None:
+        if found is order and not done:
+            done.append(True)
+            change(order)
+
+    event.listen(Order, "expire", expire)
+    try:
+        with pytest.raises(UnsavedChanges):
+            way(session)
+    finally:
+        event.remove(Order, "expire", expire)
+    assert done
+    assert not session.held_locks
+
+
 def test_what_a_listener_changes_under_the_lock_is_kept(
     engine: sa.Engine, session: LockingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

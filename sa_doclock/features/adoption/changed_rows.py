@@ -1,0 +1,128 @@
+"""Pending changes from before the program's own ``with_for_update()``, compared with the rows under its lock.
+
+SQLAlchemy flushes them before the statement; without autoflush they stay pending.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+from sqlalchemy import Column, select
+from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
+
+from ...core.documents import key_attributes, root_of
+from ...core.loading import role_of
+from ...core.sqlalchemy_internals import deleted_states, modified_states
+from ...core.transaction import LockContext
+
+State = InstanceState[Any]
+
+CHANGED: Final = (
+    "{} has a pending change from before the lock, or is to be deleted, and somebody else has changed it "
+    "in the row meanwhile; lock first, then change, or flush() before"
+)
+"""The text of the error."""
+
+
+def changed_beside(
+    context: LockContext, header: State, bind_arguments: Mapping[str, Any]
+) -> Iterator[tuple[State, str]]:
+    """Yield the parts, and the other objects of the row, that another has changed and a flush overwrites.
+
+    :param header: an object of the row that has just been locked, compared already.
+    :param bind_arguments: those of the statement that has locked it.
+    """
+    root = root_of(header.mapper)
+    for state in context.loaded.of(root).pending([header.identity or ()]):
+        if state is not header and state.key is not None:
+            yield from _changed_meanwhile(context, state, bind_arguments)
+
+
+def changed_rows(
+    context: LockContext, roots: Collection[Mapper[Any]], bind_arguments: Mapping[str, Any]
+) -> Iterator[tuple[State, str]]:
+    """Yield the same of all documents of these roots: which of them are locked is not known."""
+    session = context.session()
+    for state in [*chain(modified_states(session), deleted_states(session))] if roots else ():
+        if any(role_of(root, state.mapper) is not None for root in roots):
+            yield from _changed_meanwhile(context, state, bind_arguments)
+
+
+def _changed_meanwhile(
+    context: LockContext, state: State, bind_arguments: Mapping[str, Any]
+) -> Iterator[tuple[State, str]]:
+    columns = state.mapper.column_attrs
+    read = {name: value for name, value in _overwritten(context, state).items() if name in columns}
+    for name in compare(context, state, read, {}, bind_arguments):
+        yield state, name
+
+
+def _overwritten(context: LockContext, state: State) -> Mapping[str, Any]:
+    """Return what was read of the attributes that the next flush overwrites; of a DELETE, all."""
+    if state in deleted_states(context.session()):
+        return {**only_columns(state.mapper, state.dict), **state.committed_state}
+    return state.committed_state
+
+
+def compare(
+    context: LockContext,
+    state: State,
+    read: Mapping[str, Any],
+    known: Mapping[str, Any],
+    bind_arguments: Mapping[str, Any],
+) -> list[str]:
+    """Return the attributes that the row has other values of than were read.
+
+    Of a value that was changed in place nobody knows what was read.
+
+    :param read: what was read of them.
+    :param known: what the row has now, as far as it is known; the rest is read by one SELECT.
+    """
+    unknown = LoaderCallableStatus.NO_VALUE
+    asked = [name for name, value in read.items() if value is not unknown and name not in known]
+    found = {**known, **((asked and _read_now(context, state, asked, bind_arguments)) or {})}
+    columns, changed = state.mapper.columns, list[str]()
+    for name, value in read.items():
+        if value is unknown:
+            other = _is_mutable(state.dict.get(name))
+        else:  # a row that is gone: the flush raises
+            other = name in found and not columns[name].type.compare_values(value, found[name])
+        if other:
+            changed.append(name)
+    return changed
+
+
+def _read_now(
+    context: LockContext,
+    state: State,
+    names: Sequence[str],
+    bind_arguments: Mapping[str, Any],
+) -> dict[str, Any] | None:
+    """Return these attributes as the row has them now; None where it is gone."""
+    mapper, session, entity = state.mapper, context.session(), state.class_
+    key = zip(key_attributes(mapper), state.identity or (), strict=True)
+    statement = select(*(getattr(entity, name) for name in names))
+    statement = statement.where(*(getattr(entity, name) == value for name, value in key))
+    binds = {**bind_arguments, "mapper": mapper, "clause": statement}
+    with session.no_autoflush:
+        row = Session.execute(session, statement, bind_arguments=binds).first()
+    return None if row is None else dict(zip(names, row, strict=True))
+
+
+def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the values by attribute that are columns of a table."""
+    columns = mapper.columns
+    return {
+        name: value
+        for name, value in values.items()
+        if name in columns and isinstance(columns[name], Column)
+    }
+
+
+def _is_mutable(value: Any) -> bool:
+    """Return whether a value notifies SQLAlchemy when it is changed in place."""
+    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # its import listens to all mappers
+    return loaded is not None and isinstance(value, loaded.MutableBase)

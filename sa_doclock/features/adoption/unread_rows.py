@@ -1,0 +1,82 @@
+"""Rows that a ``with_for_update()`` locks and does not return, by their objects or their keys.
+
+Nobody knows which they are: ``select(1)``, EXISTS, ``Query.count()``, the other side of a join.  So what
+the session has of all rows of these tables is expired before the statement is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.orm import Mapper
+
+from ...core.documents import document_key
+from ...core.loading import Unreadable, role_of
+from ...core.lock_info import document_label, public_key
+from ...core.sqlalchemy_internals import modified_states
+from ...core.transaction import LockContext, TransactionConnection
+from ...errors import UnsavedChanges
+from .changed_rows import CHANGED, changed_rows
+from .loaded_headers import expire_unchanged, may_overwrite
+from .locked_headers import roots_with_tables
+
+
+def roots_unread(
+    names: frozenset[str], read: Collection[Mapper[Any]] = ()
+) -> Collection[Mapper[Any]]:
+    """Return the roots of the classes of these tables, but for parts of others, which go with them.
+
+    :param read: the roots of the objects that the statement returns.
+    """
+    roots = roots_with_tables(names) if names else ()
+    above = {*roots, *read}
+    return [one for one in roots if not any(_is_part(root, one) for root in above - {one})]
+
+
+def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+    role = role_of(root, mapper)
+    return role is not None and bool(role.parts)
+
+
+def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreadable:
+    """Expire what the session has loaded of documents of these roots that are not held.
+
+    :returns: the parts to be loaded again under the lock, as no access would.
+    """
+    session, unreadable = context.session(), Unreadable()
+    for root in roots if session.identity_map else ():
+        for part, owners in context.loaded.of(root).expire(None).items():
+            unreadable.setdefault(part, []).extend(owners)
+        for state in [*modified_states(session)]:
+            is_held = document_key(state.mapper, state.identity or ()) in context.ledger.held
+            if role_of(root, state.mapper) is not None and not is_held:
+                expire_unchanged(session, state)
+    return unreadable
+
+
+def expire_at(
+    context: LockContext, connection: TransactionConnection, names: frozenset[str]
+) -> None:
+    """Do the same for a statement that is about to be sent, and compare the rest once it has its locks.
+
+    :raises UnsavedChanges: by the statement: a pending change would overwrite what another has written.
+    """
+    session = context.session()
+    roots = roots_unread(names) if session.identity_map else ()
+    expire_unread(context, roots)
+    if not (roots and may_overwrite(session)):
+        return
+    compared = False
+
+    def compare(connection: Connection, *_: object) -> None:
+        nonlocal compared
+        if compared:
+            return
+        compared = True
+        for state, name in changed_rows(context, roots, {"bind": connection}):
+            label = document_label(state.class_, public_key(state.identity or ()))
+            raise UnsavedChanges(CHANGED.format(f"{name!r} of {label}"))
+
+    connection.listen("after_cursor_execute", compare)
