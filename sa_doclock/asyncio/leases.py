@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Select
@@ -141,6 +141,32 @@ class AsyncLeases(Generic[T]):
     async def aclose(self) -> None:
         """See :meth:`Leases.close`."""
         await greenlet_spawn(self._leases.close)
+
+
+@overload
+def async_lease_each(
+    session_factory: Callable[[], AsyncLockingSession],
+    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    *,
+    owner: str,
+    lease: timedelta | float = ...,
+    note: str | None = ...,
+    limit: int | None = ...,
+    order_by: Any = ...,
+) -> AsyncLeases[T]: ...
+
+
+@overload
+def async_lease_each(
+    session_factory: Callable[[], AsyncLockingSession],
+    statement: Select[T],  # of SQLAlchemy 2.1
+    *,
+    owner: str,
+    lease: timedelta | float = ...,
+    note: str | None = ...,
+    limit: int | None = ...,
+    order_by: Any = ...,
+) -> AsyncLeases[T]: ...
 
 
 def async_lease_each(

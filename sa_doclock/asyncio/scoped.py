@@ -47,15 +47,23 @@ def _awaited(
     return documented_proxy(call, *_NAMES)
 
 
-def _block(
-    method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
-) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], AbstractAsyncContextManager[T]]:
-    """Return this method, used by ``async with``, for an AsyncLockingScopedSession.
+def _forwarded(
+    method: Callable[Concatenate[LockingSession, P], T],
+) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], T]:
+    """Return this method, which sends nothing, for an AsyncLockingScopedSession.
 
     That of LockingSession: pyright loses the overloads of a method that is decorated twice.
     """
     of_session = cast("Callable[Concatenate[AsyncLockingSession, P], Any]", method)
     return _proxied(of_session)
+
+
+def _block(
+    method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
+) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], AbstractAsyncContextManager[T]]:
+    """Return this method, used by ``async with``, for an AsyncLockingScopedSession."""
+    block = cast("Callable[Concatenate[LockingSession, P], Any]", method)
+    return _forwarded(block)
 
 
 class AsyncLockingScopedSession(async_scoped_session[S]):
@@ -100,7 +108,7 @@ class AsyncLockingScopedSession(async_scoped_session[S]):
     get_document = _awaited(AsyncLockingSession.get_document)
     get_one_document = _awaited(AsyncLockingSession.get_one_document)
     get_documents = _awaited(AsyncLockingSession.get_documents)
-    entity_set = _proxied(AsyncLockingSession.entity_set)
+    entity_set = _forwarded(LockingSession.entity_set)
     locked = _block(LockingSession.locked)
     locked_document = _block(LockingSession.locked_document)
     locked_documents = _block(LockingSession.locked_documents)

@@ -77,16 +77,19 @@ def _awaited(
 
 
 def _forwarded(
-    method: Callable[Concatenate[LockingSession, P], T], how: str
+    method: Callable[Concatenate[LockingSession, P], T],
 ) -> Callable[Concatenate[AsyncLockingSession, P], T]:
-    """Return the same for a method that sends nothing."""
+    """Return the same for a method that only makes a statement.
+
+    With no other argument: mypy loses the overloads of the method then.
+    """
 
     @wraps(method)
     def call(self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = getattr(self._locking, method.__name__)(*args, **kwargs)
         return result
 
-    return _documented(call, how)
+    return _documented(call, "not awaited: it only makes the statement")
 
 
 def _awaited_block(
@@ -101,7 +104,7 @@ def _awaited_block(
         own = getattr(self._locking, method.__name__)(*args, **kwargs)  # wrong arguments raise here
         return entered(own)
 
-    return _documented(block)
+    return _documented(block, "by ``async with``")
 
 
 @asynccontextmanager
@@ -128,7 +131,7 @@ class AsyncLockingSession(AsyncSession):
     """A :class:`sqlalchemy.ext.asyncio.AsyncSession` that locks documents.
 
     Made by ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method is the
-    one of :class:`LockingSession` with the same name, awaited.
+    one of :class:`LockingSession` with the same name, awaited; each block is used by ``async with``.
 
     :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session
         class that is no LockingSession is made one, as is that of another AsyncSession class
@@ -211,7 +214,7 @@ class AsyncLockingSession(AsyncSession):
     save_changes = _awaited(LockingSession.save_changes)
     release_locks = _awaited(LockingSession.release_locks)
 
-    entity_set = _forwarded(LockingSession.entity_set, "not awaited: it only makes the statement")
+    entity_set = _forwarded(LockingSession.entity_set)
 
     def on_commit(self, function: Callable[[], Awaitable[object] | object]) -> None:
         """Call the function when this transaction has been committed and its locks are gone.

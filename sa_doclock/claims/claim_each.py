@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from sqlalchemy import Select
 
@@ -150,6 +150,40 @@ class GroupedClaims(Claims[T]):
                 return rows
             tried = first
         return {}
+
+
+@overload
+def claim_each(
+    session_factory: Callable[[], LockingSession],
+    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    *,
+    limit: int | None = ...,
+    order_by: Any = ...,
+    lock_timeout: LockTimeout = ...,
+    on_error: OnError = ...,
+    until_empty: bool = ...,
+    batch: int = ...,
+    one_per: Any = ...,
+    attempts: int = ...,
+    sleep: Callable[[float], object] = ...,
+) -> Claims[T]: ...
+
+
+@overload
+def claim_each(
+    session_factory: Callable[[], LockingSession],
+    statement: Select[T],  # of SQLAlchemy 2.1
+    *,
+    limit: int | None = ...,
+    order_by: Any = ...,
+    lock_timeout: LockTimeout = ...,
+    on_error: OnError = ...,
+    until_empty: bool = ...,
+    batch: int = ...,
+    one_per: Any = ...,
+    attempts: int = ...,
+    sleep: Callable[[float], object] = ...,
+) -> Claims[T]: ...
 
 
 def claim_each(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Condition, Thread
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, overload
 
 from sqlalchemy import Select
 
@@ -372,6 +372,32 @@ class Leases(Generic[T]):
             self.builder.skipped(keys)
             return None
         return Lease(self, identity, row, checkout)
+
+
+@overload
+def lease_each(
+    session_factory: Callable[[], LockingSession],
+    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    *,
+    owner: str,
+    lease: timedelta | float = ...,
+    note: str | None = ...,
+    limit: int | None = ...,
+    order_by: Any = ...,
+) -> Leases[T]: ...
+
+
+@overload
+def lease_each(
+    session_factory: Callable[[], LockingSession],
+    statement: Select[T],  # of SQLAlchemy 2.1
+    *,
+    owner: str,
+    lease: timedelta | float = ...,
+    note: str | None = ...,
+    limit: int | None = ...,
+    order_by: Any = ...,
+) -> Leases[T]: ...
 
 
 def lease_each(

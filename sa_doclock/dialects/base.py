@@ -211,9 +211,10 @@ class LockStrategy:
             raise LockNotSupported(AUTOCOMMIT)
 
     def check_support(self, lock: LockOptions) -> None:
-        """Raise LockNotSupported if this database or version cannot give that lock."""
-        if self.compatible is not None:
-            self.compatible.check_lock(lock)
+        """Raise LockNotSupported if this database or version cannot give that lock.
+
+        What ``compatible`` does not give is refused before this is asked.
+        """
 
     def check_table(self, connection: Connection, table: Table) -> None:
         """Raise LockNotSupported if rows of this table cannot be locked."""

@@ -67,10 +67,20 @@ class CompatibleServer:
 
 @dataclass(frozen=True)
 class FoundServer:
-    """A product of the table that has answered, with its version; empty where it tells none."""
+    """A product of the table that answered.
+
+    :ivar version: the product's own; empty where it tells none.
+    :ivar text: the text that names the version, on one line.
+    """
 
     product: CompatibleServer
     version: tuple[int, ...]
+    text: str
+
+    @property
+    def locks_no_rows(self) -> bool:
+        """True if no transaction waits for a row there, so that nothing can be told of such waits."""
+        return self.refusal(LockFeature.FOR_UPDATE) is not None
 
     def refusal(self, feature: LockFeature) -> str | None:
         """Return why this feature is not used there; None where it is."""
@@ -81,27 +91,24 @@ class FoundServer:
         name = f"{self.product.name} {known}".rstrip()
         return f"{feature.value} is not given by {name}: {fact.text}; see {fact.source}"
 
-    def check_lock(self, lock: LockOptions) -> None:
-        """:raises LockNotSupported: the lock, or a modifier of it, is not a real one there."""
-        for feature in LockFeature:
-            member = LockOptions.__members__.get(feature.value)
-            if member is not None and member in lock:
-                self._check(feature)
-
-    def check_request(self, seconds: float | None, *, named: bool) -> None:
-        """:raises LockNotSupported: a named lock, or its limit, is not a real one there.
+    def check(
+        self, lock: LockOptions, seconds: float | None = None, *, named: bool = False
+    ) -> None:
+        """:raises LockNotSupported: the lock, a modifier of it or its limit is not a real one there.
 
         :param seconds: the ``lock_timeout``; None and 0 need none of the server.
+        :param named: it is a lock of a name, of which no row is locked.
         """
-        if named:
-            self._check(LockFeature.NAMED)
+        needed = [LockFeature.NAMED] if named else [one for one in LockFeature if _is_in(one, lock)]
         if seconds:
-            self._check(LockFeature.TIMEOUT)
-
-    def _check(self, feature: LockFeature) -> None:
-        reason = self.refusal(feature)
-        if reason is not None:
+            needed.append(LockFeature.TIMEOUT)
+        for reason in filter(None, map(self.refusal, needed)):
             raise LockNotSupported(reason)
+
+
+def _is_in(feature: LockFeature, lock: LockOptions) -> bool:
+    member = LockOptions.__members__.get(feature.value)
+    return member is not None and member in lock
 
 
 def find_server(protocol: str, version: str, host: str | None = None) -> FoundServer | None:
@@ -110,20 +117,21 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
     :param protocol: SQLAlchemy's name of the dialect.
     :param version: the text of the server's version.
     """
+    text = " ".join(version.split())
     for product in COMPATIBLE_SERVERS:
         if product.protocol != protocol:
             continue
         found = re.search(product.mark, version, re.IGNORECASE)
         if found:
-            return FoundServer(product, tuple(int(one) for one in found.groups() if one))
+            return FoundServer(product, tuple(int(one) for one in found.groups() if one), text)
         if product.host and host and re.search(product.host, host, re.IGNORECASE):
-            return FoundServer(product, ())
+            return FoundServer(product, (), text)
     return None
 
 
 _COCKROACH: Final = "https://www.cockroachlabs.com/docs/v26.3/"
 _DSQL: Final = "https://docs.aws.amazon.com/aurora-dsql/latest/userguide/"
-_REDSHIFT: Final = "https://docs.aws.amazon.com/redshift/latest/dg/c_serial_isolation.html"
+_REDSHIFT: Final = "https://docs.aws.amazon.com/redshift/latest/dg/"
 _TIDB_ISSUES: Final = "https://github.com/pingcap/tidb/"
 _CHECKED_AT_COMMIT: Final = Fact(
     "FOR UPDATE makes nobody wait: it is checked at COMMIT, where one of two transactions that have "
@@ -134,11 +142,19 @@ _LOCK_FREE: Final = Fact(
     "it has no locks: of two transactions that change a row, one fails at its COMMIT",
     f"{_DSQL}working-with-concurrency-control.html",
 )
-_TABLE_LOCKS: Final = Fact("it locks tables, at serializable isolation, and no rows", _REDSHIFT)
+_TABLE_LOCKS: Final = Fact(
+    "it locks tables, at serializable isolation, and no rows", f"{_REDSHIFT}c_serial_isolation.html"
+)
 _HINTS_IGNORED: Final = Fact(
     "it ignores the table hints of T-SQL, so that two transactions would get the lock; connect to its "
     "port of PostgreSQL, by the dialect postgresql",
     "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/babelfish-tsql-hints.html",
+)
+_NO_TRANSACTION_ID: Final = Fact(
+    "it has no CURRENT_TRANSACTION_ID(), by which a session knows its transaction again; connect to its "
+    "port of PostgreSQL, by the dialect postgresql",
+    "https://github.com/babelfish-for-postgresql/babelfish_extensions/blob/"
+    "72af3559639c78994b89c72346656678d64d80eb/contrib/babelfishpg_tsql/sql/sys_functions.sql",
 )
 _SYNAPSE: Final = Fact(
     "dedicated SQL pools have no locks of rows that a SELECT can take; keep documents in Azure SQL "
@@ -205,7 +221,21 @@ COMPATIBLE_SERVERS: Final = (
         "Amazon Redshift",
         "postgresql",
         r"Redshift(?: (\d+)\.(\d+)\.(\d+))?",
-        refused=dict.fromkeys(_OF_ROWS, _TABLE_LOCKS),
+        refused={
+            **dict.fromkeys(_OF_ROWS, _TABLE_LOCKS),
+            LockFeature.SNAPSHOT_READ: Fact(
+                "the isolation level of a transaction has no effect there",
+                f"{_REDSHIFT}r_BEGIN.html",
+            ),
+            LockFeature.NAMED: Fact(
+                "it began as PostgreSQL 8.0, and advisory locks came with 8.2",
+                "https://www.postgresql.org/docs/release/8.2.0/",
+            ),
+            LockFeature.TIMEOUT: Fact(
+                "it began as PostgreSQL 8.0, and the setting lock_timeout came with 9.3",
+                "https://www.postgresql.org/docs/release/9.3.0/",
+            ),
+        },
     ),
     CompatibleServer("Greenplum", "postgresql", r"Greenplum"),
     CompatibleServer("Materialize", "postgresql", r"Materialize"),
@@ -279,7 +309,10 @@ COMPATIBLE_SERVERS: Final = (
         "Babelfish",
         "mssql",
         r"Babelfish 1|Babelfish for PostgreSQL",
-        refused=dict.fromkeys(_OF_ROWS, _HINTS_IGNORED),
+        refused={
+            **dict.fromkeys((*_OF_ROWS, LockFeature.TIMEOUT), _HINTS_IGNORED),
+            **dict.fromkeys((LockFeature.SNAPSHOT_READ, LockFeature.NAMED), _NO_TRANSACTION_ID),
+        },
     ),
     CompatibleServer(
         "Azure Synapse Analytics (dedicated SQL pool)",

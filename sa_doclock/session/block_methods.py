@@ -42,14 +42,26 @@ class BlockMethods(CoreSession):
     @overload
     def locked(
         self,
-        entity: Select[Any],
+        entity: Select[tuple[T]],  # of SQLAlchemy 2.0
         *,
         lock: LockOptions = ...,
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
         checkout: Checkout | int | None = ...,
-    ) -> AbstractContextManager[Any]: ...
+    ) -> AbstractContextManager[T]: ...
+
+    @overload
+    def locked(
+        self,
+        entity: Select[T],  # of SQLAlchemy 2.1
+        *,
+        lock: LockOptions = ...,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[T]: ...
 
     @overload
     def locked(
@@ -75,6 +87,8 @@ class BlockMethods(CoreSession):
         checkout: Checkout | int | None = None,
     ) -> AbstractContextManager[Any]:
         """Return a block that holds the lock of one document: ``with session.locked(Order, 42) as order:``.
+
+        Under asyncio it is ``async with``.
 
         The lock is taken when the block begins.  At its end the block calls :meth:`save_changes` after ForUpdate, or :meth:`release_locks`
         after a read lock; an exception rolls back, and comes out.  A block inside of another, or
@@ -121,14 +135,26 @@ class BlockMethods(CoreSession):
     @overload
     def locked_document(
         self,
-        entity: Select[Any],
+        entity: Select[tuple[T]],  # of SQLAlchemy 2.0
         *,
         lock: LockOptions = ...,
         lock_timeout: LockTimeout = ...,
         options: Sequence[ORMOption] = ...,
         version: Any = ...,
         checkout: Checkout | int | None = ...,
-    ) -> AbstractContextManager[Any]: ...
+    ) -> AbstractContextManager[T]: ...
+
+    @overload
+    def locked_document(
+        self,
+        entity: Select[T],  # of SQLAlchemy 2.1
+        *,
+        lock: LockOptions = ...,
+        lock_timeout: LockTimeout = ...,
+        options: Sequence[ORMOption] = ...,
+        version: Any = ...,
+        checkout: Checkout | int | None = ...,
+    ) -> AbstractContextManager[T]: ...
 
     @overload
     def locked_document(
@@ -155,8 +181,9 @@ class BlockMethods(CoreSession):
     ) -> AbstractContextManager[Any]:
         """Return a block that holds the lock of one document, with all its parts loaded.
 
-        ``with session.locked_document(Order, 42) as order:``.  The block, its parameters and its
-        errors are those of :meth:`locked`; it loads the parts that :meth:`get_document` loads.
+        ``with session.locked_document(Order, 42) as order:``, ``async with`` under asyncio.  The
+        block, its parameters and its errors are those of :meth:`locked`; it also loads the parts,
+        as :meth:`get_document` does.
         """
         take = partial(
             self._take_document,
@@ -178,7 +205,8 @@ class BlockMethods(CoreSession):
     ) -> AbstractContextManager[list[T]]:
         """Return a block that holds the locks of several documents, with all their parts loaded.
 
-        ``with session.locked_documents(Account, [a, b]) as [source, target]:``.  The block is that
+        ``with session.locked_documents(Account, [a, b]) as [source, target]:``, ``async with`` under
+        asyncio.  The block is that
         of :meth:`locked`.  As by :meth:`get_documents`, the documents are locked in ascending key
         order.  They are returned in the order of ``idents``, also where a key comes twice.
 

@@ -229,8 +229,9 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
     def unguarded(self) -> Iterator[None]:
         """Return a block in which declared documents may be written without their lock.
 
-        ``with session.unguarded():``, for migrations, imports and tests.  Pending changes are flushed at the start, guarded,
-        and at the end, unguarded, so that the guard checks only what is written outside of the block.
+        ``with session.unguarded():``, ``async with`` under asyncio, for migrations, imports and tests.
+        Pending changes are flushed at the start, guarded, and at the end, unguarded, so that the guard
+        checks only what is written outside of the block.
         """
         self.flush()
         with around(self._context.parts.around_unguarded):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import product_of, side_connection, strategy_class
+from ..dialects import product_of, side_connection, strategies, strategy_class
 from ..dialects.base import LockStrategy
 from ..dialects.error_codes import code_of
 from ..dialects.monitoring import describe_connections
@@ -146,8 +146,8 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 
     :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
-    :raises LockNotSupported: SQLite, which has no server to ask; or the account lacks a
-        privilege, which the text names.
+    :raises LockNotSupported: SQLite, which has no server to ask; a product that locks no rows, or
+        has no such query; or the account lacks a privilege, which the text names.
     :raises TypeError: neither an Engine nor a Connection; see :func:`async_lock_waits`.
     """
     if not isinstance(bind, (Engine, Connection)):
@@ -158,23 +158,53 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
             f"{product_of(bind.dialect)} has no server that tells who waits for whom"
         )
     with side_connection(bind.engine, {}) as connection:
-        known = strategy_class(connection.dialect)  # only now MariaDB is told from MySQL
-        assert known is not None
-        assert known.monitoring is not None
-        strategy, monitoring = known(connection.dialect), known.monitoring
+        strategy = strategies.get(bind.dialect) or _strategy_over(connection)
+        monitoring = strategy.monitoring
+        assert monitoring is not None
         try:
+            _check_product(strategy)
             graph = WaitGraph(monitoring.waits(connection))
             described = describe_connections(monitoring, connection, graph.connections)
         except DBAPIError as error:
-            needed = missing_privilege(strategy, error)
+            needed = _missing(strategy, error)
             if needed is None:
                 raise
-            raise LockNotSupported(f"lock_waits() on {strategy.name}: {needed}") from error
+            raise LockNotSupported(f"lock_waits() {needed}") from error
     waits = [
         LockWait(described[waiter], described[blocker], described[root], table, key, seconds)
         for (waiter, blocker, table, key, seconds), root in graph.waits()
     ]
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
+
+
+def _check_product(strategy: LockStrategy) -> None:
+    """:raises LockNotSupported: another product answers, which locks no rows."""
+    other = strategy.compatible
+    if other is not None and other.locks_no_rows:
+        raise LockNotSupported(
+            f"lock_waits() does not support {other.product.name}: no transaction waits for a row there"
+        )
+
+
+def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:
+    """Return what the server lacks, or the account; None where the error is another."""
+    other = strategy.compatible
+    if other is not None and not error.connection_invalidated:
+        return f"does not support {other.product.name}, which refuses its query"
+    needed = missing_privilege(strategy, error)
+    return None if needed is None else f"on {strategy.name}: {needed}"
+
+
+def _strategy_over(connection: Connection) -> LockStrategy:
+    """Return a strategy for this connection beside the pool, for one call.
+
+    It is not kept: the connection has not the isolation level that the engine gives its own.
+    """
+    found = strategy_class(connection.dialect)  # only a connection tells MariaDB from MySQL
+    assert found is not None
+    strategy = found(connection.dialect)
+    strategy.note_server(connection)
+    return strategy
 
 
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature
-from sa_doclock.dialects.compatible_servers import CompatibleServer, Fact
+from sa_doclock.dialects.compatible_servers import CompatibleServer
 
-from .compatible_facts import NOTES, REAL, UNTOLD
+from .compatible_facts import DOCUMENTED, NOTES, UNTOLD
 
 _ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mssql": "SQL Server"}
 
@@ -16,7 +16,7 @@ def sections() -> Iterator[str]:
     """Yield a section for each product that has facts, and one line for the others."""
     without: list[CompatibleServer] = []
     for product in COMPATIBLE_SERVERS:
-        if product.refused or product.name in REAL or product.name in NOTES:
+        if product.refused or product.name in DOCUMENTED or product.name in NOTES:
             yield from _section(product)
         else:
             without.append(product)
@@ -35,7 +35,7 @@ def sections() -> Iterator[str]:
 def _section(product: CompatibleServer) -> Iterator[str]:
     yield f"## {product.name}"
     yield ""
-    yield f"Answers as {_ORIGINALS[product.protocol]}. Not run by the tests."
+    yield f"Answers as {_ORIGINALS[product.protocol]}."
     yield ""
     yield "| | | |"
     yield "|---|---|---|"
@@ -50,14 +50,12 @@ def _section(product: CompatibleServer) -> Iterator[str]:
 
 
 def _row(feature: LockFeature, product: CompatibleServer) -> str:
-    refused, real = product.refused.get(feature), REAL.get(product.name, {}).get(feature)
+    refused, sent = product.refused.get(feature), DOCUMENTED.get(product.name, {}).get(feature)
     if refused is not None:
         below = f" below {'.'.join(map(str, refused.before))}" if refused.before else ""
-        return f"| {feature.value} | LockNotSupported{below} | {_cited(refused)} |"
-    if real is not None:
-        return f"| {feature.value} | real | {_cited(real)} |"
-    return f"| {feature.value} | not verified | |"
-
-
-def _cited(fact: Fact) -> str:
-    return f"{fact.text} [(source)]({fact.source})".strip()
+        reason = f"{refused.text} [(source)]({refused.source})"
+        return f"| {feature.value} | LockNotSupported{below} | {reason} |"
+    if sent is not None:
+        says = f"documented: {sent.text}" if sent.text else "documented"
+        return f"| {feature.value} | not run | {says} [(source)]({sent.source}) |"
+    return f"| {feature.value} | not run | |"

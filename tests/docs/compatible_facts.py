@@ -1,4 +1,4 @@
-"""The facts of docs/compatible-servers.md that no program needs: what vendors document as real, and notes."""
+"""The facts of docs/compatible-servers.md that no program needs: what vendors document of locks that are sent, and notes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _YUGABYTE: Final = "https://docs.yugabyte.com/stable/architecture/transactions/c
 _TIDB: Final = "https://docs.pingcap.com/tidb/stable/pessimistic-transaction"
 _VITESS: Final = "https://vitess.io/docs/22.0/reference/"
 _OCEANBASE: Final = "https://en.oceanbase.com/docs/common-oceanbase-database-10000000001974038"
-_BABELFISH: Final = "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/babelfish-"
 
 #: Products, by the dialect, whose version does not tell them from the original.
 UNTOLD: Final = {"postgresql": ("Aurora PostgreSQL", "AlloyDB", "Neon")}
 
-REAL: Final[Mapping[str, Mapping[LockFeature, Fact]]] = {
+DOCUMENTED: Final[Mapping[str, Mapping[LockFeature, Fact]]] = {
     "CockroachDB": {
         LockFeature.FOR_UPDATE: Fact(
             "at READ COMMITTED; at SERIALIZABLE a best effort, and a conflict is 40001",
@@ -56,16 +55,6 @@ REAL: Final[Mapping[str, Mapping[LockFeature, Fact]]] = {
         LockFeature.FOR_UPDATE: Fact("", _OCEANBASE),
         LockFeature.NO_WAIT: Fact("where it says to be MySQL 8", _OCEANBASE),
         LockFeature.SKIP_LOCKED: Fact("where it says to be MySQL 8", _OCEANBASE),
-    },
-    "Babelfish": {
-        LockFeature.SNAPSHOT_READ: Fact(
-            "at PostgreSQL's REPEATABLE READ", f"{_BABELFISH}transaction.html"
-        ),
-        LockFeature.NAMED: Fact(
-            "by PostgreSQL's advisory locks",
-            "https://github.com/babelfish-for-postgresql/babelfish_extensions/blob/"
-            "93a9c70ed6e81b68a3eb7b050cac4e5d632c2516/contrib/babelfishpg_tsql/src/applock.c",
-        ),
     },
 }
 

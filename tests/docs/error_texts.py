@@ -65,7 +65,8 @@ CURES: Final[Mapping[str, str]] = {
     "explain_lock() cannot take": "look at the statement with `echo=True` of the engine",
     "a do_orm_execute listener has added ...": "let the listener leave statements that lock alone",
     "... has no server that tells": "ask a database with a server, or the [checklist](hangs.md)",
-    "lock_waits() on": "grant the privilege that the text names",
+    "lock_waits() does not support": "look at the views of that product",
+    "lock_waits() ...": "grant the privilege that the text names, or look at the product's own views",
     "nobody tells who waits": "use a database that [tells it](monitoring.md)",
     "the account may not read who waits": "grant the privilege that [monitoring]"
     "(monitoring.md) names",

@@ -6,9 +6,9 @@ from sqlalchemy import Engine
 
 from sa_doclock import Finding
 from sa_doclock.dialects import strategy_for
-from sa_doclock.tools.doctor import CHECKS, checks_in, every_database
+from sa_doclock.tools.doctor import checkouts, checks_in, models
 from sa_doclock.tools.doctor.check import Subject
-from sa_doclock.tools.doctor.checks import findings_of, headers_of
+from sa_doclock.tools.doctor.checks import checks_for, findings_of, headers_of
 from tests.sql.models import Base
 
 
@@ -17,5 +17,6 @@ def check_scripted(engine: Engine) -> list[Finding]:
     strategy = strategy_for(engine)
     with engine.connect() as connection:
         subject = Subject(engine, connection, strategy, headers_of(Base))
-        checks = (*checks_in(every_database), *CHECKS[strategy.name])
+        of_tables = checks_in(models, checkouts)
+        checks = [check for check in checks_for(strategy) if check not in of_tables]
         return [finding for check in checks for finding in findings_of(check, subject)]

@@ -10,14 +10,29 @@ from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import Engine, create_engine, select, text
+from sqlalchemy.exc import OperationalError
 
-from sa_doclock import LockingSession, LockNotSupported, LockOptions
-from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature, find_server, strategy_for
-from tests.docs.compatible_facts import NOTES, REAL
+from sa_doclock import (
+    LockingSession,
+    LockNotSupported,
+    LockOptions,
+    check_database,
+    lock_waits,
+)
+from sa_doclock.dialects import (
+    COMPATIBLE_SERVERS,
+    LockFeature,
+    find_server,
+    strategies,
+    strategy_for,
+)
+from sa_doclock.tools import monitoring
+from sa_doclock.tools.doctor import checks
+from tests.docs.compatible_facts import DOCUMENTED, NOTES
 from tests.sql import servers
 from tests.sql.doctor import check_scripted
 from tests.sql.driver import PsycopgConnection
-from tests.sql.models import Order
+from tests.sql.models import Base, Order
 from tests.sql.script import Script
 from tests.sql.servers import mysql, serving
 from tests.support.rows import rows
@@ -111,7 +126,7 @@ CASES = [
     (
         REDSHIFT,
         "Amazon Redshift",
-        EVERYTHING - {"SnapshotRead"},
+        EVERYTHING,
     ),
     (f"{ORIGINAL} (CockroachDB)", "CockroachDB", {"SharedRead", "a named lock"}),
     (f"{ORIGINAL}, SomethingNew 1.0", None, set()),
@@ -143,9 +158,8 @@ BABELFISH = (
     "Babelfish for PostgreSQL with SQL Server Compatibility - 12.0.2000.8\n"
     "Oct 22 2020 17:48:49\nPostgreSQL 16.4 (EC2) (Babelfish 4.3.0)"
 )
-NO_ROW_LOCKS = EVERYTHING - {"a named lock", "SnapshotRead", "lock_timeout"}
 SQL_SERVERS = [
-    (BABELFISH, 3, 1, "Babelfish", NO_ROW_LOCKS | {"lock_timeout"}, "port of PostgreSQL"),
+    (BABELFISH, 3, 1, "Babelfish", EVERYTHING, "port of PostgreSQL"),
     ("Microsoft SQL Server 2019", 3, 1, "Babelfish", {"ForUpdate"}, "port of PostgreSQL"),
     (WAREHOUSE, 6, None, "Azure Synapse", EVERYTHING, "Azure SQL Database"),
     (WAREHOUSE, 11, None, "Fabric Warehouse", EVERYTHING, "SQL database in Fabric"),
@@ -173,6 +187,109 @@ def test_of_sql_servers_protocol_only_its_own_products_give_locks(
             assert instead in str(caught.value)
             assert script.selects == []
             assert not session.held_locks
+
+
+# What a refusal says first: what was asked for, in the words of that feature.
+OWN_WORDS = {
+    "ForUpdate": "ForUpdate is not given by",
+    "SharedRead": "SharedRead is not given by",
+    "SnapshotRead": "SnapshotRead is not given by",
+    "NoWait": "ForUpdate is not given by",
+    "SkipLocked": "ForUpdate is not given by",
+    "a named lock": "a named lock is not given by",
+    "a shared named lock": "a named lock is not given by",
+    "lock_timeout": "ForUpdate is not given by",
+    "with_for_update": "ForUpdate is not given by",
+}
+
+
+@pytest.fixture(autouse=True)
+def beside_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the tools ask over a connection of the scripted engine, which cannot be copied."""
+    for tool in (checks, monitoring):
+        monkeypatch.setattr(tool, "side_connection", lambda engine, _: engine.connect())
+
+
+LOCKS_NO_ROWS: dict[str, tuple[str, Callable[[Script], Engine]]] = {
+    "Babelfish": ("mssql", mssql(BABELFISH, 3, 1)),
+    "Azure Synapse": ("mssql", mssql(WAREHOUSE, 6, None)),
+    "Fabric": ("mssql", mssql(WAREHOUSE, 11, None)),
+    "Amazon Redshift": ("postgresql", postgresql(REDSHIFT)),
+}
+
+
+@pytest.mark.parametrize("product", LOCKS_NO_ROWS)
+@pytest.mark.parametrize("name", OWN_WORDS)
+def test_each_refusal_has_the_words_of_its_own_feature(product: str, name: str) -> None:
+    protocol, connect = LOCKS_NO_ROWS[product]
+    acts: dict[str, Act] = dict(ACTS)
+    acts["a shared named lock"] = lambda session: session.lock_key("a", shared=True)
+    with serving(protocol, connect) as (engine, script), LockingSession(engine) as session:
+        with pytest.raises(LockNotSupported, match=OWN_WORDS[name]):
+            acts[name](session)
+        assert not [sql for sql in script.sent if sql.startswith(("SET", "EXEC", "SELECT"))]
+
+
+@pytest.mark.parametrize("product", LOCKS_NO_ROWS)
+def test_the_check_of_a_server_that_locks_no_rows_is_its_name_alone(product: str) -> None:
+    protocol, connect = LOCKS_NO_ROWS[product]
+    with serving(protocol, connect) as (engine, script):
+        (found,) = check_database(engine, Base)
+        assert script.selects == []  # of views and settings that it may not have
+    assert found.code == f"{protocol}-compatible"
+    assert product in found.text
+    assert "SnapshotRead" in found.text
+    assert "a named lock" in found.text
+    assert "stress" not in found.cure
+
+
+@pytest.mark.parametrize("product", LOCKS_NO_ROWS)
+@pytest.mark.parametrize("known", [True, False])
+def test_lock_waits_says_that_nobody_waits_there(product: str, known: bool) -> None:
+    protocol, connect = LOCKS_NO_ROWS[product]
+    with serving(protocol, connect) as (engine, script):
+        if not known:  # no lock was taken on the engine before
+            del strategies[engine.dialect]
+        with pytest.raises(LockNotSupported, match=rf"lock_waits\(\) does not support .*{product}"):
+            lock_waits(engine)
+        assert not [sql for sql in script.sent if "sys.dm_" in sql or "pg_locks" in sql]
+
+
+def test_a_product_that_has_no_view_of_waits_is_named() -> None:
+    def connect(script: Script) -> Engine:
+        engine = mysql(TIDB)(script)
+        missing = engine.dialect.loaded_dbapi.ProgrammingError(1146, "no such table")
+        script.failures.append(("data_lock_waits", missing))
+        return engine
+
+    with serving("mysql", connect) as (engine, _):
+        with pytest.raises(
+            LockNotSupported, match="does not support TiDB, which refuses"
+        ) as caught:
+            lock_waits(engine)
+        assert "no such table" in str(caught.value.__cause__)
+
+
+def test_a_lost_connection_is_no_word_about_the_product() -> None:
+    def connect(script: Script) -> Engine:
+        engine = mysql(TIDB)(script)
+        lost = engine.dialect.loaded_dbapi.OperationalError(2013, "Lost connection")
+        script.failures.append(("data_lock_waits", lost))
+        return engine
+
+    with serving("mysql", connect) as (engine, _), pytest.raises(OperationalError, match="Lost"):
+        lock_waits(engine)
+
+
+def test_an_answer_that_only_another_product_gives_is_a_finding() -> None:
+    def connect(script: Script) -> Engine:
+        engine = postgresql(YUGABYTE)(script)
+        script.handshake = {**script.handshake, "pg_settings": [("lock_timeout", None)]}
+        return engine
+
+    with serving("postgresql", connect) as (engine, _):
+        found = {one.code for one in check_scripted(engine)}
+    assert {"postgresql-compatible", "not-checked"} <= found
 
 
 def test_the_check_of_the_database_names_a_warehouse() -> None:
@@ -290,11 +407,11 @@ def test_the_check_of_the_database_names_the_locks_that_are_refused() -> None:
 
 def test_every_fact_has_a_source() -> None:
     for product in COMPATIBLE_SERVERS:
-        real = REAL.get(product.name, {})
-        for fact in (*product.refused.values(), *real.values()):
+        documented = DOCUMENTED.get(product.name, {})
+        for fact in (*product.refused.values(), *documented.values()):
             assert fact.source.startswith("https://")
-        assert not set(product.refused) & set(real), product.name
+        assert not set(product.refused) & set(documented), product.name
         assert all(fact.text for fact in product.refused.values())
-    assert REAL.keys() | NOTES.keys() <= {one.name for one in COMPATIBLE_SERVERS}
+    assert DOCUMENTED.keys() | NOTES.keys() <= {one.name for one in COMPATIBLE_SERVERS}
     assert {one.protocol for one in COMPATIBLE_SERVERS} == {"postgresql", "mysql", "mssql"}
     assert LockFeature.NAMED.value in ACTS

@@ -7,6 +7,7 @@ import pickle
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sqlalchemy.orm import make_transient_to_detached
 import sa_doclock
 from sa_doclock import (
     CheckedOut,
+    Checkout,
     CheckoutLost,
     DeadlockDetected,
     DocLockError,
@@ -138,6 +140,20 @@ def test_the_reason_of_a_misuse_is_its_text(kind: type[DocLockError]) -> None:
     assert error.reason == error.args[0] == "do this"
     error.add_details("  It was read by SELECT 1.")
     assert (error.reason, error.args[0]) == ("do this", "do this  It was read by SELECT 1.")
+
+
+@each_kind
+def test_the_numbers_of_an_error_are_numbers(kind: type[DocLockError]) -> None:
+    assert kind("text").attempts == 0
+    assert not issubclass(kind, LockFailed) or kind("text").waited == 0.0
+
+
+@each_copy
+def test_a_copy_tells_of_the_same_check_out(copied: Callable[[Any], Any]) -> None:
+    noon = datetime(2026, 1, 1, 12)  # noqa: DTZ001  # naive, as a Checkout has it
+    taken = CheckedOut("text", checkout=Checkout(Order, 42, "ann", 3, noon, noon))
+    assert copied(taken).checkout == taken.checkout
+    assert copied(CheckoutLost("text", expected=3)).expected == 3
 
 
 @each_copy

@@ -48,4 +48,15 @@ def test_an_editor_shows_whole_docstrings() -> None:
             first = letters(documented.partition("\n")[0])
             if first not in shown or last not in shown:
                 missing[name] = shown
+            if "AbstractAsyncContextManager" in shown and "asyncwith" not in shown:
+                missing[name] = "async with"
     assert missing == {}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_help_says_async_with_of_a_block(name: str) -> None:
+    method = inspect.getattr_static(AsyncLockingSession, name)
+    says = (inspect.getdoc(method) or "").partition("\n")[0]
+    is_block = name.startswith("locked") or name == "unguarded"
+    assert ("by ``async with``." in says) is is_block
+    assert ("awaited." in says) is inspect.iscoroutinefunction(method)

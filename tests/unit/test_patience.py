@@ -131,7 +131,7 @@ def test_a_set_that_never_waits_takes_none(session: LockingSession, lock: LockOp
     with pytest.raises(ValueError, match="collide"):
         session.entity_set(Order, FOR_UPDATE | NO_WAIT, lock_timeout=0.5)
     with pytest.raises(TypeError, match="lock must be a LockOptions"):
-        session.entity_set(Order, True, lock_timeout=0.5)  # type: ignore[arg-type]
+        session.entity_set(Order, True, lock_timeout=0.5)  # type: ignore[call-overload]
     assert math.isfinite(BATCH_WAIT)
 
 

@@ -308,7 +308,7 @@ def _database_of(
     bind = session.get_bind(**request.bind_arguments)
     strategy = strategies.get(bind.dialect) or target.context.opener.learn(bind)
     if strategy.compatible is not None:
-        strategy.compatible.check_request(request.seconds, named=request.named)
+        strategy.compatible.check(request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
         strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
     return bind, strategy

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, Protocol, TypeVar, get_args, overload
 
 from sqlalchemy import Select, select
 from sqlalchemy.orm.interfaces import ORMOption
+from sqlalchemy.orm.util import AliasedClass
 
 from ...checkout_info import Checkout
 from ...errors import DocLockError
@@ -44,6 +45,17 @@ _SKIPPING: Final = frozenset(
         LockOptions.SharedRead | LockOptions.SkipLocked,
     }
 )
+
+
+class SessionOf21(Protocol):
+    """A session of SQLAlchemy 2.1, whose ``select(Order)`` is a ``Select[Order]``: for type checkers.
+
+    That of 2.0 has no ``merge_all()``, and its select is a ``Select[tuple[Order]]``.
+    """
+
+    @property
+    def merge_all(self) -> Any:  # noqa: D102  # SQLAlchemy's own
+        ...
 
 
 class LockMethods(ExecutingSession):
@@ -316,6 +328,24 @@ class LockMethods(ExecutingSession):
         finally:
             self.autoflush = autoflush
 
+    @overload
+    def entity_set(
+        self: SessionOf21,
+        entity: type[T] | AliasedClass[T],
+        lock: LockOptions = ...,
+        *,
+        lock_timeout: LockTimeout = ...,
+    ) -> Select[T]: ...
+
+    @overload
+    def entity_set(
+        self,
+        entity: type[T] | AliasedClass[T],
+        lock: LockOptions = ...,
+        *,
+        lock_timeout: LockTimeout = ...,
+    ) -> Select[tuple[T]]: ...
+
     def entity_set(
         self,
         entity: Any,
@@ -326,9 +356,7 @@ class LockMethods(ExecutingSession):
         """Return ``select(entity)``, which locks all rows it returns when it is executed.
 
         Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
-        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`,
-        which also keeps the static type of a select: no annotation here is right for both
-        SQLAlchemy 2.0 (``Select[tuple[Order]]``) and 2.1 (``Select[Order]``).
+        An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`.
 
         :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
             second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB

@@ -153,8 +153,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
     ) -> tuple[TransactionConnection, LockPlan]:
         """Have the lock in the statement; else in the transaction, whose level stays as it is."""
         lock = request.lock
-        if strategy.compatible is not None:
-            strategy.compatible.check_lock(lock)
         row_lock = strategy.statements.row_lock(lock, READ_COMMITTED)
         if not is_row_lock(row_lock):
             return self._take_in_transaction(bind, strategy)

@@ -60,7 +60,7 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
     if state.parts.find(Adoption) is not None:
         _check_locks(state, context.root_connection, locks)
         call = state.calls.current
-        one = state.connections.find(connection)
+        one = state.connections.find(context.root_connection)
         if call is not None and isinstance(call.target, AdoptedRows):
             if locks.reads_more:
                 call.target.reads_more, call.target.writes = True, locks.writes

@@ -139,16 +139,19 @@ class Problem(NamedTuple):
     cure: str
 
 
-def compatible_problem(found: FoundServer, original: str, version: str) -> Problem:
-    """Return the problem of a server that is another product than its protocol says.
-
-    :param version: the text by which the server names its version.
-    """
+def compatible_problem(found: FoundServer | None, original: str) -> Iterator[Problem]:
+    """Yield the problem of a server that is another product than its protocol says."""
+    if found is None:
+        return
     refused = [feature.value for feature in LockFeature if found.refusal(feature)]
-    text = f"the server is {found.product.name}, not {original}: {version[:80]}"
+    text = f"the server is {found.product.name}, not {original}: {found.text[:120]}"
     if refused:
         text += f"; LockNotSupported there: {', '.join(refused)}"
-    return Problem(text, "run sa-doclock stress on it before you rely on its other locks")
+    if found.locks_no_rows:
+        cure = f"keep the documents in {original}, or on a server that gives its locks"
+    else:
+        cure = "run sa-doclock stress on it before you rely on its other locks"
+    yield Problem(text, cure)
 
 
 Find = Callable[[Subject], Iterator[Problem]]

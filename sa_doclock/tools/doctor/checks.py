@@ -12,6 +12,7 @@ from sqlalchemy.orm import Mapper, configure_mappers, registry
 
 from ...core.documents import declared_roots, lockable_root, parts_of, root_of
 from ...dialects import schema_translation, side_connection, strategy_for
+from ...dialects.base import LockStrategy
 from ...errors import LockNotSupported
 from . import (
     checkouts,
@@ -39,6 +40,9 @@ CHECKS: Final[Mapping[str, Sequence[Check]]] = {
 COMMON_CHECKS: Final[Sequence[Check]] = checks_in(every_database, models, checkouts)
 """The checks of every database."""
 
+_COMPATIBLE: Final = frozenset({postgresql.compatible, innodb.compatible, mssql.compatible})
+"""The only checks of a server that locks no rows: the others are about locks that are refused there."""
+
 NOT_CHECKED: Final = "not-checked"
 
 
@@ -61,16 +65,27 @@ def check_database(engine: Engine, base: Any = None) -> list[Finding]:
     strategy = strategy_for(engine)
     with side_connection(engine, schema_translation(engine.get_execution_options())) as connection:
         subject = Subject(engine, connection, strategy, headers)
-        checks = (*COMMON_CHECKS, *CHECKS.get(strategy.name, ()))
+        checks = checks_for(strategy)
         found = [finding for check in checks for finding in findings_of(check, subject)]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def checks_for(strategy: LockStrategy) -> Sequence[Check]:
+    """Return the checks of this server."""
+    own = CHECKS.get(strategy.name, ())
+    if strategy.compatible is not None and strategy.compatible.locks_no_rows:
+        return [check for check in own if check in _COMPATIBLE]
+    return (*COMMON_CHECKS, *own)
 
 
 def findings_of(check: Check, subject: Subject) -> list[Finding]:
     """Return what one check finds; that it has failed is a finding too."""
     try:
         found = [Finding(check.severity, check.code, *problem) for problem in check.find(subject)]
-    except (SQLAlchemyError, LockNotSupported) as error:
+    except Exception as error:
+        expected = isinstance(error, (SQLAlchemyError, LockNotSupported))
+        if not expected and subject.strategy.compatible is None:
+            raise  # only another product may give answers that its original never gives
         reason = error.orig if isinstance(error, DBAPIError) else error
         text = f"the check {check.code} has failed: {' '.join(str(reason).split())[:200]}"
         found = [Finding("info", NOT_CHECKED, text, "check it with an account that may")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects import find_server
 from .check import Problem, Subject, check, compatible_problem
 
 _LONG_LOCK_WAIT = 300  # seconds; the default is 50
@@ -106,12 +105,7 @@ def compatible(subject: Subject) -> Iterator[Problem]:
     ProxySQL and others. Locks that are known not to be real there are LockNotSupported; see
     [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
     """
-    settings = subject.settings
-    names = ("version", "version_comment", "tidb_txn_mode")
-    version = " ".join(settings[name] for name in names if name in settings)
-    found = find_server("mysql", version)
-    if found is not None:
-        yield compatible_problem(found, "MySQL or MariaDB", version)
+    yield from compatible_problem(subject.strategy.compatible, "MySQL or MariaDB")
 
 
 @check("other-storage-engines", "warning")

@@ -64,10 +64,7 @@ def compatible(subject: Subject) -> Iterator[Problem]:
     a Fabric Warehouse. Its locks that are not real are LockNotSupported; see
     [Compatible servers](compatible-servers.md).
     """
-    found = subject.strategy.compatible
-    if found is not None:
-        version = " ".join(str(subject.ask("SELECT @@VERSION")).split())
-        yield compatible_problem(found, "SQL Server", version)
+    yield from compatible_problem(subject.strategy.compatible, "SQL Server")
 
 
 @check("mssql-lock-timeout", "info")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects import find_server, quoted_name
+from ...dialects import quoted_name
 from . import postgresql_poolers
 from .check import Problem, Subject, check, compatible_problem
 
@@ -105,10 +105,7 @@ def compatible(subject: Subject) -> Iterator[Problem]:
     CockroachDB, YugabyteDB, Redshift and others. Locks that are known not to be real there are
     LockNotSupported; see [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
     """
-    version = str(subject.ask("SELECT version()"))
-    found = find_server("postgresql", version, subject.engine.url.host)
-    if found is not None:
-        yield compatible_problem(found, "PostgreSQL", version)
+    yield from compatible_problem(subject.strategy.compatible, "PostgreSQL")
 
 
 @check("postgresql-statistics-privilege", "warning")

@@ -156,7 +156,7 @@ def test_what_cannot_be_leased(factory: sessionmaker[LockingSession], engine: sa
     with pytest.raises(LockMisuse, match=r"lease_each\(\) puts it in"):
         lease_each(factory, with_lock(TODO, LockOptions.ForUpdate), owner="one")
     with pytest.raises(TypeError, match=r"lease_each\(\) needs a session factory"):
-        lease_each(None, TODO, owner="one")  # type: ignore[arg-type]
+        lease_each(None, TODO, owner="one")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"lease_each\(\) needs a factory of sessions"):
         next(lease_each(sessionmaker(engine), TODO, owner="one"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="the owner"):

@@ -32,7 +32,7 @@ def test_a_commit_that_fails(
     session_factory: Factory, elsewhere: Run, batch: int, collects: bool
 ) -> None:
     how = "collect" if collects else "raise"
-    claims = claim_each(session_factory, NEW, on_error=how, batch=batch)  # type: ignore[arg-type]
+    claims = claim_each(session_factory, NEW, on_error=how, batch=batch)  # type: ignore[call-overload]
 
     def refuse(session: LockingSession) -> None:
         if not session.in_nested_transaction():

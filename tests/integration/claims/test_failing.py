@@ -99,7 +99,7 @@ def test_a_flush_that_fails_at_the_end_of_the_block(
     session_factory: Factory, elsewhere: Run, batch: int, collects: bool
 ) -> None:
     how = "collect" if collects else "raise"
-    claims = claim_each(session_factory, NEW, on_error=how, batch=batch)  # type: ignore[arg-type]
+    claims = claim_each(session_factory, NEW, on_error=how, batch=batch)  # type: ignore[call-overload]
 
     def work() -> None:
         for claim in claims:
@@ -135,7 +135,7 @@ def test_a_deadlock_while_a_row_is_locked(
                 raise DeadlockDetected("as if")
 
     event.listen(engine, "before_cursor_execute", break_second)
-    claims = claim_each(session_factory, NEW, on_error=how, batch=batch)  # type: ignore[arg-type]
+    claims = claim_each(session_factory, NEW, on_error=how, batch=batch)  # type: ignore[call-overload]
 
     def work() -> None:
         for claim in claims:

@@ -58,7 +58,7 @@ def test_the_last_error_comes_out_itself_with_the_count(
     assert caught.value.attempts == 3
     assert caught.value.args[0] == "made up, 2 (given up after 3 attempts)"
     assert pickle.loads(pickle.dumps(caught.value)).attempts == 3
-    assert errors[1].attempts is None
+    assert errors[1].attempts == 0
     assert (fn.runs, len(naps)) == (3, 2)
     assert elsewhere(NAMES)[0] == (1, "Ann")
 
@@ -106,7 +106,7 @@ def test_a_lock_that_is_not_available_is_not_asked_for_again(session_factory: Fa
     with pytest.raises(LockNotAvailable) as caught:
         run_transaction(session_factory, fn)
     assert fn.runs == 1
-    assert caught.value.attempts is None
+    assert caught.value.attempts == 0
     assert caught.value.args[0] == "held"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import text
 
@@ -18,7 +20,7 @@ ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 SkipLocked = LockOptions.SkipLocked
 
 
-def idents(session: LockingSession, entity: type[Order | Contract], lock: LockOptions) -> list[int]:
+def idents(session: LockingSession, entity: Any, lock: LockOptions) -> list[int]:
     """Lock all rows of this class, by their keys."""
     rows = session.scalars(session.entity_set(entity, lock).order_by(entity.id))
     return [row.id for row in rows]

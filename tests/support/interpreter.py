@@ -1,0 +1,54 @@
+"""The Python of .venv: made anew where it is another one than PYTHON, refused where it is too old.
+
+``python interpreter.py FOLDER [chosen]`` prints nothing but "fits", or the reason why this Python cannot make
+the virtual environment FOLDER.  A FOLDER that another version has made, or whose Python is gone, is
+removed.  Unless this Python was ``chosen``, each FOLDER of a supported version is kept.
+
+make runs it before anything is installed, by whatever Python is called python3: it needs the standard
+library alone, and is written for old versions too.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+OLDEST = (3, 10)  # requires-python in pyproject.toml
+FITS = "fits"
+
+
+def answer(folder: Path, chosen: bool) -> str:  # as the command line has it
+    """Return FITS, or why not; remove a folder that does not fit."""
+    made_by = _version_of(folder)
+    kept = made_by == sys.version_info[:2] or (made_by >= OLDEST and not chosen)
+    if kept and made_by >= OLDEST:
+        return FITS
+    if sys.version_info[:2] < OLDEST:
+        wanted, found = (".".join(map(str, one)) for one in (OLDEST, sys.version_info[:3]))
+        return (
+            f"{sys.executable} is Python {found}, and sa_doclock needs {wanted} or newer: name one, "
+            f"as in: make test PYTHON=python{wanted}"
+        )
+    if made_by:
+        print(f"Removing {folder}, which another Python has made", file=sys.stderr)
+        shutil.rmtree(folder)
+    return FITS
+
+
+def _version_of(folder: Path) -> tuple:  # type: ignore[type-arg]  # no tuple[int, ...] before 3.9
+    """Return the version that has made the folder; (0,) where its Python is gone, () without a folder."""
+    config = folder / "pyvenv.cfg"
+    if not config.is_file():
+        return ()
+    found = re.search(r"^version(?:_info)? *= *(\d+)\.(\d+)", config.read_text(), re.MULTILINE)
+    python = folder / "bin" / "python"
+    try:
+        subprocess.run([str(python), "-c", ""], check=True, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        return (0,)
+    return (int(found.group(1)), int(found.group(2))) if found else (0,)
+
+
+if __name__ == "__main__":
+    print(answer(Path(sys.argv[1]), sys.argv[2:] == ["chosen"]))
