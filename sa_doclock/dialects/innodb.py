@@ -107,7 +107,7 @@ class InnoDBIsolation(IsolationLevels):
                 found = ask_driver(connection, _LEVEL.format(token))
                 if found and f"/*{token}*/" in str(found[0][1]):
                     return str(found[0][0])
-        return connection.get_isolation_level()
+        return super().ask_level(connection)
 
     def set_once(self, connection: Connection, level: str) -> None:
         # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and

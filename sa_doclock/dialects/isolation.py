@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection
 
@@ -54,9 +54,12 @@ class IsolationLevels:
     def ask_level(self, connection: Connection) -> str | None:
         """Ask the server for the level of the open transaction; None where a database has only one.
 
-        Called after a statement of the program that may have changed it, before the next lock.
+        Called after a statement of the program that may have changed it, before the next lock.  An error
+        is the driver's own.
         """
-        return None
+        driver: Any = connection.connection.dbapi_connection
+        level: str | None = connection.dialect.get_isolation_level(driver)
+        return level
 
     def note_default(self, connection: Connection) -> None:
         """Set the isolation level that a new transaction has in the connection's dialect; called once.

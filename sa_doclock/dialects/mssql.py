@@ -196,16 +196,6 @@ def _timestamp() -> TypeEngine[Any]:
     return found
 
 
-_LEVEL = "SELECT transaction_isolation_level FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
-_LEVELS = {
-    1: "READ UNCOMMITTED",
-    2: READ_COMMITTED,
-    3: "REPEATABLE READ",
-    4: "SERIALIZABLE",
-    5: SNAPSHOT,
-}
-
-
 class SQLServerIsolation(IsolationLevels):
     levels = {
         # At the two others reads take locks as well, so what is read after the grant is current.
@@ -220,13 +210,6 @@ class SQLServerIsolation(IsolationLevels):
     kept = {_FOR_UPDATE: frozenset(_STRICTER)}
     past_writers = frozenset({SNAPSHOT})
     conflicting = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
-
-    def ask_level(self, connection: Connection) -> str | None:
-        # "0 = Unspecified, 1 = ReadUncommitted, 2 = ReadCommitted, 3 = RepeatableRead,
-        # 4 = Serializable, 5 = Snapshot": the page of sys.dm_exec_sessions.  A session sees itself
-        # without a privilege.
-        ((number,),) = ask_driver(connection, _LEVEL)
-        return _LEVELS.get(number)
 
 
 class SQLServerStatements(LockStatements):

@@ -100,6 +100,9 @@ class SQLiteIsolation(IsolationLevels):
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
     conflicting = frozenset()  # the driver begins no transaction for a read
 
+    def ask_level(self, connection: Connection) -> str | None:
+        return None
+
 
 class SQLiteStatements(LockStatements):
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html

@@ -18,7 +18,7 @@ from inspect import iscoroutine
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Mapper
+from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..core.documents import identity_of, key_attributes, mapper_of, own_table, root_of
@@ -111,7 +111,7 @@ class Creation(Generic[T]):
         :raises IntegrityError: the key was taken meanwhile; or it is another constraint.
         """
         session, mapper = self.session, mapper_of(self.entity)
-        connection = session.connection(bind_arguments={"mapper": mapper})
+        connection = Session.connection(session, {"mapper": mapper})
         strategy = strategy_for(connection)
         if LockOptions.NoWait in self.lock or seconds == 0:
             seconds = _SHORTEST_WAIT

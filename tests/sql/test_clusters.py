@@ -238,10 +238,11 @@ def test_a_member_of_a_group_is_asked_for_a_row_before_a_savepoint_under_a_lock(
         shared_read(session)
         with session.begin_nested():
             session.connection()
-            before, savepoint, again, mark = script.sent[-4:]
+            before, savepoint, again, mark, schema = script.sent[-5:]
             assert before == again == FIND_ABORT  # again in front of the mark of connection()
             assert savepoint.startswith("SAVEPOINT sa_savepoint")
             assert mark.startswith("SAVEPOINT sa_doclock_mark")
+            assert schema == "SELECT DATABASE()"
         session.rollback()
         script.sent.clear()
         with session.begin_nested():  # no listener of the transaction before is left

@@ -21,6 +21,8 @@ CORE = (
     "checkout_info.py",
     "errors.py",
     "events.py",
+    "functions.py",
+    "interruptions.py",
     "options.py",
     "wait_info.py",
 )

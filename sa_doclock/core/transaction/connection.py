@@ -11,10 +11,11 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session, SessionTransaction
 
-from ...dialects import find_strategy, strategy_for
+from ...dialects import find_strategy, strategy_for, wrapped_error
 from ...dialects.base import UNMARKED, Cluster, LockStrategy
 from ...dialects.transaction_marks import is_spent
 from ...errors import DocLockError, LockMisuse, WrongIsolation
+from ...interruptions import Interruptible
 from ...options import LockOptions
 from ..ledger import Ledger, LedgerMark, ledger_of
 from ..pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
@@ -216,12 +217,16 @@ class TransactionConnection:
 
     def ask_level(self) -> str | None:
         """Ask the server for the isolation level of the transaction; None: it cannot tell."""
+        connection, level = self.connection, None
         try:
-            return self.strategy.isolation.ask_level(self.connection)
-        except Exception as error:
+            with Interruptible(connection):
+                level = self.strategy.isolation.ask_level(connection)
+        except connection.dialect.loaded_dbapi.Error as error:
             if not self._is_lost_by(error):
-                raise
-            return None
+                raise wrapped_error(
+                    error, connection.dialect, f"{ISOLATION} of the transaction"
+                ) from error
+        return level
 
     def in_next_transaction(self) -> TransactionConnection:
         """Return the same connection in its next transaction, of which nothing is known yet."""

@@ -83,10 +83,6 @@ class PostgreSQLIsolation(IsolationLevels):
     def note_default(self, connection: Connection) -> None:
         connection.dialect.default_isolation_level = connection.get_isolation_level()
 
-    def ask_level(self, connection: Connection) -> str | None:
-        ((level,),) = ask_driver(connection, "SHOW transaction_isolation")
-        return str(level).upper()
-
 
 class PostgreSQLStatements(LockStatements):
     # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.

@@ -73,7 +73,7 @@ class Adopted(NamedTuple):
 
 
 class _Selected(NamedTuple):
-    """What a statement selects at one place of its rows.
+    """The selection of a statement at one place of its rows.
 
     :ivar place: the place; of what a Bundle has, the places down to it.
     :ivar entity: the class or alias that it is of; None for columns of tables.

@@ -553,15 +553,15 @@ WHERE shop_delivery.id = %s FOR UPDATE  -- 1
 SELECT shop_item.box_id, count(*) AS count_1
 FROM shop_item
 WHERE shop_item.box_id = %s GROUP BY shop_item.box_id  -- 1
-SELECT shop_delivery_1.id
+SELECT shop_box_1.id, shop_delivery_1.id AS id_1
 FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %s  -- 1
+WHERE shop_box_1.id IN (%s)  -- 1
 UPDATE shop_item SET name=%s WHERE shop_item.box_id = %s  -- 'b', 1
 SELECT shop_item.box_id, count(*) AS count_1
 FROM shop_item GROUP BY shop_item.box_id
-SELECT shop_delivery_1.id
+SELECT shop_box_1.id, shop_delivery_1.id AS id_1
 FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %s  -- 1
+WHERE shop_box_1.id IN (%s)  -- 1
 DELETE FROM shop_item
 (rollback)
 (back to the pool)
@@ -585,16 +585,10 @@ WHERE shop_delivery.id = %s FOR UPDATE  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name
 FROM shop_item
 WHERE shop_item.id = %s  -- 1
-SELECT shop_delivery_1.id
+SELECT shop_box_1.id, shop_delivery_1.id AS id_1
 FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %s  -- 1
-SELECT shop_delivery_1.id
-FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %s  -- 1
+WHERE shop_box_1.id IN (%s)  -- 1
 UPDATE shop_item SET name=%s WHERE shop_item.id = %s  -- 'b', 1
-SELECT shop_delivery_1.id
-FROM shop_delivery AS shop_delivery_1 INNER JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %s  -- 1
 (commit)
 (back to the pool)
 (rollback)

@@ -675,15 +675,15 @@ WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
 SELECT shop_item.box_id, count(*) AS count_1
 FROM shop_item
 WHERE shop_item.box_id = %(box_id_1)s::INTEGER GROUP BY shop_item.box_id  -- 1
-SELECT shop_delivery_1.id
+SELECT shop_box_1.id, shop_delivery_1.id AS id_1
 FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+WHERE shop_box_1.id IN (%(id_2_1)s::INTEGER)  -- 1
 UPDATE shop_item SET name=%(name)s::VARCHAR WHERE shop_item.box_id = %(box_id_1)s::INTEGER  -- 'b', 1
 SELECT shop_item.box_id, count(*) AS count_1
 FROM shop_item GROUP BY shop_item.box_id
-SELECT shop_delivery_1.id
+SELECT shop_box_1.id, shop_delivery_1.id AS id_1
 FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+WHERE shop_box_1.id IN (%(id_2_1)s::INTEGER)  -- 1
 DELETE FROM shop_item
 (rollback)
 (back to the pool)
@@ -706,16 +706,10 @@ WHERE shop_delivery.id = %(pk_0)s::INTEGER FOR UPDATE OF shop_delivery  -- 1
 SELECT shop_item.id, shop_item.box_id, shop_item.name
 FROM shop_item
 WHERE shop_item.id = %(pk_1)s::INTEGER  -- 1
-SELECT shop_delivery_1.id
+SELECT shop_box_1.id, shop_delivery_1.id AS id_1
 FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
-SELECT shop_delivery_1.id
-FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
+WHERE shop_box_1.id IN (%(id_2_1)s::INTEGER)  -- 1
 UPDATE shop_item SET name=%(name)s::VARCHAR WHERE shop_item.id = %(shop_item_id)s::INTEGER  -- 'b', 1
-SELECT shop_delivery_1.id
-FROM shop_delivery AS shop_delivery_1 JOIN shop_box AS shop_box_1 ON shop_delivery_1.id = shop_box_1.delivery_id
-WHERE shop_box_1.id = %(detail_0)s::INTEGER  -- 1
 (commit)
 (back to the pool)
 (rollback)
