@@ -8,6 +8,7 @@ from .by_key import (
     key_in,
     key_in_parameter,
     key_names,
+    key_not_in,
     lock_by_key,
     lock_by_keys,
     lock_where,

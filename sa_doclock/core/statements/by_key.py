@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, false, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, false, not_, or_, select
 from sqlalchemy.orm import Mapper
 
 from ...dialects import by_keys_hints
@@ -184,3 +184,10 @@ def key_in(
         return columns[0].in_([key[0] for key in keys])
     equal = (and_(*(c == v for c, v in zip(columns, key, strict=True))) for key in keys)
     return or_(false(), *equal)
+
+
+def key_not_in(
+    columns: Sequence[ColumnElement[Any]], keys: Sequence[Identity]
+) -> ColumnElement[bool]:
+    """Return ``key NOT IN (...)``, in several lists: MariaDB makes a subquery of a long one."""
+    return not_(or_(false(), *(key_in(columns, some) for some in chunks(keys))))

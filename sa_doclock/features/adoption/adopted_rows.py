@@ -6,7 +6,7 @@ lock, the session makes it real: by the transaction, or by a table hint.  What i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from sqlalchemy.orm.attributes import instance_state
 from ...core.documents import document_key, root_of
 from ...core.loading import load_again
 from ...core.loading.session_order import in_session_order
-from ...core.lock_info import Identity, document_label, public_key
+from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.locking import LockTarget, acquire, refuse_unsaved
 from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at
 from ...core.statements import add_hints, add_suffixes
@@ -37,7 +37,14 @@ from ...options import LockOptions, is_row_lock
 from .changed_parts import changed_parts
 from .for_update import froms_to_hint, inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
-from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
+from .locked_headers import (
+    Adopted,
+    KeyPlaces,
+    Statement,
+    adopted_by,
+    check_headers,
+    without_documents,
+)
 from .rows_beside import RowsBeside
 
 _READ_ANEW: Final = frozenset({None, "READ UNCOMMITTED", READ_COMMITTED})
@@ -162,6 +169,15 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self._note_returned(result, reads_beside=self._reads_beside(connection))
             self.lasts = bool(self._headers or self._keys)
         return result
+
+    def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
+        """See :class:`LockTarget`; a statement that writes too is not sent a second time."""
+        left = None if self.writes else without_documents(self._written, documents, most)
+        if left is None:
+            return False
+        self._written = self._statement = left
+        self.unsaved = None
+        return True
 
     def _reads_beside(self, connection: TransactionConnection) -> bool:
         """Return whether what it reads of other rows may be older than its lock, and can be read anew."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from weakref import ref
 
@@ -15,7 +16,7 @@ from ...dialects import strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
 from ...options import LockOptions
-from .keys import document_name
+from .keys import document_name, read_key, table_name
 from .rows import NO_ROW, CheckoutRow, CheckoutRows
 
 
@@ -93,6 +94,17 @@ class CheckoutReader:
         names = {document_name(connection, root, one).id: one for one in keys}
         rows = CheckoutRows(self.table, connection).read(names)
         return frozenset(names[found] for found, row in rows.items() if row.is_valid)
+
+    def find_all_taken(self, root: Mapper[Any], most: int) -> list[DocumentKey]:
+        """Return the documents of this root that somebody has, at most so many, without a lock."""
+        connection, found = self.connection(root), list[DocumentKey]()
+        rows = CheckoutRows(self.table, connection).select_open(
+            [table_name(connection, root)], None, expired=False, most=max(most, 0)
+        )
+        for row in rows:
+            with suppress(ValueError, TypeError):  # not a key that the class has
+                found.append((root.class_, read_key(root, row.ident)))
+        return found
 
     def _rows(self, root: Mapper[Any]) -> CheckoutRows:
         connection = self.connection(root)
