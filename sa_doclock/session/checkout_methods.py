@@ -124,7 +124,8 @@ class CheckoutMethods(BlockMethods):
         """Return the check-outs of this session's table, the oldest first.
 
         A plain read.  Of the table it shows the classes that this program declares with
-        ``checkout=True``.
+        ``checkout=True``.  A check-out whose key the class cannot read is in the list too: its
+        ``unreadable`` is True, and its ``ident`` is the text of the table.
 
         :param entity: only those of this class and its hierarchy.
         :param owner: only those of this owner.

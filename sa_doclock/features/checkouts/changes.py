@@ -34,7 +34,7 @@ from .conditions import ANYBODY, lost, owned_by
 from .keys import DocumentName, document_name, read_key, table_name
 from .part import check_class, checkouts_of
 from .rows import MILLISECOND, CheckoutRow, CheckoutRows
-from .table import LONGEST_OWNER
+from .table import LONGEST_NOTE, LONGEST_OWNER
 
 _log = logging.getLogger("sa_doclock")
 
@@ -45,9 +45,11 @@ def check_owner(owner: object) -> str:
     """Return the owner.  :raises TypeError, ValueError: no database can store it."""
     if not isinstance(owner, str):
         raise TypeError(f"the owner must be a str, not {key_text(owner)}")
-    if not 0 < len(owner) <= LONGEST_OWNER or not is_storable(owner):
+    # SQL Server counts as UTF-16 does.
+    if not owner or not is_storable(owner) or len(owner.encode("utf-16-le")) // 2 > LONGEST_OWNER:
         raise ValueError(
-            f"the owner must have 1 to {LONGEST_OWNER} characters and no NUL, not {key_text(owner)}"
+            f"the owner must have 1 to {LONGEST_OWNER} characters (UTF-16 code units), and no NUL or "
+            f"unpaired surrogate; got {key_text(owner)}"
         )
     return owner
 
@@ -59,7 +61,13 @@ def check_note(note: object) -> str | None:
     if not isinstance(note, str):
         raise TypeError(f"the note must be a str, not {key_text(note)}")
     if not is_storable(note):
-        raise ValueError(f"the note {key_text(note)} has a NUL or half of a character in it")
+        raise ValueError(f"the note {key_text(note)} contains a NUL or an unpaired surrogate")
+    length = len(note.encode())
+    if length > LONGEST_NOTE:
+        raise ValueError(
+            f"the note {key_text(note)} has {length} bytes in UTF-8, and a note has at most "
+            f"{LONGEST_NOTE}: keep the text in a table of your own"
+        )
     return note
 
 
@@ -67,11 +75,15 @@ def check_lease(lease: LockTimeout) -> timedelta:
     """Return the time of a check-out, in whole milliseconds, rounded up.
 
     :raises TypeError: it is neither a timedelta nor a number of seconds.
-    :raises ValueError: it is not above 0, or longer than a hundred years.
+    :raises ValueError: it is shorter than a millisecond, or longer than a hundred years.
     """
+    if lease is None:
+        raise TypeError("lease must be seconds or a timedelta, not None")
     seconds = check_time("lease", lease)
-    if not 0 < seconds <= _LONGEST_LEASE.total_seconds():
-        raise ValueError(f"lease must be above 0 and at most 100 years, not {lease!r}")
+    if not MILLISECOND.total_seconds() <= seconds <= _LONGEST_LEASE.total_seconds():
+        raise ValueError(
+            f"lease must be at least a millisecond and at most 100 years, not {lease!r}"
+        )
     return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
 
 
@@ -202,6 +214,8 @@ class CheckOutCalls:
     ) -> list[Checkout]:
         """Return the check-outs of this class, or of all classes, from the oldest on."""
         self._state.failure.refuse()
+        if not isinstance(owner, (str, type(None))):
+            raise TypeError(f"owner must be a str or None, not {key_text(owner)}")
         found: list[Checkout] = []
         for connection, roots in self._databases(entity):
             by_table = {table_name(connection, root): root for root in roots}
@@ -210,8 +224,10 @@ class CheckOutCalls:
                 root = by_table[row.document]
                 identity = read_key(root, row.ident)
                 checkout = CheckoutRow(*cast("tuple[Any, ...]", row[:-2])).as_checkout(
-                    root, identity
+                    root, identity or (row.ident,)
                 )
+                if identity is None:
+                    checkout = replace(checkout, unreadable=True)
                 if owner is None or checkout.owner == owner:  # the database may ignore case
                     found.append(checkout)
         return sorted(found, key=lambda one: one.since)
@@ -299,4 +315,9 @@ def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
     if not isinstance(checkout, Checkout):
         raise TypeError(f"a Checkout is needed, not {key_text(checkout)}")
     root = root_of(mapper_of(checkout.entity))
+    if checkout.unreadable:
+        raise ValueError(
+            f"{root.class_.__name__} cannot read the key {key_text(checkout.ident)} of this check-out; "
+            "if the document no longer exists, delete the row from the table of check-outs"
+        )
     return root, identity_of(root, checkout.ident)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 from weakref import ref
 
@@ -97,14 +96,12 @@ class CheckoutReader:
 
     def find_all_taken(self, root: Mapper[Any], most: int) -> list[DocumentKey]:
         """Return the documents of this root that somebody has, at most so many, without a lock."""
-        connection, found = self.connection(root), list[DocumentKey]()
+        connection = self.connection(root)
         rows = CheckoutRows(self.table, connection).select_open(
             [table_name(connection, root)], None, expired=False, most=max(most, 0)
         )
-        for row in rows:
-            with suppress(ValueError, TypeError):  # not a key that the class has
-                found.append((root.class_, read_key(root, row.ident)))
-        return found
+        keys = (read_key(root, row.ident) for row in rows)
+        return [(root.class_, key) for key in keys if key is not None]
 
     def _rows(self, root: Mapper[Any]) -> CheckoutRows:
         connection = self.connection(root)
