@@ -231,6 +231,9 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
         ``with session.unguarded():``, for migrations, imports and tests.  Pending changes are flushed at the start, guarded,
         and at the end, unguarded, so that the guard checks only what is written outside of the block.
+
+        The block asks neither for locks nor for check-outs: it writes past another owner's check-out.  Statements and
+        bulk methods in it raise no version either.
         """
         self.flush()
         with around(self._context.parts.around_unguarded):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, inspect
@@ -27,8 +27,10 @@ from ...dialects import product_of, strategy_for
 from ...dialects.base import Read
 from ...errors import DocLockError, LockMisuse
 from ...options import LockOptions, base_of
+from ..guard import is_atomic
 from ..no_checkouts import NO_TABLE
-from .conditions import Condition, condition_of
+from .atomic import compared_with_checkouts
+from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
 from .rows import CheckoutRow
 
@@ -117,6 +119,14 @@ class CheckOuts(SessionPart):
             root, key = root_of(_mapper_of(request)), request.keys[0]
             yield self.reader.select(root, key, timed=_condition(request).gives)
 
+    def around_dml(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> AbstractContextManager[Callable[[Any], Any]]:
+        """See :class:`SessionPart`: atomic_update() takes no lock of ours, under which it would be asked."""
+        if is_atomic(statement):
+            return compared_with_checkouts(self, statement, parameters, how)
+        return super().around_dml(statement, parameters, how)
+
     def check_found(self, request: LockRequest, found: object) -> None:
         """See :class:`SessionPart`: a document that may be held already is that of the caller."""
         given = request.given.get("checkout")
@@ -171,6 +181,12 @@ class CheckOuts(SessionPart):
         if refused:
             self.read_again()
         return refused
+
+    def refuse_taken(self, documents: Sequence[DocumentKey]) -> None:
+        """:raises CheckedOut: somebody has one of these documents, whose rows are locked."""
+        for document, row in self.reader.read(documents, timed=False).items():
+            if FREE.refuses(row):
+                raise self._refusal(document, row, FREE)
 
     def _leave_out(
         self, target: Any, refused: Sequence[DocumentKey], left_out: set[DocumentKey]

@@ -17,7 +17,9 @@ It decides by rows.  A row belongs to a document by its table, whichever class o
 headers need no lock, until a rollback (``mark``, ``roll_back_to``, ``locks_lost``, ``ended``).
 """
 
-from .atomic import atomic_update
+from .atomic import atomic_update, is_atomic
 from .provenance import ReadProvenance
 from .refusals import check_guard_mode
+from .targets import Execution, Target, is_header_target, targets_of
+from .touched import rows_written, touched_rows
 from .write_guard import WriteGuard

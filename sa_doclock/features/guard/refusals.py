@@ -15,6 +15,7 @@ from ...core.lock_info import DocumentKey, Identity, public_key
 from ...core.transaction import LockContext, add_document, database_name, state_of
 from ...errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ...options import GuardMode, lock_label
+from ..versions import raise_versions
 from .provenance import ReadProvenance
 
 _MODES: Final = get_args(GuardMode)
@@ -57,6 +58,8 @@ class Refusals:
         self._mode, self._reads = mode, reads
         self.inserted: dict[DocumentKey, None] = {}
         self.held: dict[InstanceState[Any], frozenset[str]] = {}
+        self.raised: dict[tuple[Mapper[Any], Identity], None] = {}
+        """The documents whose versions statements have raised, which a savepoint may take back."""
         self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
 
@@ -88,6 +91,11 @@ class Refusals:
         In a collation that ignores case, ``ABC`` is a name of the document ``abc``.
         """
         self.inserted[key] = None
+
+    def raise_versions(self, root: Mapper[Any], identities: Collection[Identity]) -> None:
+        """Raise the versions of these documents, of which a statement has written parts."""
+        raise_versions(self.session(), root, identities)
+        self.raised |= dict.fromkeys((root, identity) for identity in identities)
 
     def add_key(self, key: DocumentKey, identity: Identity) -> None:
         """Note that the primary key of a document was changed to this; it is held by both."""

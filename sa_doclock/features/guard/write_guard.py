@@ -38,6 +38,7 @@ from ...core.sqlalchemy_internals import (
     new_states,
 )
 from ...core.transaction import Block, SessionPart, state_of
+from ..versions import documents_of_parts, expire_versions
 from .dml import checked_rows, checked_statement
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
@@ -212,7 +213,10 @@ class WriteGuard(Refusals, SessionPart):
         with ExitStack() as checks:
             for mapper, write, rows in rows_of_untold(states):
                 checks.enter_context(checked_rows(self, mapper, rows, write))
+            versioned = documents_of_parts(self.session(), states) if self.active else {}
             yield
+        for root, headers in versioned.items():
+            self.raise_versions(root, headers)
         for state in new:
             self._add_header(state)
 
@@ -233,6 +237,8 @@ class WriteGuard(Refusals, SessionPart):
         """See :class:`SessionPart`."""
         while len(self.inserted) > (mark or 0):
             self.inserted.popitem()
+        if self.raised:
+            expire_versions(self.session(), self.raised)
 
     def locks_lost(self) -> None:
         """See :class:`SessionPart`: nobody knows whether the new documents are there."""
@@ -241,6 +247,7 @@ class WriteGuard(Refusals, SessionPart):
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
         self.inserted.clear()
+        self.raised.clear()
         self.held.clear()
         self._written = None
 
