@@ -24,7 +24,7 @@ from ...core.documents import (
     select_equal_keys,
 )
 from ...core.key_text import is_storable, key_text
-from ...core.lock_info import Identity, document_label
+from ...core.lock_info import Identity, document_label, public_key
 from ...core.transaction import LockContext, add_document, database_name
 from ...dialects import strategy_for
 from ...errors import CheckoutLost, DocLockError
@@ -35,6 +35,9 @@ from .keys import DocumentName, document_name, read_key, table_name
 from .part import check_class, checkouts_of
 from .rows import MILLISECOND, CheckoutRow, CheckoutRows
 from .table import LONGEST_NOTE, LONGEST_OWNER
+
+CheckoutOrEpoch = Checkout | tuple[type[Any], Any, int]
+"""A check-out; or its document, by class and key, and its epoch."""
 
 _log = logging.getLogger("sa_doclock")
 
@@ -166,10 +169,11 @@ class CheckOutCalls:
             return None
         return self._report(replace(before, **values).as_checkout(root, identity), change)
 
-    def renew(self, checkout: Checkout, lease: timedelta | float | None) -> Checkout:
+    def renew(self, given: CheckoutOrEpoch, lease: timedelta | float | None) -> Checkout:
         """Write another end of a check-out.  :raises CheckoutLost: it is over."""
         time = None if lease is None else check_lease(lease)
         with _undone_if_refused(self._state):
+            checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
             time = time or checkout.lease
             with self._named(checkout):
@@ -185,9 +189,10 @@ class CheckOutCalls:
             renewed = replace(before, **values).as_checkout(*document_of(checkout))
             return self._report(renewed, "renewed")
 
-    def check_in(self, checkout: Checkout) -> None:
+    def check_in(self, given: CheckoutOrEpoch) -> None:
         """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
         with _undone_if_refused(self._state):
+            checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
             with self._named(checkout):
                 if not rows.change_open(name, checkout.epoch, {"until": None}):
@@ -195,15 +200,41 @@ class CheckOutCalls:
             self._part.read_again()
             self._report(checkout, "checked in")
 
-    def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
-        """Return the check-out of a document; None where nobody has it, or had it last."""
+    def _checkout_of(self, given: CheckoutOrEpoch) -> Checkout:
+        """Return the check-out, which is read where the caller has its epoch alone.
+
+        :raises CheckoutLost: the epoch is not that of the latest check-out, or it was checked in.
+        """
+        if not isinstance(given, tuple):
+            return given
+        entity, ident, epoch = given
+        if isinstance(epoch, bool) or not isinstance(epoch, int):
+            raise TypeError(f"the epoch must be an int, not {key_text(epoch)}")
         self._state.failure.refuse()
+        root, identity = self._root_and_key(entity, ident)
+        rows, name = self._rows_and_name(root, identity, writes=True)
+        row = rows.read_one(name, timed=False)
+        if row.open_epoch == epoch:
+            return row.as_checkout(root, identity)
+        error = lost(epoch, row)
+        database = database_name(self._reader.session(), {"mapper": root})
+        add_document(error, root.class_, public_key(identity), LockOptions.ForUpdate, database)
+        raise error
+
+    def _root_and_key(self, entity: type[Any], ident: Any) -> tuple[Mapper[Any], Identity]:
+        """Return the root and the key that the database has.  :raises LockMisuse: not of this class."""
         mapper = mapper_of(entity)
         check_class(mapper)
         root, identity = root_of(mapper), identity_of(mapper, ident)
         if not compares_in_python(root):
             stored = dict(select_equal_keys(self._reader.session(), root, {identity: None}))
             identity = stored.get(identity, identity)
+        return root, identity
+
+    def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
+        """Return the check-out of a document; None where nobody has it, or had it last."""
+        self._state.failure.refuse()
+        root, identity = self._root_and_key(entity, ident)
         rows, name = self._rows_and_name(root, identity)
         row = rows.read_one(name, timed=False)
         is_open = row.open_epoch is not None if expired else row.is_valid

@@ -63,8 +63,10 @@ def checked_statement(
         autoflush(refusals.session(), options)
     write = _write_of(statement)
     run = Execution(refusals.session(), statement, parameters, how)
-    rows = [*values_of(statement).rows] if write is Write.UPDATE else []
-    rows += parameters if writes_by_key(statement, parameters) else ()
+    by_key = writes_by_key(
+        statement, parameters
+    )  # SQLAlchemy wants the version in the rows, and raises it
+    rows = values_of(statement).rows if write is Write.UPDATE and not by_key else ()
     of_headers = partial(_leaves_version, rows)
     with _checked(refusals, targets, write, lambda one: one.statement(run), of_headers) as checks:
         asked = _number_asked(checks, run)
@@ -175,8 +177,7 @@ def checked_rows(
     elif refusals.enabled:
         targets = targets_by_key(mapper)
         targets += tuple(targets_of_new_kinds(targets, rows))
-    of_headers = partial(_leaves_version, rows if write is Write.UPDATE else ())
-    with _checked(refusals, targets, write, lambda check: check.rows(rows), of_headers):
+    with _checked(refusals, targets, write, lambda check: check.rows(rows)):
         yield
     if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave
         for target in filter(is_header_target, targets):
@@ -225,10 +226,7 @@ def _raise_versions(
 
 
 def _leaves_version(rows: Sequence[Row], target: Target) -> bool:
-    """Return whether an UPDATE of headers by these values leaves their version as it is.
-
-    SQLAlchemy raises it in an UPDATE by primary keys that has it in its rows.
-    """
+    """Return whether an UPDATE of headers by these values leaves their version as it is."""
     column: Any = target.root.version_id_col
     name = target.root.get_property_by_column(column).key
     given = chain.from_iterable(map(target.by_attribute, rows))
