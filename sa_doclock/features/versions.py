@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from sqlalchemy import TypeDecorator, event, inspect, select, update
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
-from sqlalchemy.orm.attributes import flag_modified, instance_state
+from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
 from ..core.documents import (
     HeaderResolver,
@@ -150,18 +150,24 @@ def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Ide
         if (header := _loaded(session, root, identity)) is None
         or not instance_state(header).attrs[name].history.added
     ]
-    expire_versions(session, ((root, key) for key in keys))
     column: Any = root.version_id_col
     if not callable(root.version_id_generator):  # the server raises it
         other: Any = root.column_attrs[_other_attribute(root) or ""].columns[0]
         _update(session, root, keys, {other: other})
-    elif counts_up(root):
+        expire_versions(session, ((root, key) for key in keys))
+        return
+    if counts_up(root):
         _update(session, root, keys, {column: column + 1})
-    else:
-        for key in keys:
+    for key in keys:
+        header, value = _loaded(session, root, key), None
+        if not counts_up(root):
             of_key = select(column).where(key_in(root.primary_key, [key]))
             now = Session.execute(session, of_key, bind_arguments={"mapper": root}).scalar()
-            _update(session, root, [key], {column: root.version_id_generator(now)})
+            value = root.version_id_generator(now)
+            _update(session, root, [key], {column: value})
+        if header is not None and name in (loaded := instance_state(header).dict):
+            # Not expired: under asyncio, no access could load it.
+            set_committed_value(header, name, value or loaded[name] + 1)
 
 
 def expire_versions(session: Session, documents: Iterable[tuple[Mapper[Any], Identity]]) -> None:
