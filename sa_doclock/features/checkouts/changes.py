@@ -85,7 +85,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
     seconds = check_time("lease", lease)
     if not MILLISECOND.total_seconds() <= seconds <= _LONGEST_LEASE.total_seconds():
         raise ValueError(
-            f"lease must be at least a millisecond and at most 100 years, not {lease!r}"
+            f"lease must be above 0, a millisecond at least, and at most 100 years, not {lease!r}"
         )
     return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
 
