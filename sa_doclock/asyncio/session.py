@@ -205,7 +205,19 @@ class AsyncLockingSession(AsyncSession):
     check_out = _awaited(LockingSession.check_out)
     take_over = _awaited(LockingSession.take_over)
     renew = cast("Renew[Coroutine[Any, Any, Checkout]]", _awaited(LockingSession.renew))
+    """Renew a check-out: its lease begins again now.
+
+    As :meth:`LockingSession.renew`, awaited: ``renew(checkout)``, or ``renew(Order, 42, epoch)``.
+
+    :raises LockMisuse: as :meth:`check_out`.
+    """
     check_in = cast("CheckIn[Coroutine[Any, Any, None]]", _awaited(LockingSession.check_in))
+    """End a check-out, so that the document is free.
+
+    As :meth:`LockingSession.check_in`, awaited: ``check_in(checkout)``, or ``check_in(Order, 42, epoch)``.
+
+    :raises LockMisuse: as :meth:`check_out`.
+    """
     checkout_of = _awaited(LockingSession.checkout_of)
     checkouts = _awaited(LockingSession.checkouts)
     save_changes = _awaited(LockingSession.save_changes)

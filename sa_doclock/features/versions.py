@@ -143,31 +143,40 @@ def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Ide
 
     Not of a header whose version the program has set, which the next flush writes.
     """
-    name = _attribute(root)
-    keys = [
-        identity
-        for identity in identities
-        if (header := _loaded(session, root, identity)) is None
-        or not instance_state(header).attrs[name].history.added
-    ]
+    keys = [one for one in identities if not _is_set(_loaded(session, root, one), root)]
     column: Any = root.version_id_col
     if not callable(root.version_id_generator):  # the server raises it
         other: Any = root.column_attrs[_other_attribute(root) or ""].columns[0]
         _update(session, root, keys, {other: other})
         expire_versions(session, ((root, key) for key in keys))
-        return
-    if counts_up(root):
+    elif counts_up(root):
         _update(session, root, keys, {column: column + 1})
-    for key in keys:
-        header, value = _loaded(session, root, key), None
-        if not counts_up(root):
+        for key in keys:
+            _note_raised(_loaded(session, root, key), root, None)
+    else:
+        for key in keys:
             of_key = select(column).where(key_in(root.primary_key, [key]))
             now = Session.execute(session, of_key, bind_arguments={"mapper": root}).scalar()
             value = root.version_id_generator(now)
             _update(session, root, [key], {column: value})
-        if header is not None and name in (loaded := instance_state(header).dict):
-            # Not expired: under asyncio, no access could load it.
-            set_committed_value(header, name, value or loaded[name] + 1)
+            _note_raised(_loaded(session, root, key), root, value)
+
+
+def _is_set(header: Any | None, root: Mapper[Any]) -> bool:
+    """Return whether the program has set the version of this header."""
+    if header is None:
+        return False
+    return bool(instance_state(header).attrs[_attribute(root)].history.added)
+
+
+def _note_raised(header: Any | None, root: Mapper[Any], value: Any) -> None:
+    """Give a loaded header its new version; None: one more than before.
+
+    It is not expired: under asyncio no access could load it.
+    """
+    name = _attribute(root)
+    if header is not None and name in (loaded := instance_state(header).dict):
+        set_committed_value(header, name, loaded[name] + 1 if value is None else value)
 
 
 def expire_versions(session: Session, documents: Iterable[tuple[Mapper[Any], Identity]]) -> None:

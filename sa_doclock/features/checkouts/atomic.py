@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import HeaderResolver, declares, key_attributes
 from ...core.lock_info import DocumentKey
@@ -15,6 +15,7 @@ from ...core.sqlalchemy_internals import autoflush
 from ...core.statements import add_lock
 from ...core.transaction import add_document, database_name, make_plan
 from ...dialects import strategy_for
+from ...dialects.base import LockStrategy
 from ...errors import DocLockError, LockMisuse, SnapshotConflict
 from ...options import LockOptions
 from ..guard import Execution, Target, is_header_target, rows_written, targets_of, touched_rows
@@ -34,11 +35,7 @@ def compared_with_checkouts(
     state = part.reader.state
     session, opens = state.session(), not state.session().in_transaction()
     run = Execution(session, statement, parameters, how)
-    targets = [
-        one
-        for one in targets_of(statement, parameters)
-        if is_header_target(one) and declares(one.root, "checkout")
-    ]
+    targets = _targets(statement, parameters)
     written = set[DocumentKey]()
     try:
         if targets:
@@ -55,6 +52,12 @@ def compared_with_checkouts(
     yield lambda result: _counted(part, targets, len(written), statement, result)
 
 
+def _targets(statement: Any, parameters: Any) -> list[Target]:
+    """Return the headers that can be checked out, of those that the statement writes."""
+    found = filter(is_header_target, targets_of(statement, parameters))
+    return [one for one in found if declares(one.root, "checkout")]
+
+
 def _locked(part: CheckOuts, target: Target, run: Execution) -> set[DocumentKey]:
     """Lock the rows of the target that the statement is about to write, and return their documents."""
     mapper, root = target.mapper, target.root
@@ -64,17 +67,7 @@ def _locked(part: CheckOuts, target: Target, run: Execution) -> set[DocumentKey]
             f"atomic_update() of {target.name} rows does not tell which documents it writes, so that their "
             "check-outs cannot be compared: name the class and its own columns in where()"
         )
-    state = part.reader.state
-    connection = part.reader.connection(root, writes=True)
-    strategy = strategy_for(connection)
-    strategy.check_autocommit(connection)
-    if strategy.locks_database:
-        plan = make_plan(None, LockOptions.ForUpdate, strategy, upgrades=True)
-        state.opener.prepare(connection, plan, None)
-    names = [*key_attributes(mapper)]
-    if strategy.statements.locks_what_is_read:
-        columns = (one.key for one in mapper.column_attrs if isinstance(one.columns[0], Column))
-        names += (name for name in columns if name not in names)
+    names = _columns_to_lock(mapper, _fit_connection(part, root))
     locking = add_lock(touched.select(names), touched.entity, LockOptions.ForUpdate)
     width, resolver = len(key_attributes(mapper)), HeaderResolver(run.session, root, ask=True)
     return {
@@ -84,6 +77,29 @@ def _locked(part: CheckOuts, target: Target, run: Execution) -> set[DocumentKey]
         for row in Session.execute(run.session, locking, given, **run.how).all()
         for header in resolver.headers_of_row(mapper, tuple(row[:width]))
     }
+
+
+def _fit_connection(part: CheckOuts, root: Mapper[Any]) -> LockStrategy:
+    """Make the transaction of these documents fit for the lock, and return the dialect.
+
+    :raises LockNotSupported: the connection is in AUTOCOMMIT.
+    """
+    connection = part.reader.connection(root, writes=True)
+    strategy = strategy_for(connection)
+    strategy.check_autocommit(connection)
+    if strategy.locks_database:
+        plan = make_plan(None, LockOptions.ForUpdate, strategy, upgrades=True)
+        part.reader.state.opener.prepare(connection, plan, None)
+    return strategy
+
+
+def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
+    """Return the attributes that the locking SELECT reads, the primary key first."""
+    names = [*key_attributes(mapper)]
+    if strategy.statements.locks_what_is_read:
+        columns = (one.key for one in mapper.column_attrs if isinstance(one.columns[0], Column))
+        names += (name for name in columns if name not in names)
+    return names
 
 
 def _counted(

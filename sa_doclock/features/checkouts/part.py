@@ -173,14 +173,14 @@ class CheckOuts(SessionPart):
         :param again: compare also what the session has compared before.
         :raises WrongIsolation: the transaction cannot see what was committed last.
         """
-        asked = [one for one in map(self._asked, documents) if one is not None]
+        asked = [*filter(None, map(self._asked, documents))]
         new = [one for one in asked if one not in self._rows]
         self._rows |= self._read(new, timed=condition.gives)
-        compared = ((one, self._rows[one]) for one in (asked if again else new))
-        refused = {one: row for one, row in compared if condition.refuses(row)}
+        rows = {one: self._rows[one] for one in (asked if again else new)}
+        refused = [one for one, row in rows.items() if condition.refuses(row)]
         if refused:
             self.read_again()
-        return refused
+        return {one: rows[one] for one in refused}
 
     def refuse_taken(self, documents: Sequence[DocumentKey]) -> None:
         """:raises CheckedOut: somebody has one of these documents, whose rows are locked."""

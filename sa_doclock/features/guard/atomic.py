@@ -92,33 +92,43 @@ def _names_of_version(mapper: Mapper[Any]) -> set[str]:
 def _raising_versions(statement: U) -> U:
     """Return the UPDATE that raises the versions of its rows, too."""
     for mapper in _versioned(statement):
-        column, names = mapper.version_id_col, _names_of_version(mapper)
+        names = _names_of_version(mapper)
         given = set(map(_key_of, chain.from_iterable(values_of(statement).rows)))
         if not names.isdisjoint(given) or mapper.version_id_generator is False:
             continue  # the statement, or the server, raises it
-        what = f"the version of {mapper.class_.__name__}"
-        if column is None or column.table is not table_of(statement):
-            raise ValueError(
-                f"{what} is in another table than the one that the UPDATE writes: take the lock, and "
-                "change the object"
-            )
-        if not counts_up(mapper):
-            raise ValueError(
-                f"{what} comes from a version_id_generator, which SQL cannot call: set the version in "
-                "values() too"
-            )
-        entity = entity_of(statement)
-        if entity is None:
-            version: Any = statement.table.columns[column.key or column.name]
-        else:
-            version = getattr(entity, mapper.get_property_by_column(column).key)
+        _refuse_unmade(statement, mapper)
+        version = _version_of(statement, mapper)
         try:
             statement = statement.values({version: version + 1})
         except (ArgumentError, InvalidRequestError):
             raise ValueError(
-                f"{what} cannot be added to ordered_values(): set it there, or use values()"
+                f"the version of {mapper.class_.__name__} cannot be added to ordered_values(): set it there, or use values()"
             ) from None
     return statement
+
+
+def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
+    """:raises ValueError: the UPDATE cannot raise the version of these rows."""
+    what, column = f"the version of {mapper.class_.__name__}", mapper.version_id_col
+    if column is None or column.table is not table_of(statement):
+        raise ValueError(
+            f"{what} is in another table than the one that the UPDATE writes: take the lock, and "
+            "change the object"
+        )
+    if not counts_up(mapper):
+        raise ValueError(
+            f"{what} comes from a version_id_generator, which SQL cannot call: set the version in "
+            "values() too"
+        )
+
+
+def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
+    """Return the column of the version as the UPDATE names it."""
+    column: Any = mapper.version_id_col
+    entity = entity_of(statement)
+    if entity is None:
+        return statement.table.columns[column.key or column.name]
+    return getattr(entity, mapper.get_property_by_column(column).key)
 
 
 def _is_relative(value: Any) -> bool:

@@ -213,12 +213,18 @@ class WriteGuard(Refusals, SessionPart):
         with ExitStack() as checks:
             for mapper, write, rows in rows_of_untold(states):
                 checks.enter_context(checked_rows(self, mapper, rows, write))
-            versioned = documents_of_parts(self.session(), states) if self.active else {}
+            checks.enter_context(self._raising_versions(states))
             yield
-        for root, headers in versioned.items():
-            self.raise_versions(root, headers)
         for state in new:
             self._add_header(state)
+
+    @contextmanager
+    def _raising_versions(self, states: States) -> Iterator[None]:
+        """Raise the versions of the documents whose parts are written in the block."""
+        versioned = documents_of_parts(self.session(), states) if self.active else {}
+        yield
+        for root, headers in versioned.items():
+            self.raise_versions(root, headers)
 
     @contextmanager
     def around_unguarded(self) -> Iterator[None]:

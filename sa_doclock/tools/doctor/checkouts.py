@@ -62,19 +62,8 @@ def checkout_table_differs(subject: Subject) -> Iterator[Problem]:
     """
     for table in filter(subject.has, _tables(subject)):
         found = {one["name"]: one for one in _reflected(subject, table)}
-        for column in (table.c[name] for name in COLUMNS):
-            definition = CreateColumn(column).compile(dialect=subject.connection.dialect)
-            if column.name not in found:
-                yield Problem(
-                    f"the table {table.fullname} has no column {column.name}",
-                    f"ALTER TABLE {table.fullname} ADD {definition};",
-                )
-                continue
-            for problem in _problems_of_column(subject, column, found[column.name]):
-                yield Problem(
-                    f"the column {column.name} of {table.fullname} {problem}",
-                    f"in a migration, change it to: {definition}",
-                )
+        for name in COLUMNS:
+            yield from _problems_of(subject, table.c[name], found.get(name))
         for name in found.keys() - table.columns.keys():
             if not found[name]["nullable"] and found[name]["default"] is None:
                 yield Problem(
@@ -83,6 +72,24 @@ def checkout_table_differs(subject: Subject) -> Iterator[Problem]:
                     "drop it, or give it a default",
                 )
         yield from _problems_of_table(subject, table)
+
+
+def _problems_of(
+    subject: Subject, column: sa.Column[Any], found: ReflectedColumn | None
+) -> Iterator[Problem]:
+    table = column.table.fullname
+    definition = CreateColumn(column).compile(dialect=subject.connection.dialect)
+    if found is None:
+        yield Problem(
+            f"the table {table} has no column {column.name}",
+            f"ALTER TABLE {table} ADD {definition};",
+        )
+        return
+    for problem in _problems_of_column(subject, column, found):
+        yield Problem(
+            f"the column {column.name} of {table} {problem}",
+            f"in a migration, change it to: {definition}",
+        )
 
 
 def _reflected(subject: Subject, table: sa.Table) -> Sequence[ReflectedColumn]:
