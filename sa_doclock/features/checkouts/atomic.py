@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Column
 from sqlalchemy.orm import Mapper, Session
@@ -20,13 +20,10 @@ from ...errors import DocLockError, LockMisuse, SnapshotConflict
 from ...options import LockOptions
 from ..guard import Execution, Target, is_header_target, rows_written, targets_of, touched_rows
 
-if TYPE_CHECKING:
-    from .part import CheckOuts
-
 
 @contextmanager
 def compared_with_checkouts(
-    part: CheckOuts, statement: Any, parameters: Any, how: Mapping[str, Any]
+    part: Any, statement: Any, parameters: Any, how: Mapping[str, Any]
 ) -> Iterator[Callable[[Any], Any]]:
     """Lock the headers that the UPDATE is about to write, compare them, and execute it in the block.
 
@@ -58,7 +55,7 @@ def _targets(statement: Any, parameters: Any) -> list[Target]:
     return [one for one in found if declares(one.root, "checkout")]
 
 
-def _locked(part: CheckOuts, target: Target, run: Execution) -> set[DocumentKey]:
+def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
     """Lock the rows of the target that the statement is about to write, and return their documents."""
     mapper, root = target.mapper, target.root
     touched = touched_rows(run.statement, target, to_lock=True)
@@ -79,7 +76,7 @@ def _locked(part: CheckOuts, target: Target, run: Execution) -> set[DocumentKey]
     }
 
 
-def _fit_connection(part: CheckOuts, root: Mapper[Any]) -> LockStrategy:
+def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
     """Make the transaction of these documents fit for the lock, and return the dialect.
 
     :raises LockNotSupported: the connection is in AUTOCOMMIT.
@@ -102,9 +99,7 @@ def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
     return names
 
 
-def _counted(
-    part: CheckOuts, targets: list[Target], asked: int, statement: Any, result: Any
-) -> Any:
+def _counted(part: Any, targets: list[Target], asked: int, statement: Any, result: Any) -> Any:
     """Return the result.  :raises SnapshotConflict: it has written rows that came to it meanwhile."""
     if not targets:
         return result
