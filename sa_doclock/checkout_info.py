@@ -24,6 +24,8 @@ class Checkout:
     :ivar note: what the owner has said of it.
     :ivar lease: the time that ``renew()`` gives it from then on.
     :ivar expired: the time was over when it was read.
+    :ivar unreadable: the class cannot read the key, for example since the type of the key has
+        changed.  ``ident`` is the text that the table has for it.
     """
 
     entity: type[Any]
@@ -35,3 +37,4 @@ class Checkout:
     note: str | None = None
     lease: timedelta = field(default=timedelta(minutes=15), repr=False)
     expired: bool = field(default=False, repr=False)
+    unreadable: bool = field(default=False, repr=False)

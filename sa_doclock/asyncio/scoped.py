@@ -9,9 +9,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 
+from ..checkout_info import Checkout
 from ..core.lock_info import DocumentKey
 from ..options import LockOptions
-from ..session import LockingSession, checked_factory, documented_proxy
+from ..session import CheckIn, LockingSession, Renew, checked_factory, documented_proxy
 from .session import AsyncLockingSession
 
 P = ParamSpec("P")
@@ -115,8 +116,12 @@ class AsyncLockingScopedSession(async_scoped_session[S]):
     lock_key = _awaited(AsyncLockingSession.lock_key)
     check_out = _awaited(AsyncLockingSession.check_out)
     take_over = _awaited(AsyncLockingSession.take_over)
-    renew = _awaited(AsyncLockingSession.renew)
-    check_in = _awaited(AsyncLockingSession.check_in)
+    renew = cast(
+        "Renew[Coroutine[Any, Any, Checkout]]", _awaited(cast("Any", AsyncLockingSession.renew))
+    )
+    check_in = cast(
+        "CheckIn[Coroutine[Any, Any, None]]", _awaited(cast("Any", AsyncLockingSession.check_in))
+    )
     checkout_of = _awaited(AsyncLockingSession.checkout_of)
     checkouts = _awaited(AsyncLockingSession.checkouts)
     save_changes = _awaited(AsyncLockingSession.save_changes)

@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from functools import partial, wraps
 from inspect import cleandoc, isawaitable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy.exc import MissingGreenlet
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import await_only, greenlet_spawn
 
+from ..checkout_info import Checkout
 from ..core.lock_info import DocumentKey
 from ..core.session import HeldLocks
 from ..functions import check_function, check_result
 from ..options import LockOptions
-from ..session import LockingSession, with_locks
+from ..session import CheckIn, LockingSession, Renew, with_locks
 from ..tools.monitoring import lock_waits
 from ..wait_info import LockWait
 
@@ -207,8 +208,20 @@ class AsyncLockingSession(AsyncSession):
     lock_key = _awaited(LockingSession.lock_key)
     check_out = _awaited(LockingSession.check_out)
     take_over = _awaited(LockingSession.take_over)
-    renew = _awaited(LockingSession.renew)
-    check_in = _awaited(LockingSession.check_in)
+    renew = cast("Renew[Coroutine[Any, Any, Checkout]]", _awaited(LockingSession.renew))
+    """Renew a check-out: its lease begins again now.
+
+    As :meth:`LockingSession.renew`, awaited: ``renew(checkout)``, or ``renew(Order, 42, epoch)``.
+
+    :raises LockMisuse: as :meth:`check_out`.
+    """
+    check_in = cast("CheckIn[Coroutine[Any, Any, None]]", _awaited(LockingSession.check_in))
+    """End a check-out, so that the document is free.
+
+    As :meth:`LockingSession.check_in`, awaited: ``check_in(checkout)``, or ``check_in(Order, 42, epoch)``.
+
+    :raises LockMisuse: as :meth:`check_out`.
+    """
     checkout_of = _awaited(LockingSession.checkout_of)
     checkouts = _awaited(LockingSession.checkouts)
     save_changes = _awaited(LockingSession.save_changes)

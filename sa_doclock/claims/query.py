@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -22,7 +22,7 @@ from ..core.documents import (
     spans_rows,
     unread_columns,
 )
-from ..core.lock_info import Identity
+from ..core.lock_info import DocumentKey, Identity
 from ..core.locking import LockedRows, acquire, objects_of, single_key, why_hidden
 from ..core.session import context_of
 from ..core.sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
@@ -264,6 +264,11 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
     def __init__(self, context: Any, request: LockRequest, query: ClaimQuery) -> None:
         super().__init__(context, request)
         self._query = query
+        self._left_out: set[Identity] = set()
+
+    def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
+        self._left_out.update(identity for _, identity in documents)
+        return not self._left_out.issuperset(self.request.keys)
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
@@ -296,6 +301,8 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:
         rows = {tuple(inspect(row).identity): row for row in found}
+        for identity in self._left_out:
+            rows.pop(identity, None)
         for identity in rows:
             document = document_key(self._query.mapper, identity)
             self.context.ledger.record(document, request.lock)

@@ -140,6 +140,9 @@ class LockStrategy:
     clock: ClassVar[ServerClock | None] = None
     """The clock that check-outs go by; None: nothing is known of it, and there are no check-outs."""
 
+    limits_by_type: ClassVar[bool] = True
+    """A column keeps only values of its type and length."""
+
     cluster: Cluster | None = None
     """The cluster that the server is a node of; None: of none; set by ``note_server()``."""
 

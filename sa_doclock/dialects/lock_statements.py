@@ -55,6 +55,10 @@ class LockStatements:
     """The same for composite keys, each of which is an alternative of an OR, and takes time to plan:
     PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s."""
 
+    max_left_out: ClassVar[int] = 16_000
+    """The number of parameters that one statement can have for keys that it leaves out, beside those of
+    the program."""
+
     retries_missing_rows: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
 

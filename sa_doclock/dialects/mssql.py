@@ -235,6 +235,7 @@ class SQLServerStatements(LockStatements):
     # table", so two sessions with two access paths both get it.
     locks_what_is_read = True
     max_parameters = 2_000  # of 2100: some drivers add their own
+    max_left_out = 1_000
     # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
     # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql

@@ -296,6 +296,8 @@ class SQLiteLocks(LockStrategy):
     marks = SavepointMarks(_is_no_savepoint)
     waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
+    # "SQLite uses a more general dynamic type system": https://www.sqlite.org/datatype3.html
+    limits_by_type = False
     # The clock of the process, in milliseconds: "The 'now' argument to date and time functions always
     # returns exactly the same value for multiple invocations within the same sqlite3_step() call"
     # and is in UTC: https://www.sqlite.org/lang_datefunc.html

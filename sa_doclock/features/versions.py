@@ -7,15 +7,15 @@ header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from typing import Any, Final
 from weakref import WeakSet
 
-from sqlalchemy import TypeDecorator, event, inspect, select
+from sqlalchemy import TypeDecorator, event, inspect, select, update
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
-from sqlalchemy.orm.attributes import flag_modified, instance_state
+from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
 from ..core.documents import (
     HeaderResolver,
@@ -34,6 +34,7 @@ from ..core.documents import (
 from ..core.key_text import key_text
 from ..core.lock_info import Identity
 from ..core.sqlalchemy_internals import deleted_states, new_states, states_to_flush
+from ..core.statements import chunks, key_in
 from ..core.transaction import LockRequest, SessionPart
 from ..errors import LockMisuse, StaleDocument
 from .kinds import kind_attribute, kinds_of
@@ -129,6 +130,78 @@ def _attribute(mapper: Mapper[Any]) -> str:
     return mapper.get_property_by_column(mapper.version_id_col).key
 
 
+@mapper_cache
+def counts_up(mapper: Mapper[Any]) -> bool:
+    """Return whether the next version of a row is its version plus 1."""
+    generator: Any = mapper.version_id_generator
+    with suppress(Exception):  # a generator of the program may want other values
+        return [generator(None), generator(7)] == [1, 8]
+    return False
+
+
+def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Identity]) -> None:
+    """Raise the version of these documents at once: a statement has written rows of theirs.
+
+    Not of a header whose version the program has set, which the next flush writes.
+    """
+    keys = [one for one in identities if not _is_set(_loaded(session, root, one), root)]
+    column: Any = root.version_id_col
+    if not callable(root.version_id_generator):  # the server raises it
+        other: Any = root.column_attrs[_other_attribute(root) or ""].columns[0]
+        _update(session, root, keys, {other: other})
+        expire_versions(session, ((root, key) for key in keys))
+    elif counts_up(root):
+        _update(session, root, keys, {column: column + 1})
+        for key in keys:
+            _note_raised(_loaded(session, root, key), root, None)
+    else:
+        for key in keys:
+            of_key = select(column).where(key_in(root.primary_key, [key]))
+            now = Session.execute(session, of_key, bind_arguments={"mapper": root}).scalar()
+            value = root.version_id_generator(now)
+            _update(session, root, [key], {column: value})
+            _note_raised(_loaded(session, root, key), root, value)
+
+
+def _is_set(header: Any | None, root: Mapper[Any]) -> bool:
+    """Return whether the program has set the version of this header."""
+    if header is None:
+        return False
+    return bool(instance_state(header).attrs[_attribute(root)].history.added)
+
+
+def _note_raised(header: Any | None, root: Mapper[Any], value: Any) -> None:
+    """Give a loaded header its new version; None: one more than before.
+
+    It is not expired: under asyncio no access could load it.
+    """
+    name = _attribute(root)
+    if header is not None and name in (loaded := instance_state(header).dict):
+        set_committed_value(header, name, loaded[name] + 1 if value is None else value)
+
+
+def expire_versions(session: Session, documents: Iterable[tuple[Mapper[Any], Identity]]) -> None:
+    """Have the versions of these documents read again."""
+    for root, identity in documents:
+        header = _loaded(session, root, identity)
+        if header is not None:
+            session.expire(header, [_attribute(root)])
+
+
+def _loaded(session: Session, root: Mapper[Any], identity: Identity) -> Any | None:
+    return session.identity_map.get(root.identity_key_from_primary_key(identity))
+
+
+def _update(
+    session: Session, root: Mapper[Any], keys: Sequence[Identity], values: Mapping[Any, Any]
+) -> None:
+    table: Any = root.version_id_col.table if root.version_id_col is not None else None
+    for some in chunks(keys):
+        statement = update(table).where(key_in(root.primary_key, some)).values(values)
+        # Past the session's own execute(), which would check it as the program's.
+        Session.execute(session, statement, bind_arguments={"mapper": root})
+
+
 def _raise_versions(session: Session) -> None:
     """Raise the version of each document of which this flush writes a part, once.
 
@@ -154,7 +227,9 @@ def _raise_versions(session: Session) -> None:
 
 def _changed_headers(session: Session) -> Iterator[Any]:
     left_alone = set(_inserted_or_written_by_second_classes(session))
-    found = dict.fromkeys(one for one in _documents_of(session) if one not in left_alone)
+    found = dict.fromkeys(
+        one for one in _documents_of(session, _written(session)) if one not in left_alone
+    )
     for root, identity in found:
         with session.no_autoflush:
             header = session.get(root.class_, identity)
@@ -179,8 +254,25 @@ def _inserted_or_written_by_second_classes(
             yield root, header_identity(state, root)
 
 
-def _documents_of(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
-    """Yield the headers of the rows that this flush writes."""
+def documents_of_parts(
+    session: Session, states: Iterable[InstanceState[Any]]
+) -> dict[Mapper[Any], list[Identity]]:
+    """Return the documents with a version that these objects are parts of, by their roots."""
+    parts, found = [], dict[Mapper[Any], list[Identity]]()
+    for state in states if _any_versioned() else ():
+        root = document_root(state.mapper)
+        if root is not None and not is_row_of_root(state.mapper, root):
+            parts.append(state)
+    with session.no_autoflush:
+        for root, identity in dict.fromkeys(_documents_of(session, parts)):
+            found.setdefault(root, []).append(identity)
+    return found
+
+
+def _documents_of(
+    session: Session, states: Iterable[InstanceState[Any]]
+) -> Iterator[tuple[Mapper[Any], Identity]]:
+    """Yield the headers of the rows that are written by these objects."""
     resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
     def resolver(root: Mapper[Any]) -> HeaderResolver:
@@ -188,14 +280,14 @@ def _documents_of(session: Session) -> Iterator[tuple[Mapper[Any], Identity]]:
             resolvers[root] = HeaderResolver(session, root, ask=True)
         return resolvers[root]
 
-    written, by_root = [*_written(session)], defaultdict(list)
+    written, by_root = [*states], defaultdict(list)
     for state in written:
         root = document_root(state.mapper)
         if root is not None and declares(root, "version"):
             by_root[root].append(state)
-    for root, states in by_root.items():
-        resolver(root).read_ahead(states)
-        yield from _known(root, chain.from_iterable(map(resolver(root).headers, states)))
+    for root, some in by_root.items():
+        resolver(root).read_ahead(some)
+        yield from _known(root, chain.from_iterable(map(resolver(root).headers, some)))
     for state in written:
         for root, part in _parts_of_new_kind(state):
             owner = _owner_of_new_kind(session, state, part)

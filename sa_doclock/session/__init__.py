@@ -1,5 +1,6 @@
 """LockingSession: the core's session with the methods and the options of the features."""
 
 from .base_classes import with_locks
+from .checkout_methods import CheckIn, Renew
 from .locking_session import LockingSession
 from .scoped import LockingScopedSession, checked_factory, documented_proxy, is_scoped_session

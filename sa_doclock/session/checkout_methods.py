@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 from ..checkout_info import Checkout
 from ..options import LockTimeout
 from .block_methods import BlockMethods
 
 if TYPE_CHECKING:
-    from ..features.checkouts import CheckOutCalls
+    from ..features.checkouts import CheckOutCalls, CheckoutOrEpoch
+
+R_co = TypeVar("R_co", covariant=True)
 
 _QUARTER_HOUR: Final = timedelta(minutes=15)
 
@@ -77,29 +80,57 @@ class CheckoutMethods(BlockMethods):
             entity, ident, owner, lease, note, lock_timeout, takes_over=True
         )
 
-    def renew(self, checkout: Checkout, lease: timedelta | float | None = None) -> Checkout:
+    @overload
+    def renew(self, checkout: Checkout, lease: timedelta | float | None = None) -> Checkout: ...
+
+    @overload
+    def renew(
+        self,
+        entity: type[Any],
+        ident: Any,
+        epoch: int,
+        lease: timedelta | float | None = None,
+    ) -> Checkout: ...
+
+    def renew(self, *args: Any, **kwargs: Any) -> Checkout:
         """Renew a check-out: its lease begins again now.
+
+        ``renew(checkout)``, or ``renew(Order, 42, epoch)`` for a page that keeps the epoch alone.
 
         The new end takes effect when the transaction is committed.  The method takes no lock of the
         header, so it does not wait while the document is being written.  A check-out that has
         expired can be renewed as long as nobody has checked the document out since.
 
         :param checkout: what :meth:`check_out`, :meth:`renew` or :meth:`checkout_of` has returned.
+        :param entity: in its place: the class of the document, its primary key as ``ident``, and the
+            ``epoch`` of the check-out.
         :param lease: a timedelta or seconds; None: as long as before.
         :returns: the same check-out with its new end.
         :raises CheckoutLost: the document was taken over, or checked in.
+        :raises LockMisuse: as :meth:`check_out`.
         """
-        return self._checkouts().renew(checkout, lease)
+        given = _epoch_to_renew if _names_epoch(args, kwargs) else _checkout_to_renew
+        return self._checkouts().renew(*given(*args, **kwargs))
 
-    def check_in(self, checkout: Checkout) -> None:
+    @overload
+    def check_in(self, checkout: Checkout) -> None: ...
+
+    @overload
+    def check_in(self, entity: type[Any], ident: Any, epoch: int) -> None: ...
+
+    def check_in(self, *args: Any, **kwargs: Any) -> None:
         """End a check-out, so that the document is free.
+
+        ``check_in(checkout)``, or ``check_in(Order, 42, epoch)`` for a page that keeps the epoch alone.
 
         It takes effect when the transaction is committed, so the last change and the check-in may be
         in one transaction.  The method takes no lock of the header.
 
         :raises CheckoutLost: the document was taken over, or is checked in already.
+        :raises LockMisuse: as :meth:`check_out`.
         """
-        self._checkouts().check_in(checkout)
+        given = _epoch_to_end if _names_epoch(args, kwargs) else _checkout_to_end
+        self._checkouts().check_in(given(*args, **kwargs))
 
     def checkout_of(
         self, entity: type[Any], ident: Any, *, expired: bool = False
@@ -124,7 +155,8 @@ class CheckoutMethods(BlockMethods):
         """Return the check-outs of this session's table, the oldest first.
 
         A plain read.  Of the table it shows the classes that this program declares with
-        ``checkout=True``.
+        ``checkout=True``.  A check-out whose key the class cannot read is in the list too: its
+        ``unreadable`` is True, and its ``ident`` is the text of the table.
 
         :param entity: only those of this class and its hierarchy.
         :param owner: only those of this owner.
@@ -139,3 +171,50 @@ class CheckoutMethods(BlockMethods):
         from ..features.checkouts import CheckOutCalls  # noqa: PLC0415  # of a session that uses it
 
         return CheckOutCalls(self._context, self.get_one_entity)
+
+
+class Renew(Protocol[R_co]):
+    """The type of ``renew()`` of a session that passes it on: mypy keeps one overload of a method."""
+
+    @overload
+    def __call__(self, checkout: Checkout, lease: timedelta | float | None = None) -> R_co: ...
+
+    @overload
+    def __call__(
+        self, entity: type[Any], ident: Any, epoch: int, lease: timedelta | float | None = None
+    ) -> R_co: ...
+
+
+class CheckIn(Protocol[R_co]):
+    """The type of its ``check_in()``."""
+
+    @overload
+    def __call__(self, checkout: Checkout) -> R_co: ...
+
+    @overload
+    def __call__(self, entity: type[Any], ident: Any, epoch: int) -> R_co: ...
+
+
+def _checkout_to_renew(
+    checkout: Checkout, lease: timedelta | float | None = None
+) -> tuple[CheckoutOrEpoch, timedelta | float | None]:
+    return checkout, lease
+
+
+def _epoch_to_renew(
+    entity: type[Any], ident: Any, epoch: int, lease: timedelta | float | None = None
+) -> tuple[CheckoutOrEpoch, timedelta | float | None]:
+    return (entity, ident, epoch), lease
+
+
+def _checkout_to_end(checkout: Checkout) -> CheckoutOrEpoch:
+    return checkout
+
+
+def _epoch_to_end(entity: type[Any], ident: Any, epoch: int) -> CheckoutOrEpoch:
+    return entity, ident, epoch
+
+
+def _names_epoch(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Return whether a call names a document and an epoch in place of a Checkout."""
+    return isinstance(args[0], type) if args else "entity" in kwargs

@@ -232,6 +232,10 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         ``with session.unguarded():``, ``async with`` under asyncio, for migrations, imports and tests.
         Pending changes are flushed at the start, guarded, and at the end, unguarded, so that the guard
         checks only what is written outside of the block.
+
+        The block asks neither for locks nor for check-outs: it writes past another owner's check-out.
+        Only ``atomic_update()`` asks for the check-out there too.  Statements and bulk methods in the
+        block raise no version.
         """
         self.flush()
         with around(self._context.parts.around_unguarded):

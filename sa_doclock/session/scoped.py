@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from inspect import cleandoc
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import ScopedRegistry
 
+from ..checkout_info import Checkout
 from ..core.lock_info import DocumentKey
 from ..options import LockOptions
+from .checkout_methods import CheckIn, Renew
 from .locking_session import LockingSession
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -127,8 +129,8 @@ class LockingScopedSession(scoped_session[S]):
     lock_key = _proxied(LockingSession.lock_key)
     check_out = _proxied(LockingSession.check_out)
     take_over = _proxied(LockingSession.take_over)
-    renew = _proxied(LockingSession.renew)
-    check_in = _proxied(LockingSession.check_in)
+    renew = cast("Renew[Checkout]", _proxied(LockingSession.renew))
+    check_in = cast("CheckIn[None]", _proxied(LockingSession.check_in))
     checkout_of = _proxied(LockingSession.checkout_of)
     checkouts = _proxied(LockingSession.checkouts)
     save_changes = _proxied(LockingSession.save_changes)

@@ -154,6 +154,8 @@ DOCUMENTS = (
     "core/locking/hidden_rows.py:find_again",
     "claims/query.py:_refuse_hidden",
     "features/versions.py:_owner_of_new_kind",
+    "features/versions.py:_update",
+    "features/versions.py:raise_versions",
     "features/guard/statement_check.py:StatementCheck._lock_free",
     "core/locking/rows.py:LockedRows.lock_keys.keys_of",
     "core/locking/rows.py:objects_of",
@@ -164,6 +166,7 @@ DOCUMENTS = (
 )
 #: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.
 CHECKOUTS = (
+    "features/checkouts/atomic.py:_locked",
     "features/checkouts/rows.py:CheckoutRows._write",
     "features/checkouts/rows.py:CheckoutRows.insert",
     "features/checkouts/rows.py:CheckoutRows.read",

@@ -151,6 +151,14 @@ class LockTarget(ABC, Generic[T]):
     def record(self, found: Any, request: LockRequest) -> T:
         """Note in the ledger what was granted, and return what the caller gets."""
 
+    def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
+        """Leave these documents out when it is sent and recorded again.
+
+        :param most: the number of parameters that its statement may have for their keys.
+        :returns: False if it cannot.
+        """
+        return False
+
     def undo(self, call: LockCall, error: BaseException) -> None:
         """Undo what the call has done, which ends with this error.
 

@@ -27,7 +27,7 @@ from ..documents import (
 )
 from ..key_text import key_text
 from ..loading import load_again
-from ..lock_info import Identity, public_key
+from ..lock_info import DocumentKey, Identity, public_key
 from ..sqlalchemy_internals import states_to_flush
 from ..statements import (
     Send,
@@ -237,6 +237,13 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     """The rows that get_entities() asks for, in ascending key order."""
 
     _held: Sequence[Identity] = ()
+    _left_out: frozenset[Identity] = frozenset()
+
+    def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
+        # By the keys of the rows, which need not be those that were asked for.
+        self._left_out |= {identity for _, identity in documents}
+        self.locked = ()
+        return True
 
     def is_held(self) -> bool:
         ledger, request = self.context.ledger, self.request
@@ -311,6 +318,10 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
 
     def record(self, found: list[T], request: LockRequest) -> list[T]:
         keys = keys_of(self.mapper, found)
+        if self._left_out:
+            found = [one for one, key in zip(found, keys, strict=True) if key not in self._left_out]
+            self.locked = [key for key in self.locked if key not in self._left_out]
+            keys = keys_of(self.mapper, found)
         self.record_rows(keys, request)
         if LockOptions.SkipLocked not in request.lock:
             for identity in self._missing(found):

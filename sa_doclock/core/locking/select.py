@@ -9,7 +9,7 @@ locking SELECT shows the other tables as they were before its wait, and where th
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from ..documents import (
     unread_columns,
 )
 from ..loading import load_again
-from ..lock_info import Identity
+from ..lock_info import DocumentKey, Identity
 from ..sqlalchemy_internals import (
     buffer_rows,
     for_update_tables,
@@ -53,6 +53,7 @@ from ..statements import (
     drop_lock,
     in_order,
     key_in,
+    key_not_in,
     lock_where,
     places_of,
     refuse_other_lock,
@@ -108,6 +109,15 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             self._statement = without_options(self._statement, locked.eager)
         refuse_unlockable_shape(self._statement)
         self._places = places_of(locked.entity, self._statement.column_descriptions)
+
+    def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
+        keys = [identity for _, identity in documents]
+        key = key_columns(self._locked.entity)
+        if len(keys) * len(key) > most:
+            return False
+        self._statement = self._statement.where(key_not_in(key, keys))
+        self._beside = ()
+        return True
 
     def expire(self) -> None:
         self.expire_loaded(root_of(self.mapper), None)

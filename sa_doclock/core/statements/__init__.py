@@ -6,6 +6,7 @@ from .by_key import (
     in_order,
     key_in_parameter,
     key_names,
+    key_not_in,
     lock_by_key,
     lock_by_keys,
     lock_where,

@@ -27,7 +27,7 @@ from ...core.loading import (
     pending_changes,
     role_of,
 )
-from ...core.lock_info import Identity, document_label, public_key
+from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.locking import LockTarget, acquire, refuse_unsaved
 from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at, options_of
 from ...core.statements import add_hints, add_suffixes
@@ -48,7 +48,14 @@ from .changed_rows import CHANGED, changed_beside, changed_rows
 from .compiled_locks import CompiledLocks
 from .for_update import froms_to_hint, inner_select, with_inner_select
 from .loaded_headers import LoadedHeaders, may_overwrite
-from .locked_headers import Adopted, KeyPlaces, Statement, adopted_by, check_headers
+from .locked_headers import (
+    Adopted,
+    KeyPlaces,
+    Statement,
+    adopted_by,
+    check_headers,
+    without_documents,
+)
 from .rows_beside import RowsBeside
 from .unread_rows import expire_unread, roots_unread
 
@@ -204,6 +211,15 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def roots(self) -> Collection[Mapper[Any]]:
         """See :class:`LockTarget`."""
         return {*self._adopted.roots, *(one.root for one in self._adopted.keys)}
+
+    def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
+        """See :class:`LockTarget`; a statement that writes too is not sent a second time."""
+        left = None if self.writes else without_documents(self._written, documents, most)
+        if left is None:
+            return False
+        self._written = self._statement = left
+        self.unsaved = None
+        return True
 
     def _reads_beside(self, connection: TransactionConnection) -> bool:
         """Return whether what it reads of other rows may be older than its lock, and can be read anew."""

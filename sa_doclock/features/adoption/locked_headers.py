@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Label, Select, Table, inspect, select
+from sqlalchemy import Label, Select, Table, inspect, or_, select
 from sqlalchemy.orm import Bundle, FromStatement, Mapper
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate
@@ -18,6 +18,7 @@ from ...core.documents import (
     from_clauses_within,
     header_table,
     key_attributes,
+    key_columns,
     mapper_cache,
     mapper_of,
     own_table,
@@ -25,15 +26,23 @@ from ...core.documents import (
     tables_of,
     unread_columns,
 )
+from ...core.lock_info import DocumentKey, Identity
 from ...core.sqlalchemy_internals import (
     all_mappers,
     for_update_tables,
     options_of,
 )
-from ...core.statements import statement_cache
+from ...core.statements import key_not_in, statement_cache
 from ...dialects.base import LockStatements, is_in_index
 from ...options import LockOptions, base_of
-from .for_update import base_of_from, inner_select, is_key_share, is_subquery, locked_froms
+from .for_update import (
+    base_of_from,
+    inner_select,
+    is_key_share,
+    is_subquery,
+    locked_froms,
+    with_inner_select,
+)
 
 Statement = Select[Any] | FromStatement[Any]
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
@@ -142,6 +151,40 @@ def check_headers(
             header_table(one)
     shared = base_of(lock) is LockOptions.SharedRead
     return _roots_in_index(statement) if shared and statements.shared_locks_index else frozenset()
+
+
+def without_documents(
+    statement: Statement, documents: Collection[DocumentKey], most: int
+) -> Statement | None:
+    """Return the statement without the rows of these documents; None if it cannot tell them.
+
+    :param most: the number of parameters that it may have for their keys.
+    """
+    select = inner_select(statement)
+    by_entity: dict[type[Any], list[Identity]] = {}
+    for entity, identity in documents:
+        by_entity.setdefault(entity, []).append(identity)
+    told, left = set[type[Any]](), []
+    for root, columns in _keys_selected(select):
+        keys = by_entity.get(root.class_, [])
+        most -= len(keys) * len(columns)
+        told.add(root.class_)
+        if keys:  # NULL is in the place of one by an outer join
+            left.append(or_(columns[0].is_(None), key_not_in(columns, keys)))
+    if most < 0 or not told.issuperset(by_entity):
+        return None
+    without: Statement = with_inner_select(statement, select.where(*left))
+    return without
+
+
+def _keys_selected(select: Select[Any]) -> Iterator[tuple[Mapper[Any], Sequence[Any]]]:
+    """Yield the roots of the headers that the SELECT locks and returns, with the columns of their keys."""
+    adopted, described = adopted_by(select), [one["expr"] for one in select.column_descriptions]
+    for place in adopted.places:
+        yield root_of(inspect(described[place]).mapper), key_columns(described[place])
+    columns = {one.place: _column_of(one.expression) for one in _selected_by(select)}
+    for key in adopted.keys:
+        yield key.root, [columns[place] for place in key.places]
 
 
 def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:

@@ -4,7 +4,7 @@ A check-out is a row of a table, not a lock of the database.  Who asks under the
 sees it, so that of two only one gets it, and who has lost it cannot write any more.
 """
 
-from .changes import CheckOutCalls, check_lease, check_note, check_owner
+from .changes import CheckOutCalls, CheckoutOrEpoch, check_lease, check_note, check_owner
 from .part import CheckOuts, check_class, checkouts_of
 from .rows import list_checkouts
 from .table import check_table, checkout_table

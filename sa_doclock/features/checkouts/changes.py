@@ -24,7 +24,7 @@ from ...core.documents import (
     select_equal_keys,
 )
 from ...core.key_text import is_storable, key_text
-from ...core.lock_info import Identity, document_label
+from ...core.lock_info import Identity, document_label, public_key
 from ...core.transaction import LockContext, add_document, database_name
 from ...dialects import strategy_for
 from ...errors import CheckoutLost, DocLockError
@@ -34,7 +34,10 @@ from .conditions import ANYBODY, lost, owned_by
 from .keys import DocumentName, document_name, read_key, table_name
 from .part import check_class, checkouts_of
 from .rows import MILLISECOND, CheckoutRow, CheckoutRows
-from .table import LONGEST_OWNER
+from .table import LONGEST_NOTE, LONGEST_OWNER
+
+CheckoutOrEpoch = Checkout | tuple[type[Any], Any, int]
+"""A check-out; or its document, by class and key, and its epoch."""
 
 _log = logging.getLogger("sa_doclock")
 
@@ -45,9 +48,11 @@ def check_owner(owner: object) -> str:
     """Return the owner.  :raises TypeError, ValueError: no database can store it."""
     if not isinstance(owner, str):
         raise TypeError(f"the owner must be a str, not {key_text(owner)}")
-    if not 0 < len(owner) <= LONGEST_OWNER or not is_storable(owner):
+    # SQL Server counts as UTF-16 does.
+    if not owner or not is_storable(owner) or len(owner.encode("utf-16-le")) // 2 > LONGEST_OWNER:
         raise ValueError(
-            f"the owner must have 1 to {LONGEST_OWNER} characters and no NUL, not {key_text(owner)}"
+            f"the owner must have 1 to {LONGEST_OWNER} characters (UTF-16 code units), and no NUL or "
+            f"unpaired surrogate; got {key_text(owner)}"
         )
     return owner
 
@@ -59,7 +64,13 @@ def check_note(note: object) -> str | None:
     if not isinstance(note, str):
         raise TypeError(f"the note must be a str, not {key_text(note)}")
     if not is_storable(note):
-        raise ValueError(f"the note {key_text(note)} has a NUL or half of a character in it")
+        raise ValueError(f"the note {key_text(note)} contains a NUL or an unpaired surrogate")
+    length = len(note.encode())
+    if length > LONGEST_NOTE:
+        raise ValueError(
+            f"the note {key_text(note)} has {length} bytes in UTF-8, and a note has at most "
+            f"{LONGEST_NOTE}: keep the text in a table of your own"
+        )
     return note
 
 
@@ -67,11 +78,15 @@ def check_lease(lease: LockTimeout) -> timedelta:
     """Return the time of a check-out, in whole milliseconds, rounded up.
 
     :raises TypeError: it is neither a timedelta nor a number of seconds.
-    :raises ValueError: it is not above 0, or longer than a hundred years.
+    :raises ValueError: it is shorter than a millisecond, or longer than a hundred years.
     """
+    if lease is None:
+        raise TypeError("lease must be seconds or a timedelta, not None")
     seconds = check_time("lease", lease)
-    if not 0 < seconds <= _LONGEST_LEASE.total_seconds():
-        raise ValueError(f"lease must be above 0 and at most 100 years, not {lease!r}")
+    if not MILLISECOND.total_seconds() <= seconds <= _LONGEST_LEASE.total_seconds():
+        raise ValueError(
+            f"lease must be above 0, a millisecond at least, and at most 100 years, not {lease!r}"
+        )
     return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
 
 
@@ -154,10 +169,11 @@ class CheckOutCalls:
             return None
         return self._report(replace(before, **values).as_checkout(root, identity), change)
 
-    def renew(self, checkout: Checkout, lease: timedelta | float | None) -> Checkout:
+    def renew(self, given: CheckoutOrEpoch, lease: timedelta | float | None) -> Checkout:
         """Write another end of a check-out.  :raises CheckoutLost: it is over."""
         time = None if lease is None else check_lease(lease)
         with _undone_if_refused(self._state):
+            checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
             time = time or checkout.lease
             with self._named(checkout):
@@ -173,9 +189,10 @@ class CheckOutCalls:
             renewed = replace(before, **values).as_checkout(*document_of(checkout))
             return self._report(renewed, "renewed")
 
-    def check_in(self, checkout: Checkout) -> None:
+    def check_in(self, given: CheckoutOrEpoch) -> None:
         """Write that a check-out has ended.  :raises CheckoutLost: it is over already."""
         with _undone_if_refused(self._state):
+            checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
             with self._named(checkout):
                 if not rows.change_open(name, checkout.epoch, {"until": None}):
@@ -183,15 +200,41 @@ class CheckOutCalls:
             self._part.read_again()
             self._report(checkout, "checked in")
 
-    def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
-        """Return the check-out of a document; None where nobody has it, or had it last."""
+    def _checkout_of(self, given: CheckoutOrEpoch) -> Checkout:
+        """Return the check-out, which is read where the caller has its epoch alone.
+
+        :raises CheckoutLost: the epoch is not that of the latest check-out, or it was checked in.
+        """
+        if not isinstance(given, tuple):
+            return given
+        entity, ident, epoch = given
+        if isinstance(epoch, bool) or not isinstance(epoch, int):
+            raise TypeError(f"the epoch must be an int, not {key_text(epoch)}")
         self._state.failure.refuse()
+        root, identity = self._root_and_key(entity, ident)
+        rows, name = self._rows_and_name(root, identity, writes=True)
+        row = rows.read_one(name, timed=False)
+        if row.open_epoch == epoch:
+            return row.as_checkout(root, identity)
+        error = lost(epoch, row)
+        database = database_name(self._reader.session(), {"mapper": root})
+        add_document(error, root.class_, public_key(identity), LockOptions.ForUpdate, database)
+        raise error
+
+    def _root_and_key(self, entity: type[Any], ident: Any) -> tuple[Mapper[Any], Identity]:
+        """Return the root and the key that the database has.  :raises LockMisuse: not of this class."""
         mapper = mapper_of(entity)
         check_class(mapper)
         root, identity = root_of(mapper), identity_of(mapper, ident)
         if not compares_in_python(root):
             stored = dict(select_equal_keys(self._reader.session(), root, {identity: None}))
             identity = stored.get(identity, identity)
+        return root, identity
+
+    def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
+        """Return the check-out of a document; None where nobody has it, or had it last."""
+        self._state.failure.refuse()
+        root, identity = self._root_and_key(entity, ident)
         rows, name = self._rows_and_name(root, identity)
         row = rows.read_one(name, timed=False)
         is_open = row.open_epoch is not None if expired else row.is_valid
@@ -202,6 +245,8 @@ class CheckOutCalls:
     ) -> list[Checkout]:
         """Return the check-outs of this class, or of all classes, from the oldest on."""
         self._state.failure.refuse()
+        if not isinstance(owner, (str, type(None))):
+            raise TypeError(f"owner must be a str or None, not {key_text(owner)}")
         found: list[Checkout] = []
         for connection, roots in self._databases(entity):
             by_table = {table_name(connection, root): root for root in roots}
@@ -210,8 +255,10 @@ class CheckOutCalls:
                 root = by_table[row.document]
                 identity = read_key(root, row.ident)
                 checkout = CheckoutRow(*cast("tuple[Any, ...]", row[:-2])).as_checkout(
-                    root, identity
+                    root, identity or (row.ident,)
                 )
+                if identity is None:
+                    checkout = replace(checkout, unreadable=True)
                 if owner is None or checkout.owner == owner:  # the database may ignore case
                     found.append(checkout)
         return sorted(found, key=lambda one: one.since)
@@ -299,4 +346,9 @@ def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
     if not isinstance(checkout, Checkout):
         raise TypeError(f"a Checkout is needed, not {key_text(checkout)}")
     root = root_of(mapper_of(checkout.entity))
+    if checkout.unreadable:
+        raise ValueError(
+            f"{root.class_.__name__} cannot read the key {key_text(checkout.ident)} of this check-out; "
+            "if the document no longer exists, delete the row from the table of check-outs"
+        )
     return root, identity_of(root, checkout.ident)

@@ -68,11 +68,14 @@ def written_key(root: Mapper[Any], identity: Identity) -> str:
     return json.dumps(texts, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_key(root: Mapper[Any], text: str) -> Identity:
-    """Return the key that was written as this text."""
+def read_key(root: Mapper[Any], text: str) -> Identity | None:
+    """Return the key that was written as this text; None if the class cannot read it."""
     columns = root.primary_key
-    texts: list[str | None] = [text] if len(columns) == 1 else json.loads(text)
-    return tuple(_read(column.type, one) for column, one in zip(columns, texts, strict=True))
+    try:
+        texts: list[str | None] = [text] if len(columns) == 1 else json.loads(text)
+        return tuple(_read(column.type, one) for column, one in zip(columns, texts, strict=True))
+    except Exception:  # noqa: BLE001  # a program's own type may raise anything
+        return None
 
 
 def _written(column_type: TypeEngine[Any], value: Any) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, inspect
@@ -23,12 +23,14 @@ from ...core.transaction import (
     TransactionConnection,
     add_document,
 )
-from ...dialects import product_of
+from ...dialects import product_of, strategy_for
 from ...dialects.base import Read
 from ...errors import DocLockError, LockMisuse
 from ...options import LockOptions, base_of
+from ..guard import is_atomic
 from ..no_checkouts import NO_TABLE
-from .conditions import Condition, condition_of
+from .atomic import compared_with_checkouts
+from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
 from .rows import CheckoutRow
 
@@ -66,17 +68,25 @@ class CheckOuts(SessionPart):
         """See :class:`SessionPart`: ask, under the lock, who has the document."""
 
         def take_if_allowed(call: LockCall, request: LockRequest, target: Any) -> Any:
-            state = self.reader.state
+            state, condition = self.reader.state, _condition(request)
             mark = state.ledger.mark()
-            self._ahead.clear()
+            left_out: set[DocumentKey] = set()
             try:
-                result = take(call, request, target)
-                self._check(call.new, _condition(request))
+                while True:
+                    self._ahead.clear()
+                    result = take(call, request, target)
+                    refused = self._refused(call.new, condition)
+                    if not refused:
+                        return result
+                    skips = LockOptions.SkipLocked in request.lock
+                    if not (skips and self._leave_out(target, [*refused], left_out)):
+                        raise self._refusal(*next(iter(refused.items())), condition)
+                    state.transaction.give_up(mark, reported=False)
+                    call.new.clear()
             except DocLockError:
                 # Refused is not locked: the guard lets nobody write, and the next lock asks again.
                 state.transaction.give_up(mark, reported=False)
                 raise
-            return result
 
         return take_if_allowed
 
@@ -110,13 +120,22 @@ class CheckOuts(SessionPart):
             root, key = root_of(_mapper_of(request)), request.keys[0]
             yield self.reader.select(root, key, timed=_condition(request).gives)
 
+    def around_dml(
+        self, statement: Any, parameters: Any, how: Mapping[str, Any]
+    ) -> AbstractContextManager[Callable[[Any], Any]]:
+        """See :class:`SessionPart`: atomic_update() takes no lock of ours, under which it would be asked."""
+        if is_atomic(statement):
+            return compared_with_checkouts(self, statement, parameters, how)
+        return super().around_dml(statement, parameters, how)
+
     def check_found(self, request: LockRequest, found: object) -> None:
         """See :class:`SessionPart`: a document that may be held already is that of the caller."""
         given = request.given.get("checkout")
         if given is not None:
             state: Any = inspect(found)
-            document = document_key(state.mapper, state.identity)
-            self._check([document], condition_of(given), again=True)
+            document, condition = document_key(state.mapper, state.identity), condition_of(given)
+            for refused, row in self._refused([document], condition, again=True).items():
+                raise self._refusal(refused, row, condition)
 
     def locks_lost(self) -> None:
         """See :class:`SessionPart`."""
@@ -143,27 +162,54 @@ class CheckOuts(SessionPart):
         """Return the row of a document that is held, as it was under its lock."""
         return self._rows[document]
 
-    def _check(
+    def _refused(
         self,
         documents: Sequence[DocumentKey | LockedName],
         condition: Condition,
         *,
         again: bool = False,
-    ) -> None:
-        """Refuse the lock if one of these documents is checked out in another way.
+    ) -> Mapping[DocumentKey, CheckoutRow]:
+        """Return those of these documents that are checked out in another way, and their rows.
 
         :param again: compare also what the session has compared before.
-        :raises CheckedOut, CheckoutLost: the condition does not hold.
         :raises WrongIsolation: the transaction cannot see what was committed last.
         """
-        asked = [one for one in map(self._asked, documents) if one is not None]
+        asked = [*filter(None, map(self._asked, documents))]
         new = [one for one in asked if one not in self._rows]
         self._rows |= self._read(new, timed=condition.gives)
-        for document in asked if again else new:
-            row = self._rows[document]
-            if condition.refuses(row):
-                self.read_again()
-                raise self._refusal(document, row, condition)
+        rows = {one: self._rows[one] for one in (asked if again else new)}
+        refused = [one for one, row in rows.items() if condition.refuses(row)]
+        if refused:
+            self.read_again()
+        return {one: rows[one] for one in refused}
+
+    def refuse_taken(self, documents: Sequence[DocumentKey]) -> None:
+        """:raises CheckedOut: somebody has one of these documents, whose rows are locked."""
+        for document, row in self.reader.read(documents, timed=False).items():
+            if FREE.refuses(row):
+                raise self._refusal(document, row, FREE)
+
+    def _leave_out(
+        self, target: Any, refused: Sequence[DocumentKey], left_out: set[DocumentKey]
+    ) -> bool:
+        """Have the target leave these documents out; return False if it cannot.
+
+        :param left_out: those that it leaves out already.
+        """
+        if not left_out.isdisjoint(refused):
+            return False  # the database compares their keys in another way
+        roots = [inspect(entity) for entity in dict.fromkeys(entity for entity, _ in refused)]
+        width = max(len(root.primary_key) for root in roots)
+        statements = strategy_for(self.reader.connection(roots[0])).statements
+        most = statements.max_left_out - len(left_out) * width
+        more = dict.fromkeys(refused)
+        if left_out:  # its LIMIT has brought others in their place: leave out all that are known
+            is_held = self.reader.state.ledger.may_write
+            for root in roots:
+                known = self.reader.find_all_taken(root, most // width - len(more))
+                more |= dict.fromkeys(one for one in known if not is_held(one))
+        left_out.update(more)
+        return bool(target.leave_out([*more], most))
 
     def _asked(self, document: DocumentKey | LockedName) -> DocumentKey | None:
         """Return a document that is asked for; None for any other lock."""

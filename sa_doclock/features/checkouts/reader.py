@@ -15,7 +15,7 @@ from ...dialects import strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
 from ...options import LockOptions
-from .keys import document_name
+from .keys import document_name, read_key, table_name
 from .rows import NO_ROW, CheckoutRow, CheckoutRows
 
 
@@ -93,6 +93,15 @@ class CheckoutReader:
         names = {document_name(connection, root, one).id: one for one in keys}
         rows = CheckoutRows(self.table, connection).read(names)
         return frozenset(names[found] for found, row in rows.items() if row.is_valid)
+
+    def find_all_taken(self, root: Mapper[Any], most: int) -> list[DocumentKey]:
+        """Return the documents of this root that somebody has, at most so many, without a lock."""
+        connection = self.connection(root)
+        rows = CheckoutRows(self.table, connection).select_open(
+            [table_name(connection, root)], None, expired=False, most=max(most, 0)
+        )
+        keys = (read_key(root, row.ident) for row in rows)
+        return [(root.class_, key) for key in keys if key is not None]
 
     def _rows(self, root: Mapper[Any]) -> CheckoutRows:
         connection = self.connection(root)

@@ -148,12 +148,18 @@ class CheckoutRows:
         return self.connection.execute(update(table).where(*where).values(values)).rowcount == 1
 
     def select_open(
-        self, tables: Sequence[str] | None, owner: str | None, *, expired: bool
+        self,
+        tables: Sequence[str] | None,
+        owner: str | None,
+        *,
+        expired: bool,
+        most: int | None = None,
     ) -> Sequence[Row[Any]]:
         """Return the rows of what is checked out, with ``document`` and ``ident`` behind each.
 
         :param tables: of the documents; None: of all.
         :param expired: also those whose time is over.
+        :param most: so many at most.
         """
         table, now = self._table, _now(self._clock)
         statement = _select_row(table, now).add_columns(table.c.document, table.c.ident)
@@ -164,7 +170,8 @@ class CheckoutRows:
             statement = statement.where(table.c.owner == owner)
         if not expired:
             statement = statement.where(table.c.until > now)
-        return self.connection.execute(statement.order_by(table.c.since, table.c.id)).all()
+        statement = statement.order_by(table.c.since, table.c.id).limit(most)
+        return self.connection.execute(statement).all()
 
 
 def list_checkouts(

@@ -20,14 +20,22 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
+from ...core.key_text import key_text
 from ...dialects import strategy_class
 
 NAME: Final = "doclock_checkouts"
 
 LONGEST_OWNER: Final = 255
-"""The number of characters of an owner: an index of SQL Server has 1,700 bytes at most."""
+"""The number of characters of an owner, as UTF-16 counts them: an index of SQL Server has 1,700 bytes at
+most."""
+
+LONGEST_NOTE: Final = 65_535
+"""The number of bytes of a note in UTF-8: those of a TEXT of MySQL."""
 
 COLUMNS: Final = ("id", "document", "ident", "owner", "epoch", "since", "until", "lease", "note")
+
+INDEXES: Final = {"owner": ("owner", "until"), "until": ("until",)}
+"""The columns of each index, by the end of its name."""
 
 
 class UtcTimestamp(TypeDecorator[datetime]):
@@ -61,8 +69,19 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
 
     :param name: of the table; its indexes begin with ``ix_`` and this name.
     :param schema: of the table; None is the default schema of the connection.
+    :raises TypeError: ``metadata`` is not a MetaData, or a name is not a str.
+    :raises ValueError: an empty name.
     :raises sqlalchemy.exc.InvalidRequestError: the metadata has a table of this name already.
     """
+    if not isinstance(metadata, MetaData):
+        raise TypeError(
+            f"checkout_table() takes a MetaData, such as Base.metadata, not {key_text(metadata)}"
+        )
+    for what, given in (("name", name), ("schema", "schema" if schema is None else schema)):
+        if not isinstance(given, str):
+            raise TypeError(f"the {what} of checkout_table() must be a str, not {key_text(given)}")
+        if not given:
+            raise ValueError(f"the {what} of checkout_table() must not be empty")
     return Table(
         name,
         metadata,
@@ -76,8 +95,7 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
         Column("until", UtcTimestamp()),  # NULL: it was checked in
         Column("lease", BigInteger(), nullable=False),  # milliseconds
         Column("note", UnicodeText()),
-        Index(f"ix_{name}_owner", "owner", "until"),
-        Index(f"ix_{name}_until", "until"),
+        *(Index(f"ix_{name}_{end}", *columns) for end, columns in INDEXES.items()),
         schema=schema,
         # The server's default may be a storage engine without transactions, or a character set
         # that has no such owner.

@@ -21,7 +21,7 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import document_key, key_attributes
+from ...core.documents import declares, document_key, has_null, key_attributes
 from ...core.lock_info import DocumentKey, Identity
 from ...core.sqlalchemy_internals import autoflush, buffer_rows
 from .dml_internals import returned_columns, values_of
@@ -38,6 +38,7 @@ from .targets import (
     targets_of_entity,
     targets_of_new_kinds,
     targets_of_new_rows,
+    writes_by_key,
 )
 from .touched import brings_into_its_where, covers, rows_written, select_number
 from .writes import Write
@@ -62,7 +63,12 @@ def checked_statement(
         autoflush(refusals.session(), options)
     write = _write_of(statement)
     run = Execution(refusals.session(), statement, parameters, how)
-    with _checked(refusals, targets, write, lambda one: one.statement(run)) as checks:
+    by_key = writes_by_key(
+        statement, parameters
+    )  # SQLAlchemy wants the version in the rows, and raises it
+    rows = values_of(statement).rows if write is Write.UPDATE and not by_key else ()
+    of_headers = partial(_leaves_version, rows)
+    with _checked(refusals, targets, write, lambda one: one.statement(run), of_headers) as checks:
         asked = _number_asked(checks, run)
         yield partial(_after, refusals, statement, write, checks, asked)
 
@@ -186,8 +192,12 @@ def _checked(
     targets: Iterable[Target],
     write: Write,
     check: Callable[[StatementCheck], Iterable[DocumentKey]],
+    of_headers: Callable[[Target], bool] = lambda _: False,
 ) -> Iterator[Sequence[StatementCheck]]:
-    """Run the checks, then the block, and record the new documents that the checks return."""
+    """Run the checks, then the block, raise the versions, and record the new documents.
+
+    :param of_headers: whether a write to rows of headers leaves their version as it is.
+    """
     session = refusals.session()
     inserted: list[DocumentKey] = []
     checks = [StatementCheck(session, refusals, target, write) for target in targets]
@@ -197,10 +207,30 @@ def _checked(
         for one in checks:
             inserted += check(one)
     yield checks
+    for one in checks:
+        _raise_versions(refusals, one, of_headers)
     for key in inserted:
         refusals.add_inserted(key)
     for document, identity in chain.from_iterable(one.new_keys for one in checks):
         refusals.add_key(document, identity)
+
+
+def _raise_versions(
+    refusals: Refusals, check: StatementCheck, of_headers: Callable[[Target], bool]
+) -> None:
+    """Raise the versions of the documents that the statement has written to."""
+    target = check.target
+    if declares(target.root, "version") and (not is_header_target(target) or of_headers(target)):
+        keys = [key for key in check.headers if not has_null(key)]
+        refusals.raise_versions(target.root, keys)
+
+
+def _leaves_version(rows: Sequence[Row], target: Target) -> bool:
+    """Return whether an UPDATE of headers by these values leaves their version as it is."""
+    column: Any = target.root.version_id_col
+    name = target.root.get_property_by_column(column).key
+    given = chain.from_iterable(map(target.by_attribute, rows))
+    return bool(rows) and callable(target.root.version_id_generator) and name not in given
 
 
 def _write_of(statement: Any) -> Write:

@@ -22,6 +22,7 @@ from ...core.transaction import (
 )
 from ...errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ...options import GuardMode, lock_label
+from ..versions import raise_versions
 from .provenance import ReadProvenance
 from .rules import WriteRules
 
@@ -63,6 +64,8 @@ class Refusals:
         self.session = state.session
         self._mode, self._reads = mode, reads
         self.held: dict[InstanceState[Any], WriteRules] = {}
+        self.raised: dict[tuple[Mapper[Any], Identity], None] = {}
+        """The documents whose versions statements have raised, which a savepoint may take back."""
         self._reported: set[object] = set()
         """The documents that were reported, and the texts that the program was warned of."""
 
@@ -97,6 +100,11 @@ class Refusals:
         if state.ledger.is_empty():
             watch_lent(state)
         state.ledger.new[key] = None
+
+    def raise_versions(self, root: Mapper[Any], identities: Collection[Identity]) -> None:
+        """Raise the versions of these documents, of which a statement has written parts."""
+        raise_versions(self.session(), root, identities)
+        self.raised |= dict.fromkeys((root, identity) for identity in identities)
 
     def add_key(self, key: DocumentKey, identity: Identity) -> None:
         """Note that the primary key of a document was changed to this; it is held by both."""

@@ -55,6 +55,8 @@ class StatementCheck:
         self._free = 0
         self.left = 0
         """The number of rows of no document that another transaction has brought into one meanwhile."""
+        self.headers: dict[Identity, None] = {}
+        """The documents that were checked, whose version the statement raises."""
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
         """The documents whose primary key the statement sets, each with the new one."""
 
@@ -319,6 +321,7 @@ class StatementCheck:
     def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
         """Check the documents of the row of this class that has this primary key."""
         for header in self._resolver.headers_of_row(mapper, identity):
+            self.headers[header] = None
             if not self._refusals.permits(self.target.root, header):
                 self._refuse(header)
 

@@ -38,6 +38,7 @@ from ...core.sqlalchemy_internals import (
     new_states,
 )
 from ...core.transaction import Block, SessionPart, state_of
+from ..versions import documents_of_parts, expire_versions
 from .dml import checked_rows, checked_statement
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import Refusals
@@ -214,9 +215,18 @@ class WriteGuard(Refusals, SessionPart):
         with ExitStack() as checks:
             for mapper, write, rows in rows_of_untold(states):
                 checks.enter_context(checked_rows(self, mapper, rows, write))
+            checks.enter_context(self._raising_versions(states))
             yield
         for state in new:
             self._add_header(state)
+
+    @contextmanager
+    def _raising_versions(self, states: States) -> Iterator[None]:
+        """Raise the versions of the documents whose parts are written in the block."""
+        versioned = documents_of_parts(self.session(), states) if self.active else {}
+        yield
+        for root, headers in versioned.items():
+            self.raise_versions(root, headers)
 
     @contextmanager
     def around_unguarded(self) -> Iterator[None]:
@@ -227,8 +237,17 @@ class WriteGuard(Refusals, SessionPart):
         finally:
             self.unguarded -= 1
 
+    def mark(self) -> None:
+        """See :class:`SessionPart`: the versions that were raised may be taken back."""
+
+    def roll_back_to(self, mark: Any) -> None:
+        """See :class:`SessionPart`."""
+        if self.raised:
+            expire_versions(self.session(), self.raised)
+
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
+        self.raised.clear()
         self.held.clear()
         self._written = None
 

@@ -19,7 +19,13 @@ from ...core.documents import identity_of, mapper_of
 from ...core.key_text import printable, short_text
 from ...core.lock_info import document_label, public_key
 from ...errors import DocLockError
-from ...features.checkouts import checkout_table, list_checkouts
+from ...features.checkouts import (
+    check_lease,
+    check_note,
+    check_owner,
+    checkout_table,
+    list_checkouts,
+)
 from ...features.checkouts.table import NAME
 from ...session import LockingSession
 from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results, say
@@ -89,11 +95,14 @@ def take_over(
     Exit status: 0; 1 if the answer is no; 2 if there is no such document, or it cannot be done.
     """
     with _session(url, table) as session:
+        time = _lease(lease)
+        check_owner(owner)
+        check_note(note)
         mapped = import_name(entity)
         key = _key(mapped, ident)
         _ask(session, mapped, key, "take it over", yes=yes)
         with session.begin():
-            got = session.take_over(mapped, key, owner, lease=timedelta(minutes=lease), note=note)
+            got = session.take_over(mapped, key, owner, lease=time, note=note)
     say(f"{_label(got)}: {_holder(got)}")
 
 
@@ -146,6 +155,10 @@ def _ask(
 def _table(target: Target, name: str) -> DatabaseTable:
     """Return the table of this name.  :raises BadUsage: the database has none."""
     schema, _, own_name = name.rpartition(".")
+    if not own_name:
+        raise BadUsage(
+            "--table is the name of a table, such as doclock_checkouts or sales.checkouts"
+        )
     if not inspect(target.engine).has_table(own_name, schema=schema or None):
         raise BadUsage(f"there is no table {name}: give its name by --table")
     return checkout_table(MetaData(), own_name, schema or None)
@@ -154,6 +167,16 @@ def _table(target: Target, name: str) -> DatabaseTable:
 def _key(entity: Any, words: Sequence[str]) -> Any:
     """Return the primary key that these words say."""
     return public_key(identity_of(mapper_of(entity), words[0] if len(words) == 1 else tuple(words)))
+
+
+def _lease(minutes: float) -> timedelta:
+    """Return so many minutes.  :raises BadUsage: no check-out can last so long, or so short."""
+    try:
+        return check_lease(minutes * 60)
+    except ValueError:
+        raise BadUsage(
+            f"--minutes must be at least a millisecond and at most 100 years, not {minutes:g}"
+        ) from None
 
 
 def _label(checkout: Checkout) -> str:

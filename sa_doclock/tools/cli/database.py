@@ -14,6 +14,7 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
+from ...core.key_text import printable
 from ...dialects import product_of
 from .workload import first_line
 
@@ -81,6 +82,7 @@ def _parse(url: str) -> URL:
 
 
 def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
+    _check_driver(url)
     try:
         _refuse_unfit(create_engine(url))
         return create_engine(
@@ -90,14 +92,30 @@ def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
             # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
             connect_args={"timeout": 120} if patient and url.get_backend_name() == "sqlite" else {},
         )
+    except BadUsage:
+        raise
+    except ModuleNotFoundError as error:
+        advice = _how_to_install(url)
+        raise BadUsage(f"the driver {error.name!r} is not installed{advice}") from None
+    except ImportError as error:
+        raise BadUsage(f"the driver of {url.drivername} cannot be loaded: {error}") from None
+    except Exception as error:  # noqa: BLE001  # whatever a dialect or a plugin raises about its options
+        shown = url.set(query={}).render_as_string(hide_password=True)
+        options = ", ".join(map(printable, url.query))
+        raise BadUsage(
+            f"--url {shown} has options ({options}) that cannot be used: {_without_secret(error, url)}"
+        ) from None
+
+
+def _check_driver(url: URL) -> None:
+    """:raises BadUsage: SQLAlchemy has no dialect of this name."""
+    try:
+        url.get_dialect()
     except NoSuchModuleError:
         raise BadUsage(
             f"SQLAlchemy knows no database or driver {url.drivername!r}"
             + ("; write postgresql+psycopg://" * (url.drivername == "postgres"))
         ) from None
-    except ModuleNotFoundError as error:
-        advice = _how_to_install(url)
-        raise BadUsage(f"the driver {error.name!r} is not installed{advice}") from None
     except ImportError as error:
         raise BadUsage(f"the driver of {url.drivername} cannot be loaded: {error}") from None
 

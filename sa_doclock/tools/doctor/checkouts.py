@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.engine.interfaces import ReflectedColumn
+from sqlalchemy.schema import CreateColumn
+from sqlalchemy.types import TypeEngine
 
 from ...core.documents import declares, own_table
-from ...features.checkouts.table import COLUMNS, UtcTimestamp, checkout_table
+from ...dialects import schema_of
+from ...errors import LockNotSupported
+from ...features.checkouts.table import (
+    COLUMNS,
+    INDEXES,
+    LONGEST_NOTE,
+    UtcTimestamp,
+    checkout_table,
+)
 from .check import Problem, Subject, check
 
 _APART: Final = timedelta(seconds=30)
@@ -40,6 +51,139 @@ def checkout_table_missing(subject: Subject) -> Iterator[Problem]:
                 "op.create_checkout_table() in a migration; if it has another name, give "
                 "checkout_table() the metadata of the documents",
             )
+
+
+@check("checkout-table-differs", "error")
+def checkout_table_differs(subject: Subject) -> Iterator[Problem]:
+    """The table of check-outs is not as `checkout_table()` describes it: a column is missing, of another
+    type, too short, with a time zone, or must have a value that sa_doclock does not know; `id` is not
+    unique, so that a document may have two owners; or the storage engine has no transactions. Check-outs
+    fail, or are not what they seem.
+    """
+    for table in filter(subject.has, _tables(subject)):
+        found = {one["name"]: one for one in _reflected(subject, table)}
+        for name in COLUMNS:
+            yield from _problems_of(subject, table.c[name], found.get(name))
+        for name in found.keys() - table.columns.keys():
+            if not found[name]["nullable"] and found[name]["default"] is None:
+                yield Problem(
+                    f"the column {name} of {table.fullname} is NOT NULL, and sa_doclock has no value "
+                    "for it",
+                    "drop it, or give it a default",
+                )
+        yield from _problems_of_table(subject, table)
+
+
+def _problems_of(
+    subject: Subject, column: sa.Column[Any], found: ReflectedColumn | None
+) -> Iterator[Problem]:
+    table = column.table.fullname
+    definition = CreateColumn(column).compile(dialect=subject.connection.dialect)
+    if found is None:
+        yield Problem(
+            f"the table {table} has no column {column.name}",
+            f"ALTER TABLE {table} ADD {definition};",
+        )
+        return
+    for problem in _problems_of_column(subject, column, found):
+        yield Problem(
+            f"the column {column.name} of {table} {problem}",
+            f"in a migration, change it to: {definition}",
+        )
+
+
+def _reflected(subject: Subject, table: sa.Table) -> Sequence[ReflectedColumn]:
+    return subject.inspector.get_columns(table.name, schema_of(subject.connection, table))
+
+
+def _problems_of_column(
+    subject: Subject, column: sa.Column[Any], found: ReflectedColumn
+) -> Iterator[str]:
+    dialect = subject.connection.dialect
+    wanted, text = (one.compile(dialect=dialect) for one in (column.type, found["type"]))
+    problem = _problem_of_type(column, wanted, found["type"], text)
+    if problem and subject.strategy.limits_by_type:
+        yield f"is {text}, {problem}"
+    if column.nullable and not found["nullable"]:
+        yield "is NOT NULL; it is NULL where there is nothing to say"
+
+
+def _problem_of_type(
+    column: sa.Column[Any], wanted: str, there: TypeEngine[Any], text: str
+) -> str | None:
+    """Return what is wrong with the type of a column.
+
+    :param wanted: the type as ``checkout_table()`` has it.
+    """
+    if isinstance(column.type, UtcTimestamp):
+        if getattr(there, "timezone", False):
+            return f"with a time zone; its values are in UTC without one ({wanted})"
+        return None if text == wanted else f"which does not keep a time as {wanted} does"
+    if isinstance(column.type, sa.BigInteger):
+        return None if isinstance(there, sa.BigInteger) else "which does not keep 64 bits"
+    return _problem_of_text(column, wanted, there, text)
+
+
+def _problem_of_text(
+    column: sa.Column[Any], wanted: str, there: TypeEngine[Any], text: str
+) -> str | None:
+    if not isinstance(there, sa.String):
+        return "which is not a text"
+    if wanted.startswith("N") and not text.startswith("N"):
+        return "which does not keep every character"
+    if there.length is not None and there.length < (
+        getattr(column.type, "length", None) or LONGEST_NOTE
+    ):
+        return f"which is shorter than {wanted}"
+    padded = isinstance(there, (sa.CHAR, sa.NCHAR)) and not column.primary_key
+    return "which adds blanks" if padded else None
+
+
+def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
+    name, schema = table.name, schema_of(subject.connection, table)
+    inspector = subject.inspector
+    unique = [
+        inspector.get_pk_constraint(name, schema)["constrained_columns"],
+        *(one["column_names"] for one in inspector.get_unique_constraints(name, schema)),
+        *(one["column_names"] for one in inspector.get_indexes(name, schema) if one["unique"]),
+    ]
+    if ["id"] not in unique:
+        yield Problem(
+            f"the column id of {table.fullname} is not unique, so that a document may have two owners",
+            f"ALTER TABLE {table.fullname} ADD PRIMARY KEY (id);",
+        )
+    try:
+        subject.strategy.check_table(subject.connection, table)
+    except LockNotSupported as error:
+        text, _, cure = str(error.args[0]).partition("; ")
+        yield Problem(text, cure)
+    for option, value in inspector.get_table_options(name, schema).items():
+        if option.endswith("charset") and not str(value).startswith("utf8mb4"):
+            yield Problem(
+                f"the table {table.fullname} has the character set {value}, which cannot store every "
+                "owner and note",
+                f"ALTER TABLE {table.fullname} CONVERT TO CHARACTER SET utf8mb4;",
+            )
+
+
+@check("checkout-index-missing", "warning")
+def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
+    """The table of check-outs has no index on its owners or on its times: `session.checkouts()` and the
+    page that lists who has what read the whole table, which has a row for each document that was ever
+    checked out.
+    """
+    for table in filter(subject.has, _tables(subject)):
+        schema = schema_of(subject.connection, table)
+        there = [
+            tuple(one["column_names"]) for one in subject.inspector.get_indexes(table.name, schema)
+        ]
+        for columns in INDEXES.values():
+            if not any(one[: len(columns)] == columns for one in there):
+                yield Problem(
+                    f"the table {table.fullname} has no index on {', '.join(columns)}",
+                    f"CREATE INDEX ix_{table.name}_{columns[0]} ON {table.fullname} "
+                    f"({', '.join(columns)});",
+                )
 
 
 @check("clocks-apart", "warning")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -101,6 +102,13 @@ def test_a_check_in_ends_one_that_has_expired(database: Database, engine: sa.Eng
     [
         (("take-over", "--yes", "--owner", "x", ORDER, "7"), "there is no Order with the primary"),
         (("take-over", "--yes", "--owner", "", ORDER, "1"), "the owner must have 1 to 255"),
+        (("take-over", "--owner", "x", "--note", "x" * 65_536, ORDER, "1"), "the note 'xx"),
+        (("take-over", "--owner", "x", "--minutes", "1e300", ORDER, "1"), "--minutes must be"),
+        (("take-over", "--owner", "x", "--minutes", "nan", ORDER, "1"), "--minutes must be"),
+        (("take-over", "--owner", "x", "--minutes", "inf", ORDER, "1"), "--minutes must be"),
+        (("take-over", "--owner", "x", "--minutes", "-1", ORDER, "1"), "--minutes must be"),
+        (("take-over", "--owner", "x", "--minutes", "1e-9", ORDER, "1"), "--minutes must be"),
+        (("checkouts", "--table", "sales."), "--table is the name of a table"),
         (("check-in", "--yes", ORDER, "1abc"), "'1abc' is no"),
         (("check-in", "json:JSONDecoder", "1"), "a mapped class is needed"),
         (("checkouts", "--table", "nothing"), "there is no table nothing"),
@@ -111,3 +119,22 @@ def test_what_cannot_be_done(database: Database, words: tuple[str, ...], reporte
     assert status == 2, output
     assert reported in output
     assert output.startswith("sa-doclock: ") or "checked out" in output or "has it" in output
+
+
+@pytest.mark.parametrize("command", ["checkouts", "waits", "doctor"])
+@pytest.mark.parametrize(
+    ("url", "reported"),
+    [
+        ("sqlite:///{path}?timeout=soon", "has options (timeout) that cannot be used"),
+        ("sqlite:///{path}?check_same_thread=perhaps", "has options (check_same_thread)"),
+        ("sqlite:///{path}?plugin=nothing", "has options (plugin) that cannot be used"),
+        ("nothing:///{path}", "knows no database or driver 'nothing'"),
+        ("mysql+pymysql://host/shop?read_timeout=soon", "read_timeout"),
+    ],
+)
+def test_a_url_with_wrong_options(tmp_path: Path, command: str, url: str, reported: str) -> None:
+    result = CliRunner().invoke(app, [command, "--url", url.format(path=tmp_path / "shop.db")])
+    assert result.exit_code == 2, result.output
+    assert reported in result.output
+    assert "Traceback" not in result.output
+    assert isinstance(result.exception, SystemExit)

@@ -1,0 +1,118 @@
+"""atomic_update() and check-outs: the rows are locked, and compared, before the UPDATE writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Column
+from sqlalchemy.orm import Mapper, Session
+
+from ...core.documents import HeaderResolver, declares, key_attributes
+from ...core.lock_info import DocumentKey
+from ...core.sqlalchemy_internals import autoflush
+from ...core.statements import add_lock
+from ...core.transaction import add_document, database_name, make_plan
+from ...dialects import strategy_for
+from ...dialects.base import LockStrategy
+from ...errors import DocLockError, LockMisuse, SnapshotConflict
+from ...options import LockOptions
+from ..guard import Execution, Target, is_header_target, rows_written, targets_of, touched_rows
+
+
+@contextmanager
+def compared_with_checkouts(
+    part: Any, statement: Any, parameters: Any, how: Mapping[str, Any]
+) -> Iterator[Callable[[Any], Any]]:
+    """Lock the headers that the UPDATE is about to write, compare them, and execute it in the block.
+
+    :raises CheckedOut: somebody has one of them; nothing is written.
+    """
+    state = part.reader.state
+    session, opens = state.session(), not state.session().in_transaction()
+    run = Execution(session, statement, parameters, how)
+    targets = _targets(statement, parameters)
+    written = set[DocumentKey]()
+    try:
+        if targets:
+            autoflush(
+                session, {**statement.get_execution_options(), **how.get("execution_options", {})}
+            )
+        for target in targets:
+            written |= _locked(part, target, run)
+        part.refuse_taken([one for one in written if not state.ledger.may_write(one)])
+    except DocLockError:
+        if opens:
+            state.roll_back_quietly()
+        raise
+    yield lambda result: _counted(part, targets, len(written), statement, result)
+
+
+def _targets(statement: Any, parameters: Any) -> list[Target]:
+    """Return the headers that can be checked out, of those that the statement writes."""
+    found = filter(is_header_target, targets_of(statement, parameters))
+    return [one for one in found if declares(one.root, "checkout")]
+
+
+def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
+    """Lock the rows of the target that the statement is about to write, and return their documents."""
+    mapper, root = target.mapper, target.root
+    touched = touched_rows(run.statement, target, to_lock=True)
+    if touched is None or target.unclear or mapper is None:
+        raise LockMisuse(
+            f"atomic_update() of {target.name} rows does not tell which documents it writes, so that their "
+            "check-outs cannot be compared: name the class and its own columns in where()"
+        )
+    names = _columns_to_lock(mapper, _fit_connection(part, root))
+    locking = add_lock(touched.select(names), touched.entity, LockOptions.ForUpdate)
+    width, resolver = len(key_attributes(mapper)), HeaderResolver(run.session, root, ask=True)
+    return {
+        (root.class_, header)
+        for given in run.given
+        # Past the session's own execute(): the lock is none of a document.
+        for row in Session.execute(run.session, locking, given, **run.how).all()
+        for header in resolver.headers_of_row(mapper, tuple(row[:width]))
+    }
+
+
+def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
+    """Make the transaction of these documents fit for the lock, and return the dialect.
+
+    :raises LockNotSupported: the connection is in AUTOCOMMIT.
+    """
+    connection = part.reader.connection(root, writes=True)
+    strategy = strategy_for(connection)
+    strategy.check_autocommit(connection)
+    if strategy.locks_database:
+        plan = make_plan(None, LockOptions.ForUpdate, strategy, upgrades=True)
+        part.reader.state.opener.prepare(connection, plan, None)
+    return strategy
+
+
+def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
+    """Return the attributes that the locking SELECT reads, the primary key first."""
+    names = [*key_attributes(mapper)]
+    if strategy.statements.locks_what_is_read:
+        columns = (one.key for one in mapper.column_attrs if isinstance(one.columns[0], Column))
+        names += (name for name in columns if name not in names)
+    return names
+
+
+def _counted(part: Any, targets: list[Target], asked: int, statement: Any, result: Any) -> Any:
+    """Return the result.  :raises SnapshotConflict: it has written rows that came to it meanwhile."""
+    if not targets:
+        return result
+    result, count = rows_written(statement, result)
+    if count is not None and count > asked:
+        state, root = part.reader.state, targets[0].root
+        error = SnapshotConflict(
+            "atomic_update() has written rows that another transaction brought into its where() after "
+            "their check-outs were compared; run the whole transaction again"
+        )
+        add_document(
+            error, root.class_, None, None, database_name(state.session(), {"mapper": root})
+        )
+        state.failure.refuse_from_now_on(error)
+        raise error
+    return result

@@ -1,0 +1,197 @@
+"""A way past the lock is a way past the check-out: each way to write a document asks, or is said not to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import (
+    CheckedOut,
+    DocumentGate,
+    LockingSession,
+    LockOptions,
+    SnapshotConflict,
+    UnlockedWrite,
+    atomic_update,
+)
+from tests.integration.checkouts.models import CHECKOUTS, Line, Memo, Order, expire
+from tests.integration.checkouts.test_statements import sent
+from tests.support.actors import Actor
+from tests.support.waits import wait_until_blocked
+
+pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
+ForUpdate = LockOptions.ForUpdate
+Factory = sessionmaker[LockingSession]
+TABLE: Any = Order.__table__
+ADDS = sa.update(Order).where(Order.id == 1).values(total=Order.total + 1)
+
+ATOMIC: dict[str, Callable[[], Any]] = {
+    "class": lambda: ADDS,
+    "table": lambda: sa.update(TABLE).where(TABLE.c.id == 1).values(total=TABLE.c.total + 1),
+    "all rows": lambda: sa.update(Order).values(total=Order.total + 1),
+    "subquery": lambda: (
+        sa.update(Order).where(Order.id.in_(sa.select(Line.order_id))).values(total=Order.total + 1)
+    ),
+    "parameter": lambda: (
+        sa.update(Order).where(Order.id == sa.bindparam("which")).values(total=Order.total + 1)
+    ),
+}
+#: Each way past the lock by key, and what becomes of it.
+WAYS: dict[str, Callable[[LockingSession], Any]] = {
+    "update": lambda s: s.execute(sa.update(Order).filter_by(id=1).values(total=7)),
+    "update of parts": lambda s: s.execute(sa.update(Line).values(value=7)),
+    "delete of parts": lambda s: s.execute(sa.delete(Line)),
+    "insert of a part": lambda s: s.execute(sa.insert(Line).values(id=9, order_id=1, value=7)),
+    "update by keys": lambda s: s.execute(sa.update(Order), [{"id": 1, "total": 7}]),
+    "bulk_update_mappings": lambda s: s.bulk_update_mappings(Order, [{"id": 1, "total": 7}]),
+    "bulk_insert_mappings": lambda s: s.bulk_insert_mappings(
+        Line, [{"id": 9, "order_id": 1, "value": 7}]
+    ),
+    "bulk_save_objects": lambda s: s.bulk_save_objects([Line(id=9, order_id=1, value=7)]),
+    "flush": lambda s: flush(s),  # noqa: PLW0108  # it is defined below
+}
+
+
+def flush(session: LockingSession) -> None:
+    session.get_one(Order, 1).total = 7
+    session.flush()
+
+
+def taken(factory: Factory, ident: int = 1) -> int:
+    with factory() as session:
+        epoch = session.check_out(Order, ident, "ann").epoch
+        session.commit()
+    return epoch
+
+
+def total(engine: sa.Engine, ident: int = 1) -> int:
+    with engine.connect() as connection:
+        return int(connection.scalar(sa.select(TABLE.c.total).where(TABLE.c.id == ident)) or 0)
+
+
+@pytest.mark.parametrize("way", ATOMIC)
+@pytest.mark.parametrize("guard", ["raise", "off"])
+def test_an_atomic_update_asks(engine: sa.Engine, factory: Factory, way: str, guard: Any) -> None:
+    epoch = taken(factory)
+    statement, given = atomic_update(ATOMIC[way]()), {"which": 1} if way == "parameter" else {}
+    make = sessionmaker(engine, class_=LockingSession, checkouts=CHECKOUTS, guard=guard)
+    with make() as other:
+        with pytest.raises(CheckedOut, match="'ann' has it checked out") as caught:
+            other.execute(statement, given)
+        assert (caught.value.entity, caught.value.ident) == (Order, 1)
+        assert not other.in_transaction()
+        assert total(engine) == 0
+    with make() as ann, ann.begin():
+        ann.get_entity(Order, 1, ForUpdate, checkout=epoch)
+        ann.execute(statement, given)
+    assert total(engine) == 1
+    expire(engine)
+    with make() as other, other.begin():
+        other.execute(statement, given)
+    assert total(engine) == 2
+
+
+def test_in_a_transaction_of_the_caller_it_writes_nothing(
+    engine: sa.Engine, factory: Factory
+) -> None:
+    taken(factory)
+    with factory() as other:
+        other.get_one_entity(Memo, 1, ForUpdate).text = "x"
+        with pytest.raises(CheckedOut):
+            other.execute(atomic_update(ADDS))
+        assert other.execute(atomic_update(ADDS.where(Order.id == 7))).rowcount == 0  # type: ignore[attr-defined]
+        assert {entity for entity, _ in other.held_locks} == {Memo}
+        other.commit()
+    assert total(engine) == 0
+
+
+def test_who_waits_sees_the_check_out_that_came_meanwhile(
+    alice: Actor[LockingSession], bob: Actor[LockingSession], request: pytest.FixtureRequest
+) -> None:
+    if "sqlite" in request.node.name:
+        pytest.skip("the file has one lock")
+    alice.does(lambda s: s.check_out(Order, 1, "alice"))
+    added = bob.starts(lambda s: s.execute(atomic_update(ADDS)))
+    wait_until_blocked(waiter=bob, holder=alice, step=added)
+    alice.does(lambda s: s.commit())
+    with pytest.raises(CheckedOut):
+        added.result()
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_row_that_comes_after_the_comparison(engine: sa.Engine, factory: Factory) -> None:
+    """It may be checked out: nothing of the transaction is saved, and it can be run again."""
+    moved = sa.update(Order).where(Order.total == 0).values(total=Order.total + 1)
+    with engine.begin() as connection:
+        connection.execute(sa.update(TABLE).where(TABLE.c.id == 3).values(total=5))
+    with factory() as session:
+        done: list[str] = []
+
+        def bring_in(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            if "co_checkouts" in statement and not done:
+                done.append(statement)
+                with engine.begin() as connection:
+                    connection.execute(sa.update(TABLE).where(TABLE.c.id == 3).values(total=0))
+
+        sa.event.listen(engine, "after_cursor_execute", bring_in)
+        with pytest.raises(SnapshotConflict, match="run the whole transaction again") as caught:
+            session.execute(atomic_update(moved))
+        assert caught.value.retryable
+        with pytest.raises(Exception, match="rollback"):
+            session.commit()
+    assert total(engine, 1) == 0
+
+
+def test_of_other_classes_and_sessions_it_sends_nothing_more(
+    engine: sa.Engine, factory: Factory
+) -> None:
+    plain = sessionmaker(engine, class_=LockingSession)
+    memo = atomic_update(sa.update(Memo).values(text=Memo.text + "x"))
+    for make, statement in ((factory, memo), (plain, atomic_update(ADDS))):
+        with make() as session:
+            session.execute(sa.select(Memo.id))
+            assert len(sent(engine, lambda s=session, x=statement: s.execute(x))) == 1  # type: ignore[misc]
+    with factory() as session:
+        session.execute(sa.select(Memo.id))
+        assert [*words(engine, session, atomic_update(ADDS))] == ["SELECT", "SELECT", "UPDATE"]
+
+
+def words(engine: sa.Engine, session: LockingSession, statement: Any) -> Iterator[str]:
+    """Yield the first word of each statement that this one sends, but for BEGIN."""
+    for one in sent(engine, lambda: session.execute(statement)):
+        if not one.startswith("BEGIN"):
+            yield one.split()[0]
+
+
+@pytest.mark.databases("postgresql", "sqlite")
+@pytest.mark.parametrize("way", WAYS)
+def test_the_other_ways_need_the_lock_which_asks(factory: Factory, way: str) -> None:
+    epoch = taken(factory)
+    with factory() as other:
+        with pytest.raises(UnlockedWrite):
+            WAYS[way](other)
+        other.rollback()
+        with pytest.raises(CheckedOut):
+            other.get_entity(Order, 1, ForUpdate)
+        with pytest.raises(UnlockedWrite):
+            WAYS[way](other)
+        other.rollback()
+        other.get_entity(Order, 1, ForUpdate, checkout=epoch)
+        WAYS[way](other)
+        other.commit()
+    with factory() as other, other.unguarded():  # which its docstring says
+        WAYS["update"](other)
+
+
+def test_a_combined_commit_asks(factory: Factory) -> None:
+    taken(factory)
+    with pytest.raises(CheckedOut):
+        DocumentGate().run(factory, Order, 1, lambda _, order: setattr(order, "total", 7))
+
+
+def test_the_docstring_of_the_way_that_does_not_ask() -> None:
+    assert "check-out" in (LockingSession.unguarded.__doc__ or "")
