@@ -104,7 +104,9 @@ class Ledger:
         :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
         """
         known = self._places_of_classes.get(entity)
-        if known is None or not (known is place or known.is_same(place)):
+        if known is None:
+            self._places_of_classes[entity] = place
+        elif not known.is_same(place):
             held = self.place_of(entity)
             if held is not None:
                 raise LockMisuse(

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine
 
-from ..dialects import schema_translation
+from ..dialects import SCHEMA_OPTION
 
 Schemas = Mapping["str | None", "str | None"]
 
@@ -44,6 +44,7 @@ class RowPlace(NamedTuple):
 
 def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace:
     """Return the place of the rows that a statement with these execution options reads or writes."""
-    for schemas in schema_translation(bind.get_execution_options(), *options).values():
-        return RowPlace(bind.engine, schemas or {})
-    return RowPlace(bind.engine, _UNTRANSLATED)
+    schemas = bind.get_execution_options().get(SCHEMA_OPTION)
+    for one in options:
+        schemas = one.get(SCHEMA_OPTION, schemas)
+    return RowPlace(bind.engine, schemas or _UNTRANSLATED)

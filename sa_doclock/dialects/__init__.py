@@ -10,7 +10,7 @@ from .connection import (
     wrapped_error,
 )
 from .driver_frames import raised_by_driver
-from .names import quoted_name, schema_of, schema_translation, translated_schema
+from .names import SCHEMA_OPTION, quoted_name, schema_of, schema_translation, translated_schema
 from .registry import (
     ENTRY_POINT_GROUP,
     by_keys_hints,

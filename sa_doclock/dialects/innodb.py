@@ -91,6 +91,8 @@ class InnoDBIsolation(IsolationLevels):
     # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
     # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
     locking_read_is_latest = True
+    # The first plain read opens the read view, and no locking read does.
+    snapshots = frozenset({REPEATABLE_READ})
     sets_once = True
 
     def note_default(self, connection: Connection) -> None:

@@ -37,6 +37,9 @@ class IsolationLevels:
     locking_read_is_latest: ClassVar[bool] = False
     """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
 
+    snapshots: ClassVar[frozenset[str]] = frozenset()
+    """The levels at which a plain read may be older than a lock that was granted before it."""
+
     sets_once: ClassVar[bool] = False
     """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
     connection, and sets it back before the connection goes to its pool."""

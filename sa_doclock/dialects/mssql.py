@@ -210,6 +210,7 @@ class SQLServerIsolation(IsolationLevels):
     kept = {_FOR_UPDATE: frozenset(_STRICTER)}
     past_writers = frozenset({SNAPSHOT})
     conflicting = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
+    snapshots = frozenset({SNAPSHOT})
 
 
 class SQLServerStatements(LockStatements):

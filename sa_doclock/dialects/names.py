@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Table
 
-_OPTION = "schema_translate_map"
+SCHEMA_OPTION: Final = "schema_translate_map"
 
 
 def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -15,13 +15,13 @@ def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
 
     :param options: of engine, session, statement ...: the last that has it is in force.
     """
-    found = [one[_OPTION] for one in options if _OPTION in one]
-    return {_OPTION: found[-1]} if found else {}
+    found = [one[SCHEMA_OPTION] for one in options if SCHEMA_OPTION in one]
+    return {SCHEMA_OPTION: found[-1]} if found else {}
 
 
 def translated_schema(table: Table, *options: Mapping[str, Any]) -> str | None:
     """Return the table's schema under these execution options; see :func:`schema_translation`."""
-    translation = schema_translation(*options).get(_OPTION) or {}
+    translation = schema_translation(*options).get(SCHEMA_OPTION) or {}
     found: str | None = translation.get(table.schema, table.schema)
     return found
 

@@ -94,8 +94,9 @@ _DEFAULT: Final = "give what the text asks for"
 _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
-    "add|ALTER|ask|call|claim|connect|end|execute|flush|give|have|hint|leave|let|load|lock|make|map|migrate|"
-    "name|open|pass|Pass|read|roll|run|say|select|set|show|take|try|use|wait|decorate"
+    "add|ALTER|ask|begin|Bind|call|Call|claim|connect|end|End|execute|Expunge|flush|Fork|give|have|hint|leave|"
+    "let|load|lock|Lock|make|map|migrate|name|open|pass|Pass|read|roll|run|say|select|set|Set|show|take|try|"
+    "use|Use|wait|decorate"
 )
 _CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)")
 

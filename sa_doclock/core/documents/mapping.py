@@ -284,7 +284,7 @@ def _text_of(element: Any) -> str:
 _OF_ARGUMENTS: Final = frozenset(
     """
     abs aggregate_strings avg ceil ceiling char_length character_length coalesce concat
-    concat_ws count current_date current_time current_timestamp current_user date date_part
+    concat_ws count current_date current_setting current_time current_timestamp current_user date date_part
     date_trunc extract floor format greatest ifnull instr json_extract jsonb_extract_path_text
     json_value least left length localtime localtimestamp lower lpad ltrim max md5 min mod now
     nullif octet_length position power random replace reverse right round row_number rpad rtrim

@@ -16,6 +16,7 @@ from typing import Any, Final
 from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
+from ...errors import LockMisuse
 from ..documents import (
     UNKNOWN,
     HeaderResolver,
@@ -27,7 +28,7 @@ from ..documents import (
     state_in_session,
 )
 from ..ledger import Ledger, ledger_of
-from ..lock_info import Identity
+from ..lock_info import Identity, document_label, public_key
 from ..sqlalchemy_internals import deleted_states, states_to_flush
 from .class_roles import Role, role_of
 
@@ -61,6 +62,8 @@ class DocumentIndex:
         self._fresh_parts: dict[Identity, list[InstanceState[Any]]] = {}
         # By header, the objects of other classes that are mapped on its table.
         self._second: dict[Identity, set[InstanceState[Any]]] = {}
+        # By header, the objects that were loaded under an identity token.
+        self._with_token: dict[Identity, set[InstanceState[Any]]] = {}
         self._held: list[InstanceState[Any]] = []  # loaded, and nobody else can change them
         self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
         self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
@@ -96,6 +99,8 @@ class DocumentIndex:
         """Add an object whose headers have to be searched for."""
         if role.header and state.key is not None and is_second_class(state.mapper, self._root):
             self._second.setdefault(header_identity(state, self._root), set()).add(state)
+        if role.header and state.identity_token is not None:
+            self._with_token.setdefault(header_identity(state, self._root), set()).add(state)
         headers = self._headers_to_note(state, role)
         if UNKNOWN not in headers:
             self._by_header[UNKNOWN].discard(state)
@@ -154,6 +159,35 @@ class DocumentIndex:
             changed = state in modified and session.is_modified(state.obj())
             if changed or state in deleted or state in new:
                 yield state
+
+    def refuse_other_tokens(
+        self, identities: Collection[Identity] | None, token: object = None
+    ) -> None:
+        """Refuse the lock of a row that the session has under another identity token.
+
+        Whether it is the same row, or that of another tenant, only the program knows.
+
+        :param identities: the keys of the headers; None for every document of this root.
+        :param token: that of the object which the lock reads.
+        :raises LockMisuse: the session has such an object.
+        """
+        for identity, states in self._with_token.items():
+            for state in states if identities is None or identity in identities else ():
+                self._refuse_other_token(state, token)
+        if token is not None:
+            for identity in identities or ():
+                found = state_in_session(self._session(), self._root, identity)
+                if found is not None:
+                    self._refuse_other_token(found, token)
+
+    def _refuse_other_token(self, state: InstanceState[Any], token: object) -> None:
+        other = state.identity_token
+        if other != token and self._session().identity_map.contains_state(state):
+            raise LockMisuse(
+                f"the session has {document_label(state.class_, public_key(state.identity or ()))} under "
+                f"the identity token {other!r} too, and the lock reads it under {token!r}: one of the two would "
+                "keep old values, if both are one row. Expunge the other object, or use a session for each"
+            )
 
     def objects_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:
         """Yield the objects of the header's row: of each class that is mapped on its table."""
@@ -296,6 +330,7 @@ class DocumentIndex:
         unknown = set(_alive(self._by_header[UNKNOWN]))
         self._by_header = {**_without_freed(self._by_header), UNKNOWN: unknown}
         self._second = _without_freed(self._second)
+        self._with_token = _without_freed(self._with_token)
         lists = self._fresh, self._held, self._headers, self._pending, self._indirect
         for one in (*lists, *self._fresh_parts.values()):
             one[:] = _alive(one)

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
+from ...dialects import SCHEMA_OPTION
 from ...errors import DeadlockDetected
 from ...options import LockOptions, is_row_lock
 from ..documents import root_of
@@ -23,7 +24,6 @@ from .acquire import LockTarget
 T = TypeVar("T")
 
 _NOTHING: Final[Unreadable] = {}  # Threads: it is never changed.
-_TRANSLATED: Final = "schema_translate_map"
 
 
 class LockedRows(LockTarget[T]):
@@ -48,7 +48,9 @@ class LockedRows(LockTarget[T]):
 
     def expire_loaded(self, root: Mapper[Any], keys: Collection[Identity] | None) -> None:
         """Expire what the session has loaded of these documents; see ``DocumentIndex.expire()``."""
-        before, self.unreadable = self.unreadable, self.context.loaded.of(root).expire(keys)
+        index = self.context.loaded.of(root)
+        index.refuse_other_tokens(keys)
+        before, self.unreadable = self.unreadable, index.expire(keys)
         for part, owners in before.items():
             self.unreadable.setdefault(part, []).extend(owners)
 
@@ -119,7 +121,7 @@ class LockedRows(LockTarget[T]):
 
 def _wait_for_schema(connection: Connection, plan: LockPlan, seconds: float | None) -> None:
     table = plan.table
-    if table is not None and (table.schema or _TRANSLATED in connection.get_execution_options()):
+    if table is not None and (table.schema or SCHEMA_OPTION in connection.get_execution_options()):
         plan.strategy.waits.wait_for_schema(connection, plan.lock, seconds, table)
 
 

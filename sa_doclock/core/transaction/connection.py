@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, event
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from ...dialects import find_strategy, strategy_for, wrapped_error
@@ -21,6 +22,8 @@ from ..ledger import Ledger, LedgerMark, ledger_of
 from ..pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
 from ..sqlalchemy_internals import closes_connection
 from .plan import LockPlan
+
+T = TypeVar("T")
 
 ISOLATION: Final = "isolation_level"
 
@@ -191,7 +194,7 @@ class TransactionConnection:
     def _check_schema(self) -> None:
         """:raises LockMisuse: names without a schema are those of other rows now."""
         marks = self.strategy.marks
-        now = None if marks is None else marks.current_schema(self.connection)
+        now = None if marks is None else self._ask(marks.current_schema)
         self.schema_in_doubt = now is not None and now != self.schema
         if self.schema_in_doubt:
             raise LockMisuse(
@@ -217,16 +220,25 @@ class TransactionConnection:
 
     def ask_level(self) -> str | None:
         """Ask the server for the isolation level of the transaction; None: it cannot tell."""
-        connection, level = self.connection, None
+        return self._ask(self.strategy.isolation.ask_level)
+
+    def is_idle(self) -> bool:
+        """Return whether the server has no open transaction here, and the next statement begins one."""
+        return self._ask(self.strategy.status.has_open_transaction) is False
+
+    def _ask(self, question: Callable[[Connection], T | None]) -> T | None:
+        """Return the answer of the server; None where the question meets the end of the connection."""
+        connection, answer = self.connection, None
         try:
             with Interruptible(connection):
-                level = self.strategy.isolation.ask_level(connection)
-        except connection.dialect.loaded_dbapi.Error as error:
-            if not self._is_lost_by(error):
-                raise wrapped_error(
-                    error, connection.dialect, f"{ISOLATION} of the transaction"
-                ) from error
-        return level
+                answer = question(connection)
+        except (DBAPIError, connection.dialect.loaded_dbapi.Error) as error:
+            if self._is_lost_by(error):
+                return None
+            if isinstance(error, DBAPIError):
+                raise
+            raise wrapped_error(error, connection.dialect, "a question to the server") from error
+        return answer
 
     def in_next_transaction(self) -> TransactionConnection:
         """Return the same connection in its next transaction, of which nothing is known yet."""

@@ -200,6 +200,9 @@ class TransactionFailure:
             self.undone_by = None
         else:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        # A flush that fails has undone the savepoint that it was in.
+        while not transaction.nested and transaction.parent is not None:
+            transaction = transaction.parent
         self.partial_work.note_rollback(transaction)
         if is_in(self._savepoint, transaction) and not self.rolled_back_by_server:
             self.end()

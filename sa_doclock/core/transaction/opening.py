@@ -181,7 +181,7 @@ def _note_joined(
         connections.is_level_in_doubt(joined)
         and isolation.sets_once
         and plan.level is not None
-        and plan.strategy.status.has_open_transaction(connection) is False
+        and joined.is_idle()
     ):
         connections.note_ended(connection)
         joined = connections.by_engine[connection.engine]

@@ -79,6 +79,10 @@ class PostgreSQLIsolation(IsolationLevels):
     # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
     past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
     conflicting = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
+    # "a transaction takes its snapshot as of the start of the first non-transaction-control statement",
+    # and so before the wait of a lock that is this statement:
+    # https://www.postgresql.org/docs/current/transaction-iso.html#XACT-REPEATABLE-READ
+    snapshots = conflicting
 
     def note_default(self, connection: Connection) -> None:
         connection.dialect.default_isolation_level = connection.get_isolation_level()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, Result, Table
 from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import document_key, root_of
+from ...core.documents import document_key, document_root, root_of
 from ...core.loading import (
     PENDING_BEFORE,
     PendingChange,
@@ -42,7 +42,7 @@ from ...core.transaction import (
     make_plan,
 )
 from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DocLockError, UnsavedChanges
+from ...errors import DocLockError, UnsavedChanges, WrongIsolation
 from ...options import LockOptions, is_row_lock
 from .changed_rows import CHANGED, changed_beside, changed_rows
 from .compiled_locks import CompiledLocks
@@ -166,10 +166,31 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._waits = True
         self._by_index = check_headers(self._statement, strategy.statements, lock)
         self._statement = _locking(self._statement, lock, row_lock, strategy)
-        joined = self.context.connections.find(Session.connection(self.session, {"bind": bind}))
+        connections = self.context.connections
+        opens = connections.by_engine.get(bind.engine) is None and not (
+            isinstance(bind, Connection) and bind.in_transaction()
+        )
+        joined = connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
         strategy.check_autocommit(joined.connection)
+        if not (opens and strategy.isolation.locking_read_is_latest):
+            self._check_level(joined, strategy)
         return joined, LockPlan(strategy, lock, None, row_lock, table=None)
+
+    def _check_level(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
+        """Check that the parts of a declared document are not read as they were before the lock.
+
+        :raises WrongIsolation: the level of the transaction, which stays the program's, lets them be older.
+        """
+        declared = {root for root in self.roots() if document_root(root) is root}
+        level = self.context.connections.current_level(joined) if declared else None
+        if level in strategy.isolation.snapshots:
+            raise WrongIsolation(
+                f"the transaction is open at {level}, where what is read after the lock can be older than the "
+                "lock: another transaction's change of a part would be overwritten. Lock before any other "
+                "statement by session.get_entity(), which sets the level, or make the engine with "
+                f'isolation_level="{READ_COMMITTED}"'
+            )
 
     def _take_in_transaction(
         self, bind: Engine | Connection, strategy: LockStrategy
@@ -303,6 +324,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return self._run(statement, execution_options=options)
 
     def _record_keys(self, lock: LockOptions) -> None:
+        for root, identity in self._keys if self._loaded is not None else ():
+            self.context.loaded.of(root).refuse_other_tokens({identity})
         for root, identity in self._keys:
             if (root.class_, identity) not in self.context.ledger.held:
                 self._expire_row(root, identity)
@@ -332,6 +355,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Record a header; or return the changes of its document that would overwrite another's."""
         ledger, collisions = self.context.ledger, list[Collision]()
         document = document_key(header.mapper, header.identity or ())
+        if header.identity_token is not None or self._loaded is not None:
+            index = self.context.loaded.of(root_of(header.mapper))
+            index.refuse_other_tokens({document[1]}, header.identity_token)
         if document not in ledger.held and may_overwrite(self.session):
             collisions = [(header, text) for text in self._changes_of(header)]
         if not collisions and (root_of(header.mapper), True) not in self._by_index:

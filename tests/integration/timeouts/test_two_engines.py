@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.connections import patience_of
 from tests.integration.timeouts.ways import SHORT, given_up
-from tests.support.models import Lease, Order
+from tests.support.models import Clause, Contract, Lease, Order
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -21,7 +21,7 @@ Session = LockingSession
 def two(make_engine: Callable[..., sa.Engine], read_committed: dict[str, Any]) -> Session:
     """Open a session with an engine for contracts and leases, and another for the rest."""
     one, other = make_engine(**read_committed), make_engine(**read_committed)
-    return Session(one, binds={Lease: other})
+    return Session(one, binds={Contract: other, Clause: other})
 
 
 @pytest.mark.not_databases("sqlite")  # two engines would lock one file

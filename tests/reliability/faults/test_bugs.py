@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.core.transaction.lock_transaction import LockTransaction
+from sa_doclock.core.ledger import Ledger
 from tests.reliability.faults import ways
 from tests.reliability.faults.changing import change, look
 from tests.reliability.faults.clients import take
@@ -148,9 +148,12 @@ def reconnect_and_change(scene: Scene, engine: Engine, log: Log) -> bool:
 def test_a_lock_that_is_not_restored_after_a_reconnect_is_found(
     scene: Scene, engine: Engine, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        LockTransaction, "note_locks_lost", lambda *_: None
-    )  # it goes on to believe in its locks
+    kept: dict[int, Ledger] = {}  # of each session one, which it goes on to believe in
+
+    def same_ledger(ranks: Any, calls: Any) -> Ledger:
+        return kept.setdefault(id(calls), Ledger(ranks, calls))
+
+    monkeypatch.setattr("sa_doclock.core.transaction.context.Ledger", same_ledger)
     assert reconnect_and_change(scene, engine, log)
     found = found_on(scene, log)
     assert any("lost update" in what for what in found.inconsistent)

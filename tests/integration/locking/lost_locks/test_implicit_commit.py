@@ -175,12 +175,17 @@ def test_what_fails_alone(session: Session, elsewhere: Run, statement: str) -> N
     assert elsewhere(TOTALS) == [(31,), (5,)]
 
 
-def test_the_next_transaction_has_the_level_of_the_server(
+def test_the_next_transaction_has_the_level_of_its_first_lock(
     make_session: Callable[..., LockingSession],
 ) -> None:
     session = make_session()
     session.get_one_entity(Order, 1, ForUpdate)
     WAYS["TRUNCATE"](session)
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.rollback()
+    session.get_one_entity(Order, 1, ForUpdate)
+    WAYS["TRUNCATE"](session)
+    session.get_one(Customer, 1)  # at the level of the server
     with pytest.raises(WrongIsolation, match="REPEATABLE READ"):
         session.get_entity(Order, 1, ForUpdate)
     session.rollback()

@@ -92,9 +92,10 @@ def test_a_connection_that_was_lent_is_left_without_a_transaction(strict: sa.Eng
 @pytest.mark.parametrize("lock", [ForUpdate, LockOptions.SharedRead])
 @pytest.mark.parametrize("level", ["repeatable read", "SERIALIZABLE", "READ  UNCOMMITTED"])
 def test_a_level_of_a_text_is_seen(make_engine: MakeEngine, level: str, lock: LockOptions) -> None:
-    """On a driver that sends BEGIN before it, or none before the first statement."""
+    """Of a transaction that has begun: before that, the level is the first lock's to set."""
     with LockingSession(make_engine(isolation_level="READ COMMITTED")) as session:
         session.execute(sa.text(f"set transaction isolation level {level}"))
+        session.get_one(Customer, 1)
         expected = " ".join(level.upper().split())
         with pytest.raises(WrongIsolation, match=f"open at {expected}"):
             session.get_entity(Order, 1, lock)
