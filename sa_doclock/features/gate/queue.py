@@ -18,7 +18,6 @@ from typing import Any, Literal, TypeVar
 
 from ...options import LockTimeout, check_positive
 from .combined import CombinedCommits, new_call
-from .mutex import Mutex
 from .wakeup import TaskWakeup, Wakeup, observed_wait
 
 SecondSession = Literal["refuse", "allow"]
@@ -79,7 +78,7 @@ class DocumentGate:
         self._queues: dict[Hashable, _DocumentQueue] = {}
         self._leaving: deque[QueueEntry] = deque()
         self._mutex = threading.Lock()
-        self._combined = CombinedCommits(self._combine)
+        self._combined = CombinedCommits(self._combine, overlaps=self.next_waits_at_server)
 
     def run(
         self,
@@ -295,7 +294,6 @@ _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 def _forked() -> None:
     # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
-    CombinedCommits.mutex, CombinedCommits.waits_for = Mutex(), {}
     for gate in _gates:
         gate._reset()  # noqa: SLF001  # its own module's
 
