@@ -24,7 +24,7 @@ from benchmarks.ways.orm import change, orm
 
 LATENCY = 0.001  # each way
 THREADS = 32
-COMBINE = 20
+COMBINE = 50
 SECONDS = 16.0
 SLICE, QUICK_SLICE = 1.0, 0.4  # seconds that one way is measured at a time
 BY_RUN, BY_RUN_PIPELINED = "gate.run", "gate.run, pipeline"

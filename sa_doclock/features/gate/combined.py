@@ -29,11 +29,15 @@ from .combined_turn import Call, Turn, interrupted
 from .mutex import Mutex
 from .wakeup import Wakeup, observed_wait
 
-# What a failure costs, in transactions that are undone: one, or one for each half.
+# What a failure costs, in functions that could have been saved meanwhile: a transaction that is
+# undone, or one for each half.
 _RAISED: Final = 4
 _REFUSED: Final = 20
 _ALONE: Final = 64
+"""From so many points on each function has a transaction of its own."""
 _MOST: Final = 128
+_AT_SERVER: Final = 4
+"""The most transactions of a queue at once, which wait at the server for each other."""
 _REMEMBERED: Final = 1000
 
 
@@ -43,13 +47,17 @@ class CombinedQueue:
     :ivar waiting: the calls whose functions have to run.
     :ivar head: the call whose caller runs what waits; None: nobody does.
     :ivar suspects: the number of calls at the front of which one made a flush fail.
+    :ivar points: what the failures of its functions have cost, less what was answered since.
+    :ivar at_server: the number of transactions of which the next head does not wait for the end.
+    :ivar overlaps: whether another transaction can wait at the server.
     """
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.waiting: deque[Call] = deque()
         self.head: Call | None = None
-        self.suspects = 0
+        self.suspects = self.points = self.at_server = 0
+        self.overlaps = True
 
 
 _running: ContextVar[tuple[Turn, ...]] = ContextVar("sa_doclock.combined", default=())
@@ -66,7 +74,7 @@ class CombinedCommits:
     def __init__(self, most: int, *, overlaps: bool) -> None:
         self._most, self._overlaps, self.mutex = most, overlaps, Mutex()
         self._queues: dict[Hashable, CombinedQueue] = {}
-        self._points: OrderedDict[Hashable, int] = OrderedDict()  # of queues with failures
+        self._remembered: OrderedDict[Hashable, CombinedQueue] = OrderedDict()  # with points
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -125,7 +133,7 @@ class CombinedCommits:
 
         def enter() -> None:
             nonlocal queue  # an interruption may come as soon as it waits there
-            queue = self._queues.setdefault(key, queue)
+            queue = self._queues.setdefault(key, self._remembered.pop(key, queue))
             queue.waiting.append(call)
             queue.head = queue.head or call
 
@@ -149,16 +157,20 @@ class CombinedCommits:
     def _lead(self, queue: CombinedQueue, head: Call) -> None:
         """Run what waits, as long as the call is the head of its queue and has no answer."""
         while queue.head is head:
-            head.turn = turn = Turn(head)
+            head.turn = turn = Turn(head, alone=queue.points >= _ALONE)
             try:
                 behind = self.mutex.call(lambda: [*queue.waiting])
+                if turn.alone:
+                    self.mutex.call(partial(_take_first, queue, turn))
+                    self._end_turn(queue, head, early=True)
                 turn.run(
                     self._calls(queue, turn),
-                    others_wait=lambda: bool(queue.waiting),  # called at once
+                    others_wait=lambda: bool(queue.waiting),
                     before=partial(_running.set, (*_running.get(), turn)),
                     saved=partial(self._end_turn, queue, head),
                 )
                 turn.settle()
+                queue.overlaps = self._overlaps and not turn.locks_database
                 if isinstance(head.error, LockNotAvailable) and not turn.taken:
                     self._refuse_late(queue, head, behind)
             finally:
@@ -167,14 +179,13 @@ class CombinedCommits:
 
     def _calls(self, queue: CombinedQueue, turn: Turn) -> Iterator[Call]:
         """Take the calls in order of arrival, also those that come while others run."""
-        alone = self._points.get(queue.key, 0) >= _ALONE
-        half = max(queue.suspects // 2, 1) if queue.suspects else self._most
-        for _ in range(1 if alone else half):
+        if turn.alone:
+            yield from turn.taken
+            return
+        for _ in range(max(queue.suspects // 2, 1) if queue.suspects else self._most):
             call = self.mutex.call(partial(_take_first, queue, turn))
             if call is None:
                 return
-            if alone and self._overlaps and not turn.locks_database:
-                self._end_turn(queue, turn.head, early=True)
             yield call
 
     def _refuse_late(self, queue: CombinedQueue, head: Call, calls: Sequence[Call]) -> None:
@@ -203,24 +214,43 @@ class CombinedCommits:
         """
 
         def end() -> tuple[bool, Call | None]:
+            before = queue.head
             if gives_up and not head.is_done:
                 head.finish(head.named(interrupted()))
             if not early and head.turn is not None:
                 self._answer(queue, head.turn)
                 head.turn = None
-            ends = queue.head is head and (early or head.is_done or head.is_gone)
-            return ends and self._pass_on(queue, head), queue.head
+            if queue.head is head and (head.is_done or head.is_gone):
+                self._pass_on(queue)
+            self._overlap(queue)
+            return queue.head is not before, queue.head
 
         ended: list[tuple[bool, Call | None]] = []
         self.mutex.run(lambda: ended.append(end()))
         # Of a garbage collection it may be empty: whoever follows is garbage too.
-        ends, following = ended[0] if ended else (False, None)
+        changed, following = ended[0] if ended else (False, None)
         if following is None or following is head:
             return
         if following.answer is None:
             following.notify()
-        elif ends:  # a task is not interrupted between these lines, and must not be started twice
+        elif (
+            changed
+        ):  # a task is not interrupted between these lines, and must not be started twice
             self._start_task(queue, following)
+
+    def _overlap(self, queue: CombinedQueue) -> None:
+        """Make the next call the head while the transaction of this one still waits for the lock."""
+        turn = None if queue.head is None else queue.head.turn
+        if (
+            turn is not None
+            and turn.alone
+            and turn.taken
+            and queue.overlaps
+            and queue.at_server < _AT_SERVER - 1
+        ):
+            turn.overlapped = True
+            queue.at_server += 1
+            self._pass_on(queue)
 
     def _answer(self, queue: CombinedQueue, turn: Turn) -> None:
         """Notify the callers that have their answer; all others wait again, as they stood."""
@@ -231,28 +261,26 @@ class CombinedCommits:
         for call in reversed(turn.taken):
             if not (call.is_done or call.is_gone or call in queue.waiting):
                 queue.waiting.appendleft(call)
-        queue.suspects = turn.suspects or max(queue.suspects - len(done), 0)
-        if turn.refused:
-            queue.suspects = 0
-        self._count(queue.key, _RAISED * turn.raised + _REFUSED * turn.refused - len(done))
+        queue.at_server -= turn.overlapped
+        queue.suspects = 0 if turn.refused else max(queue.suspects - len(done), 0)
+        queue.suspects = turn.suspects or queue.suspects
+        points = queue.points + _RAISED * turn.raised + _REFUSED * turn.refused - len(done)
+        queue.points = min(max(points, 0), _MOST)
 
-    def _count(self, key: Hashable, points: int) -> None:
-        """Add points for the failures of a queue, and take off what was answered without."""
-        points += self._points.pop(key, 0)
-        if points > 0:
-            self._points[key] = min(points, _MOST)
-            if len(self._points) > _REMEMBERED:
-                self._points.popitem(last=False)
-
-    def _pass_on(self, queue: CombinedQueue, head: Call) -> bool:
+    def _pass_on(self, queue: CombinedQueue) -> None:
         """Make the next call the head."""
-        if head.is_done:
-            head.notify()
-        _remove(queue, head)
+        head = queue.head
+        if head is not None:
+            _remove(queue, head)
+            if head.is_done:
+                head.notify()
         queue.head = queue.waiting[0] if queue.waiting else None
         if queue.head is None and self._queues.get(queue.key) is queue:
             del self._queues[queue.key]
-        return True
+            if queue.points or queue.at_server:
+                self._remembered[queue.key] = queue
+                if len(self._remembered) > _REMEMBERED:
+                    self._remembered.popitem(last=False)
 
 
 def _take_first(queue: CombinedQueue, turn: Turn) -> Call | None:

@@ -127,6 +127,8 @@ class Call:
     def result(self) -> Any:
         """Return what the function returned, which is saved; or raise."""
         error, self.error = self.error, None
+        if error is None and not self.is_done:
+            error = self.named(interrupted())
         if error is not None:
             raise error
         return self.value
@@ -166,6 +168,8 @@ class Turn(SessionPart):
     """One transaction, and the calls whose functions share it.
 
     :param head: the call whose caller runs the turn.
+    :param alone: it is for one function, whose transaction others wait for at the server.
+    :ivar overlapped: the next head does not wait for its end.
     :ivar taken: the calls of the turn, in order of arrival, of which nobody was notified yet.
     :ivar has_ended: nothing of it runs any more; a task that a function started may outlive it.
     :ivar is_saved: all databases have committed, or no function had anything to save.
@@ -175,15 +179,15 @@ class Turn(SessionPart):
     :ivar refused: whether the flush of one function alone failed.
     """
 
-    has_ended = is_saved = raised = refused = locks_database = False
+    overlapped = has_ended = is_saved = raised = refused = locks_database = False
     suspects = 0
     _is_sent = False
     _error: BaseException | None = None
     _running: Call | None = None
     _ended = _watches = _flushes = _changed = _sent_for_others = _has_sent = _in_doubt = False
 
-    def __init__(self, head: Call) -> None:
-        self.head = head
+    def __init__(self, head: Call, *, alone: bool) -> None:
+        self.head, self.alone = head, alone
         self.taken: list[Call] = []
         self._pending = Pending()
         self._statements: list[Any] = []
@@ -286,7 +290,7 @@ class Turn(SessionPart):
 
         :raises _Undone: it raised after a change, or ended the transaction.
         """
-        if watch or len(self.taken) > 1:
+        if not self.alone and (watch or len(self.taken) > 1):
             self._watch()
         self._flush_before(call)
         self._changed = self._sent_for_others = False

@@ -60,7 +60,7 @@ class DocumentGate:
         *,
         next_waits_at_server: bool = True,
         second_session: SecondSession = "refuse",
-        combine: int = 20,
+        combine: int = 50,
     ) -> None:
         if not isinstance(next_waits_at_server, bool):
             raise TypeError(

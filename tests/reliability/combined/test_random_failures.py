@@ -30,7 +30,14 @@ CALLERS, CALLS, FIRST = 32, 12, 1000
 WAYS = ("saved",) * 8 + (
     *("raises first", "raises after a query", "raises after a change", "raises after a flush"),
     *("a flush fails", "its flush fails", "swallows", "swallows a flush"),
-    *("commits", "rolls back", "leaves a savepoint", "raises in a savepoint", "exits", "locks another"),
+    *(
+        "commits",
+        "rolls back",
+        "leaves a savepoint",
+        "raises in a savepoint",
+        "exits",
+        "locks another",
+    ),
 )
 
 
@@ -108,7 +115,9 @@ class Work:
     def check(self, engine: sa.Engine) -> None:
         """Assert that all that was answered is saved, once, and nothing else."""
         with engine.connect() as connection:
-            rows = connection.execute(sa.select(Customer.id, Customer.name).where(Customer.id >= FIRST))
+            rows = connection.execute(
+                sa.select(Customer.id, Customer.name).where(Customer.id >= FIRST)
+            )
             stored = {key: int(name) for key, name in rows}
             total = connection.scalars(sa.select(Order.total).where(Order.id == 1)).one()
         assert self.answered.items() <= stored.items(), self.failed
@@ -251,7 +260,9 @@ def test_while_others_lock_in_the_other_order(documents: Database, engine: sa.En
 def test_while_connections_are_cut(documents: Database, options: dict[str, Any]) -> None:
     work = Work(WAYS, seed=4)
     with proxy_to(documents.url) as proxy:
-        through = sa.create_engine(proxy.url, connect_args=documents.connect_args, pool_size=CALLERS)
+        through = sa.create_engine(
+            proxy.url, connect_args=documents.connect_args, pool_size=CALLERS
+        )
         with harmed(proxy, work):
             call_in_threads(
                 work, DocumentGate(), sessionmaker(through, class_=LockingSession, **options)
