@@ -59,6 +59,14 @@ class CombinedQueue:
         self.suspects = self.points = self.at_server = 0
         self.overlaps = True
 
+    def count(self, turn: Turn) -> None:
+        """Count what the failures of a turn have cost, and what it has answered."""
+        done = sum(call.is_done for call in turn.taken)
+        left = 0 if turn.refused else max(self.suspects - done, 0)
+        self.suspects = turn.suspects or left
+        points = self.points + _RAISED * turn.raised + _REFUSED * turn.refused - done
+        self.points = min(max(points, 0), _MOST)
+
 
 _running: ContextVar[tuple[Turn, ...]] = ContextVar("sa_doclock.combined", default=())
 """The turns whose functions this thread or task is in."""
@@ -115,7 +123,12 @@ class CombinedCommits:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         # Of a task that was cancelled before its first step, nothing has run.
-        task.add_done_callback(lambda _: self._end_turn(queue, head, gives_up=True))
+        task.add_done_callback(partial(self._give_up, queue, head))
+
+    def _give_up(self, queue: CombinedQueue, head: Call, _: object) -> None:
+        if not head.is_done:
+            head.finish(head.named(interrupted()))
+        self._end_turn(queue, head)
 
     @contextmanager
     def _entered(self, key: Hashable, call: Call) -> Iterator[CombinedQueue]:
@@ -161,13 +174,11 @@ class CombinedCommits:
             try:
                 behind = self.mutex.call(lambda: [*queue.waiting])
                 if turn.alone:
-                    self.mutex.call(partial(_take_first, queue, turn))
-                    self._end_turn(queue, head, early=True)
+                    self._change(queue, partial(_take_first, queue, turn))
                 turn.run(
                     self._calls(queue, turn),
                     others_wait=lambda: bool(queue.waiting),
                     before=partial(_running.set, (*_running.get(), turn)),
-                    saved=partial(self._end_turn, queue, head),
                 )
                 turn.settle()
                 queue.overlaps = self._overlaps and not turn.locks_database
@@ -201,42 +212,44 @@ class CombinedCommits:
 
         self.mutex.call(refuse)
 
-    def _end_turn(
-        self, queue: CombinedQueue, head: Call, *, early: bool = False, gives_up: bool = False
-    ) -> None:
+    def _end_turn(self, queue: CombinedQueue, head: Call) -> None:
         """Notify the callers that have their answer, and the next one that it is the head.
 
         A second time it only notifies the next one again, so that an interruption may come in the
         midst of the first.
-
-        :param early: the turn goes on, and the next head waits at the server behind it.
-        :param gives_up: the task of the head has ended.
         """
+        self._change(queue, partial(self._end, queue, head))
 
-        def end() -> tuple[bool, Call | None]:
+    def _change(self, queue: CombinedQueue, change: Callable[[], object]) -> None:
+        """Change the queue, and notify the next head."""
+
+        def run() -> tuple[bool, Call | None]:
             before = queue.head
-            if gives_up and not head.is_done:
-                head.finish(head.named(interrupted()))
-            if not early and head.turn is not None:
-                self._answer(queue, head.turn)
-                head.turn = None
-            if queue.head is head and (head.is_done or head.is_gone):
-                self._pass_on(queue)
+            change()
             self._overlap(queue)
             return queue.head is not before, queue.head
 
-        ended: list[tuple[bool, Call | None]] = []
-        self.mutex.run(lambda: ended.append(end()))
+        done: list[tuple[bool, Call | None]] = []
+        self.mutex.run(lambda: done.append(run()))
         # Of a garbage collection it may be empty: whoever follows is garbage too.
-        changed, following = ended[0] if ended else (False, None)
-        if following is None or following is head:
+        is_new, head = done[0] if done else (False, None)
+        if head is None:
             return
-        if following.answer is None:
-            following.notify()
-        elif (
-            changed
-        ):  # a task is not interrupted between these lines, and must not be started twice
-            self._start_task(queue, following)
+        if head.answer is None:
+            head.notify()
+        elif is_new:  # a task is not interrupted between these lines, and must not be started twice
+            self._start_task(queue, head)
+
+    def _end(self, queue: CombinedQueue, head: Call) -> None:
+        turn = head.turn
+        if turn is not None:
+            turn.settle()
+            self._answer(queue, turn)
+            queue.at_server -= turn.overlapped
+            queue.count(turn)
+            head.turn = None
+        if queue.head is head and (head.is_done or head.is_gone):
+            self._pass_on(queue)
 
     def _overlap(self, queue: CombinedQueue) -> None:
         """Make the next call the head while the transaction of this one still waits for the lock."""
@@ -254,18 +267,12 @@ class CombinedCommits:
 
     def _answer(self, queue: CombinedQueue, turn: Turn) -> None:
         """Notify the callers that have their answer; all others wait again, as they stood."""
-        turn.settle()
-        done = [call for call in turn.taken if call.is_done]
-        for call in done:
-            call.notify()
+        for call in turn.taken:
+            if call.is_done:
+                call.notify()
         for call in reversed(turn.taken):
             if not (call.is_done or call.is_gone or call in queue.waiting):
                 queue.waiting.appendleft(call)
-        queue.at_server -= turn.overlapped
-        queue.suspects = 0 if turn.refused else max(queue.suspects - len(done), 0)
-        queue.suspects = turn.suspects or queue.suspects
-        points = queue.points + _RAISED * turn.raised + _REFUSED * turn.refused - len(done)
-        queue.points = min(max(points, 0), _MOST)
 
     def _pass_on(self, queue: CombinedQueue) -> None:
         """Make the next call the head."""

@@ -138,14 +138,14 @@ class _Undone(Exception):  # a step on the way, and no error of ours
     """The transaction cannot be saved.
 
     :param culprit: the call to blame; None: one of those that ran.
-    :param last: the call that ran last.
+    :param last: the call that ran last, where it has the error.
     """
 
     def __init__(
         self, error: BaseException, culprit: Call | None = None, last: Call | None = None
     ) -> None:
         super().__init__(error)
-        self.error, self.culprit, self.last = error, culprit, last
+        self.error, self.culprit, self.last = error, culprit, last or culprit
 
 
 class _FunctionCancelled(Exception):  # an event of one function, and no error of ours
@@ -232,14 +232,12 @@ class Turn(SessionPart):
         *,
         others_wait: Callable[[], bool],
         before: Callable[[], object],
-        saved: Callable[[], object],
     ) -> None:
-        """Lock, run, save, answer; no error comes out but an interruption of this thread.
+        """Lock, run, save; no error comes out but an interruption of this thread.
 
         :param calls: takes one call after the other, and notes it in ``taken``.
         :param others_wait: returns whether there are other calls, before one is taken.
         :param before: is called in the context of each function.
-        :param saved: is called when the callers can have their answers.
         """
         try:
             given = self.head.session_factory()  # for the functions: it may be of asyncio
@@ -254,8 +252,6 @@ class Turn(SessionPart):
                     if not call.is_skipped:
                         self._run_one(call, given, before, watch=others_wait())
                 self._save()
-                self._run_on_commit()
-                saved()
         except _Undone as undone:
             self._blame(undone)
         except Exception as error:  # noqa: BLE001  # the callers raise it
@@ -265,6 +261,8 @@ class Turn(SessionPart):
                 self._error = error
         finally:
             self.has_ended = True
+            if self.is_saved:
+                self._run_on_commit()
 
     def _lock(self) -> None:
         """Lock the document, and load it; each call compares its own version."""
@@ -301,21 +299,25 @@ class Turn(SessionPart):
             call.value = call.invoke(before, session, self._document_of(call))
             self._check()
         except BaseException as error:
-            self._running = None
             if not self._is_of(call, error):
                 raise  # an interruption of this thread
-            self._take_on_commit()
-            cancelled = isinstance(error, _FunctionCancelled)
-            call.error = asyncio.CancelledError() if cancelled else error
-            if isinstance(error, Exception) and self._is_untouched():
-                return
-            self._in_doubt = bool(self._state.transaction.lost) and self._has_sent
-            if self._sent_for_others and not self._session.is_active:
-                raise _Undone(error, last=call) from None  # a flush failed, of whose changes?
-            raise _Undone(error, call) from None
-        self._running = None
-        self._has_sent |= any(map(may_write, self._statements))
-        call.on_commit = self._take_on_commit()
+            self._note_error(call, error)
+        else:
+            call.on_commit = self._take_on_commit()
+            self._has_sent |= any(map(may_write, self._statements))
+        finally:
+            self._running = None
+
+    def _note_error(self, call: Call, error: BaseException) -> None:
+        """Note the error of a function.  :raises _Undone: it may have changed something."""
+        self._take_on_commit()
+        call.error = asyncio.CancelledError() if isinstance(error, _FunctionCancelled) else error
+        if isinstance(error, Exception) and self._is_untouched():
+            return
+        self._in_doubt = bool(self._state.transaction.lost) and self._has_sent
+        # Whose changes a flush has failed at, nobody knows.
+        of_others = self._sent_for_others and not self._session.is_active
+        raise _Undone(call.error, None if of_others else call, call) from None
 
     def _is_of(self, call: Call, error: BaseException) -> bool:
         """Return whether an error is the function's, and not an interruption of this thread.
@@ -457,43 +459,36 @@ class Turn(SessionPart):
         An error may come of what the functions before it have changed.  It is final once these are
         saved, or where there are none.
         """
-        culprit = undone.culprit
-        blamed = [one for one in self.taken if one.error is None or one is culprit]
-        if culprit is None and undone.last is not None and undone.last not in blamed:
-            blamed.append(undone.last)
-        if len(blamed) <= 1 and not any(one.is_skipped for one in self.taken):
-            first = blamed[0] if blamed else self.taken[0]
-            self.raised, self.refused = culprit is not None, culprit is None
-            first.error = undone.error
-            for one in self.taken[: self.taken.index(first) + 1]:
+        taken, culprit = self.taken, undone.culprit
+        changed = [one for one in taken if one.error is None or one is undone.last]
+        self.raised = culprit is not None
+        if not changed[1:] and not any(one.is_skipped for one in taken):
+            last = (changed or taken)[0]
+            last.error, self.refused = undone.error, culprit is None
+            for one in taken[: taken.index(last) + 1]:
                 one.finish()
         elif culprit is not None:
-            self.raised = culprit.is_skipped = True
-            for one in self.taken:
-                if self._in_doubt and one.error is None:
-                    one.finish(one.named(_in_doubt("another function of the commit ended it")))
+            culprit.is_skipped = True
+            for one in changed[:-1] if self._in_doubt else ():
+                one.finish(one.named(_doubt("another function of the commit ended it")))
         else:
-            self.suspects = len(self.taken)
-            for one in self.taken:
+            self.suspects = len(taken)
+            for one in taken:
                 one.forget()
 
     def settle(self) -> None:
         """Finish what is known, and forget the rest; it may be called twice."""
-        if self.is_saved or self._is_sent:
-            lost = None if self.is_saved else self._error
-            for one in self.taken:
-                if not self.is_saved and one.error is None and lost is None:
-                    lost = one.named(_in_doubt("the thread that committed it was interrupted"))
-                one.finish(lost)
-            if self.is_saved and self._error is not None:  # of a listener, or of close()
-                self.head.finish(self._error)
-        elif self._error is not None:
-            for one in self.taken or [self.head]:
-                one.finish(self._error)
-        else:
+        error = self._error
+        if not (self.is_saved or self._is_sent or error):
             for one in self.taken:
                 if not (one.is_done or one.is_skipped):
                     one.forget()
+            return
+        doubt = self.head.named(_doubt("the thread that committed it was interrupted"))
+        for one in self.taken:
+            one.finish(None if self.is_saved else error or doubt)
+        if error is not None:  # before any was taken, or of a listener behind the COMMIT
+            self.head.finish(error)
 
 
 def _is_of_write(error: Exception) -> bool:
@@ -504,7 +499,7 @@ def _is_of_write(error: Exception) -> bool:
     return isinstance(error, StaleDataError)
 
 
-def _in_doubt(reason: str) -> LockFailed:
+def _doubt(reason: str) -> LockFailed:
     """Return the error of a call of which nobody knows whether it was saved."""
     doubt = LockFailed(
         f"{reason}: nobody knows whether that was saved; look whether the change is there before you "

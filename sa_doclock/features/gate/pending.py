@@ -1,4 +1,4 @@
-"""What a function has changed so far: its pending changes, and the statements that it sent.
+"""The changes of a function so far: those that are pending, and the statements that it sent.
 
 Whoever cannot be sure says that something was changed, which costs a transaction and no data.
 """
@@ -75,9 +75,13 @@ def may_write(compiled: Any) -> bool:
     if isinstance(statement, FromStatement):
         statement = statement.element
     return not isinstance(statement, (Select, CompoundSelect)) or any(
-        getattr(one, "is_dml", False)
-        or getattr(one, "is_literal", False)
-        or isinstance(one, TextClause)
-        or (isinstance(one, FunctionElement) and not isinstance(one, GenericFunction))
-        for one in iterate(statement)
+        map(_may_write, iterate(statement))
     )
+
+
+def _may_write(clause: Any) -> bool:
+    """Return whether it is a write within a SELECT, or calls a function of an unknown name."""
+    if getattr(clause, "is_literal", False) or isinstance(clause, TextClause):
+        return "(" in str(clause)
+    unknown = isinstance(clause, FunctionElement) and not isinstance(clause, GenericFunction)
+    return unknown or getattr(clause, "is_dml", False)

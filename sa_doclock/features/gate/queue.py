@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from ...checkout_info import Checkout
 from ...options import LockTimeout, check_positive
 from .combined import CombinedCommits, new_call
 from .wakeup import TaskWakeup, Wakeup, observed_wait
@@ -88,6 +89,8 @@ class DocumentGate:
         function: Callable[[S, D], R],
         *,
         lock_timeout: LockTimeout = None,
+        version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> R:
         """Return ``function(session, document)``, committed together with others' functions.
 
@@ -121,7 +124,7 @@ class DocumentGate:
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
-        call = new_call(session_factory, entity, ident, function, lock_timeout)
+        call = new_call(session_factory, entity, ident, function, lock_timeout, version, checkout)
         return self._combined.run(call)  # type: ignore[no-any-return]
 
     async def async_run(
@@ -132,6 +135,8 @@ class DocumentGate:
         function: Callable[[S, D], Awaitable[R]],
         *,
         lock_timeout: LockTimeout = None,
+        version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> R:
         """The same as :meth:`run` for asyncio: the function is a coroutine function.
 
@@ -139,7 +144,7 @@ class DocumentGate:
         others'.  A caller that is cancelled before its function has begun takes it out; after that
         the function is run and saved as if its caller were still there.
         """
-        call = new_call(session_factory, entity, ident, function, lock_timeout)
+        call = new_call(session_factory, entity, ident, function, lock_timeout, version, checkout)
         return await self._combined.async_run(call)  # type: ignore[no-any-return]
 
     @property

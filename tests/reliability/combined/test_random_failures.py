@@ -7,7 +7,7 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -202,7 +202,7 @@ def harmed(proxy: Proxy, work: Work) -> Iterator[None]:
         due = 1
         while not over.wait(0.002):
             if len(work.answered) >= due:
-                proxy.harm(chance.choice([Link.reset, _cut_answer]), chance)
+                proxy.harm(Link.reset if chance.random() < 0.5 else _cut_answer, chance)
                 due = len(work.answered) + chance.randint(5, 20)
 
     with ThreadPoolExecutor(1) as thread:
