@@ -272,6 +272,8 @@ class CombinedCommits:
                 call.notify()
         for call in reversed(turn.taken):
             if not (call.is_done or call.is_gone or call in queue.waiting):
+                if turn.suspects or not call.is_skipped:
+                    call.forget()
                 queue.waiting.appendleft(call)
 
     def _pass_on(self, queue: CombinedQueue) -> None:

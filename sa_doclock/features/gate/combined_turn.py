@@ -460,33 +460,33 @@ class Turn(SessionPart):
         saved, or where there are none.
         """
         taken, culprit = self.taken, undone.culprit
-        changed = [one for one in taken if one.error is None or one is undone.last]
+        ran = [one for one in taken if one.is_skipped or one.error is None or one is undone.last]
         self.raised = culprit is not None
-        if not changed[1:] and not any(one.is_skipped for one in taken):
-            last = (changed or taken)[0]
+        if not ran[1:]:
+            last = (ran or taken)[0]
             last.error, self.refused = undone.error, culprit is None
             for one in taken[: taken.index(last) + 1]:
                 one.finish()
         elif culprit is not None:
             culprit.is_skipped = True
-            for one in changed[:-1] if self._in_doubt else ():
-                one.finish(one.named(_doubt("another function of the commit ended it")))
+            self._doubt_before(culprit)
         else:
             self.suspects = len(taken)
-            for one in taken:
-                one.forget()
+
+    def _doubt_before(self, culprit: Call) -> None:
+        """Run none again where the function that failed may have committed what was sent before."""
+        for one in self.taken if self._in_doubt else ():
+            if one.error is None and one is not culprit:
+                one.finish(one.named(_doubt("another function of the commit ended it")))
 
     def settle(self) -> None:
-        """Finish what is known, and forget the rest; it may be called twice."""
+        """Finish the calls of which all is known; the others run again.  It may be called twice."""
         error = self._error
-        if not (self.is_saved or self._is_sent or error):
+        if self._is_sent and not self.is_saved and error is None:
+            error = self.head.named(_doubt("the thread that committed it was interrupted"))
+        if self.is_saved or error is not None:
             for one in self.taken:
-                if not (one.is_done or one.is_skipped):
-                    one.forget()
-            return
-        doubt = self.head.named(_doubt("the thread that committed it was interrupted"))
-        for one in self.taken:
-            one.finish(None if self.is_saved else error or doubt)
+                one.finish(None if self.is_saved else error)
         if error is not None:  # before any was taken, or of a listener behind the COMMIT
             self.head.finish(error)
 
