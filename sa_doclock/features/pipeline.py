@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from types import TracebackType
 from typing import Any
 from weakref import ref
 
@@ -226,9 +227,14 @@ class _Locking(AbstractContextManager["LockRequest | None"]):
             part.ahead.begin_lock(lock)
         return request if request.seconds is None else request._replace(seconds=None)
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         if self._lock is not None:
-            self._lock.__exit__(*exception)
+            self._lock.__exit__(kind, error, traceback)
         limited = self._hold_seconds is not None and not self._request.as_is
-        if limited and exception[0] is None and self._hold_limit is not None:
+        if limited and kind is None and self._hold_limit is not None:
             self._hold_limit.note_server_limited(self._connection)
