@@ -133,9 +133,9 @@ def measure(run: script.Script, place: Place) -> None:
 async def _tasks(run: script.Script, place: Place) -> None:
     """Measure the same of tasks, by hand and by gate.async_run()."""
     driver = {"postgresql": "postgresql+psycopg"}.get(place.name, "mysql+aiomysql")
-    engine = create_async_engine(
-        place.far_url.set(drivername=driver), pool_size=THREADS, isolation_level="READ COMMITTED"
-    )
+    query = place.far_url.query if place.name == "postgresql" else {}  # of another driver
+    url = place.far_url.set(drivername=driver, query=query)
+    engine = create_async_engine(url, pool_size=THREADS, isolation_level="READ COMMITTED")
     sessions = async_sessionmaker(engine, class_=AsyncLockingSession)
     plain, gate = async_sessionmaker(engine), doclock.document_gate()
 
@@ -193,7 +193,7 @@ def _curve(run: script.Script, place: Place, engine: sa.Engine) -> None:
     """Measure by number of callers; one alone is compared with the block."""
     ways = made(place, engine)
     points: dict[str, list[tuple[int, float]]] = {way.name: [] for way in ways.values()}
-    for callers in (2,) if run.tiny else CALLERS:
+    for callers in CALLERS[:1] if run.tiny else CALLERS:
         rates = compare(ways, callers, lambda _: 1, run.effort(SECONDS / 2), _length(run))
         for name, way in ways.items():
             points[way.name].append((callers, rates.median(name)))

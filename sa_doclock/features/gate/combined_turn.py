@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -20,12 +20,13 @@ from sqlalchemy.util import await_only
 
 from ...core.documents import declares, document_key, mapper_of
 from ...core.lock_info import DocumentKey, document_label
+from ...core.sqlalchemy_internals import is_flushing
 from ...core.transaction import LockContext, SessionPart, add_document, around, state_of
 from ...dialects import find_strategy
 from ...errors import DocLockError, LockFailed, LockLost, LockMisuse
 from ...options import LockOptions
 from ..on_commit import AfterCommit, call_all
-from .pending import Pending, may_write
+from .pending import Pending, is_of_several_classes, may_write
 from .wakeup import Wakeup
 
 E = TypeVar("E", bound=DocLockError)
@@ -184,7 +185,7 @@ class Turn(SessionPart):
     _is_sent = False
     _error: BaseException | None = None
     _running: Call | None = None
-    _ended = _watches = _flushes = _changed = _sent_for_others = _has_sent = _in_doubt = False
+    _ended = _watches = _changed = _sent_for_others = _has_sent = _in_doubt = _is_stale = False
 
     def __init__(self, head: Call, *, alone: bool) -> None:
         self.head, self.alone = head, alone
@@ -203,7 +204,7 @@ class Turn(SessionPart):
 
     def before_flush(self, session: Session) -> None:
         """See :class:`SessionPart`: note whose changes are sent."""
-        self._flushes = self._watches
+        self._is_stale |= is_of_several_classes(session)
         if self._running is not None:
             self._changed |= not self._pending.is_same(Pending(session))
             self._sent_for_others |= bool(self._pending)
@@ -292,9 +293,8 @@ class Turn(SessionPart):
             self._watch()
         self._flush_before(call)
         self._changed = self._sent_for_others = False
-        self._pending = Pending(self._session)
         self._statements.clear()
-        self._running = call
+        self._pending, self._running = Pending(self._session), call
         try:
             call.value = call.invoke(before, session, self._document_of(call))
             self._check()
@@ -304,9 +304,11 @@ class Turn(SessionPart):
             self._note_error(call, error)
         else:
             call.on_commit = self._take_on_commit()
-            self._has_sent |= any(map(may_write, self._statements))
+            if not self._watches or any(map(may_write, self._statements)):
+                self._has_sent = self._is_stale = True
+            self._is_stale |= is_of_several_classes(self._session)
         finally:
-            self._running = None
+            self._pending, self._running = Pending(), None
 
     def _note_error(self, call: Call, error: BaseException) -> None:
         """Note the error of a function.  :raises _Undone: it may have changed something."""
@@ -332,16 +334,22 @@ class Turn(SessionPart):
         """Note from now on what is sent: another function may be saved though this one raises."""
         if not self._watches:
             self._watches = True
-            event.listen(self._session, "after_flush", self._note_flushed)
             for connection in self._state.connections.all():
                 self.begun(connection, lent=False)
 
     def _note_statement(self, *arguments: Any) -> None:
-        if not self._flushes:
+        if not is_flushing(self._session):
             self._statements.append(arguments[4].compiled)
+            if self._pending and self._state.calls.current is None:
+                self._session.flush()  # it sees the changes of those before it, and comes after them
 
-    def _note_flushed(self, *_: object) -> None:
-        self._flushes = False
+    def around_objects(self, objects: Collection[Any]) -> None:
+        """See :class:`SessionPart`: they are written as by a flush."""
+        self._statements.append(None)
+
+    def around_rows(self, *_: Any, **__: Any) -> None:
+        """See :class:`SessionPart`: they are written as by a flush."""
+        self._statements.append(None)
 
     def _is_untouched(self) -> bool:
         """Return whether the function that raised has changed nothing, for sure."""
@@ -358,15 +366,19 @@ class Turn(SessionPart):
         )
 
     def _flush_before(self, call: Call) -> None:
-        """Flush what decides whether the call may run: a new version, or that the document is gone.
+        """Have the call see what those before it have done, also by statements of their own.
 
         :raises _Undone: the flush fails, because of a function before it.
         """
-        if call.given["version"] is not None or self._document in self._session.deleted:
+        gone = self._document in self._session.deleted
+        if call.given["version"] is not None or gone or self._is_stale:
             try:
                 self._session.flush()
             except Exception as error:  # noqa: BLE001
                 raise _Undone(error) from None
+        if self._is_stale:
+            self._session.expire_all()
+            self._is_stale = False
 
     def _document_of(self, call: Call) -> Any:
         """Return the document, which is held, if the call may have it.

@@ -17,6 +17,9 @@ from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.visitors import iterate
 
+from ...core.documents import mapper_cache
+from ...core.sqlalchemy_internals import all_mappers
+
 _IMMUTABLE: Final = frozenset(
     (*(type(None), bool, int, float, str, bytes), *(Decimal, UUID, date, time, datetime, timedelta))
 )
@@ -62,6 +65,24 @@ def _changes_of(state: Any) -> Iterator[object]:
             yield from collection_adapter(value)
         else:
             yield value
+
+
+def is_of_several_classes(session: Session) -> bool:
+    """Return whether pending changes are of rows that the session may have as another class, too."""
+    tables = _tables_of_several_classes()
+    return bool(tables) and any(
+        not tables.isdisjoint(inspect(one).mapper.tables)
+        for one in (*session.new, *session.dirty, *session.deleted)
+    )
+
+
+@mapper_cache
+def _tables_of_several_classes() -> frozenset[Any]:
+    found: dict[Any, set[Any]] = {}
+    for mapper in all_mappers():
+        for table in mapper.tables:
+            found.setdefault(table, set()).add(mapper.base_mapper)
+    return frozenset(table for table, classes in found.items() if len(classes) > 1)
 
 
 def may_write(compiled: Any) -> bool:

@@ -15,6 +15,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocumentGate, LockFailed, LockLost, LockMisuse, LockOptions, StaleDocument
 from sa_doclock.features.gate import combined
+from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.gate.test_combined import (
     Function,
     Send,
@@ -383,6 +384,62 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
     assert not gate._combined._remembered
     assert total(session) == 30 + 9 + combined._MOST
+
+
+def add_by_text(session: Session, _order: Any) -> None:
+    session.execute(sa.text("UPDATE lk_order SET total = total + 100 WHERE id = 1"))
+
+
+def add_by_table(session: Session, _order: Any) -> None:
+    table = Order.metadata.tables["lk_order"]
+    session.execute(sa.update(table).where(table.c.id == 1).values(total=table.c.total + 100))
+
+
+def add_by_connection(session: Session, _order: Any) -> None:
+    table = Order.metadata.tables["lk_order"]
+    statement = sa.update(table).where(table.c.id == 1).values(total=table.c.total + 100)
+    session.connection().execute(statement)
+
+
+@pytest.mark.parametrize("by_statement", [add_by_text, add_by_table, add_by_connection])
+def test_what_a_statement_of_one_has_written_the_next_one_sees(
+    send: Send, held: Release, session: Session, by_statement: Function
+) -> None:
+    calls = [send(by_statement), send(add(1)), send(by_statement), send(add(2))]
+    held()
+    assert [calls[n].result(PATIENCE) for n in (1, 3)] == [131, 233]
+    assert total(session) == 233
+
+
+@pytest.mark.parametrize("autoflush", [True, False])
+@pytest.mark.parametrize("how", ["text", "connection", "select"])
+def test_what_the_one_before_has_changed_a_statement_sees(
+    gate: DocumentGate,
+    session_factory: sessionmaker[Session],
+    held: Release,
+    how: str,
+    autoflush: bool,
+) -> None:
+    session_factory.configure(autoflush=autoflush)
+    query = sa.select(Order.total).where(Order.id == 1)
+
+    def read(session: Session, _order: Any) -> Any:
+        if how == "connection":
+            return session.connection().scalar(query)
+        return session.scalar(
+            query
+            if how == "select"
+            else sa.text(str(query.compile(compile_kwargs={"literal_binds": True})))
+        )
+
+    with ThreadPoolExecutor(2) as threads:
+        run: Callable[..., Any] = gate.run
+        calls = []
+        for number, function in enumerate((add(1), read), 1):
+            calls.append(threads.submit(run, session_factory, Order, 1, function))
+            wait_until_queued(gate, number=number)
+        held()
+        assert [call.result(PATIENCE) for call in calls] == [31, 31]
 
 
 def test_a_new_line_of_each_is_saved_once(send: Send, held: Release, session: Session) -> None:

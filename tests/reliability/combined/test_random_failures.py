@@ -66,7 +66,7 @@ class Work:
         with self._mutex:
             return next(self._keys), self._chance.choice(self._ways)
 
-    def change(self, key: int, way: str, session: Any, order: Any) -> int:
+    def change(self, key: int, way: str, session: Any, order: Any) -> int:  # noqa: C901
         """Change the document, or fail; of asyncio, within run_sync()."""
         if way == "raises first":
             raise Wrong
@@ -225,9 +225,7 @@ def options(request: pytest.FixtureRequest, documents: Database) -> dict[str, An
     return {"pipeline": request.param}
 
 
-def test_functions_of_threads_fail_in_every_way(
-    documents: Database, engine: sa.Engine, options: dict[str, Any]
-) -> None:
+def test_functions_of_threads_fail_in_every_way(engine: sa.Engine, options: dict[str, Any]) -> None:
     work = Work(WAYS, seed=1)
     sessions = sessionmaker(engine, class_=LockingSession, **options)
     call_in_threads(work, DocumentGate(), sessions)
@@ -249,7 +247,7 @@ async def opened(database: Database) -> AsyncIterator[async_sessionmaker[AsyncLo
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
-def test_while_others_lock_in_the_other_order(documents: Database, engine: sa.Engine) -> None:
+def test_while_others_lock_in_the_other_order(engine: sa.Engine) -> None:
     work = Work((*("saved",) * 12, "locks another", "raises after a change"), seed=3)
     with rivals(engine):
         call_in_threads(work, DocumentGate(), sessionmaker(engine, class_=LockingSession))
