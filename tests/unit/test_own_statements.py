@@ -129,7 +129,6 @@ ENDS = (
     "dialects/sqlite.py:SQLiteLifecycle.commit_failed",
     "features/batch.py:BatchPriority._undone_by_savepoint",
     "features/gate/combined_turn.py:Turn._check",
-    "features/gate/combined_turn.py:Turn._save",
     "core/pool/on_return.py",
     "core/pool/on_return.py:_execute",
     "core/pool/reset.py:_roll_back_unless_ended",
