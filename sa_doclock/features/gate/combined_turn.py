@@ -139,14 +139,11 @@ class _Undone(Exception):  # a step on the way, and no error of ours
     """The transaction cannot be saved.
 
     :param culprit: the call to blame; None: one of those that ran.
-    :param last: the call that ran last, where it has the error.
     """
 
-    def __init__(
-        self, error: BaseException, culprit: Call | None = None, last: Call | None = None
-    ) -> None:
+    def __init__(self, error: BaseException, culprit: Call | None = None) -> None:
         super().__init__(error)
-        self.error, self.culprit, self.last = error, culprit, last or culprit
+        self.error, self.culprit = error, culprit
 
 
 class _FunctionCancelled(Exception):  # an event of one function, and no error of ours
@@ -185,7 +182,7 @@ class Turn(SessionPart):
     _is_sent = False
     _error: BaseException | None = None
     _running: Call | None = None
-    _ended = _watches = _changed = _sent_for_others = _has_sent = _in_doubt = _is_stale = False
+    _ended = _watches = _changed = _has_sent = _in_doubt = _is_stale = False
 
     def __init__(self, head: Call, *, alone: bool) -> None:
         self.head, self.alone = head, alone
@@ -207,7 +204,6 @@ class Turn(SessionPart):
         self._is_stale |= is_of_several_classes(session)
         if self._running is not None:
             self._changed |= not self._pending.is_same(Pending(session))
-            self._sent_for_others |= bool(self._pending)
             self._pending = Pending()
         self._has_sent = True
 
@@ -292,7 +288,7 @@ class Turn(SessionPart):
         if not self.alone and (watch or len(self.taken) > 1):
             self._watch()
         self._flush_before(call)
-        self._changed = self._sent_for_others = False
+        self._changed = False
         self._statements.clear()
         self._pending, self._running = Pending(self._session), call
         try:
@@ -317,9 +313,8 @@ class Turn(SessionPart):
         if isinstance(error, Exception) and self._is_untouched():
             return
         self._in_doubt = bool(self._state.transaction.lost) and self._has_sent
-        # Whose changes a flush has failed at, nobody knows.
-        of_others = self._sent_for_others and not self._session.is_active
-        raise _Undone(call.error, None if of_others else call, call) from None
+        # It may be a flush that has failed at the changes of another: then all are tried again.
+        raise _Undone(call.error, call) from None
 
     def _is_of(self, call: Call, error: BaseException) -> bool:
         """Return whether an error is the function's, and not an interruption of this thread.
@@ -472,7 +467,7 @@ class Turn(SessionPart):
         saved, or where there are none.
         """
         taken, culprit = self.taken, undone.culprit
-        ran = [one for one in taken if one.is_skipped or one.error is None or one is undone.last]
+        ran = [one for one in taken if one.is_skipped or one.error is None or one is culprit]
         self.raised = culprit is not None
         if not ran[1:]:
             last = (ran or taken)[0]

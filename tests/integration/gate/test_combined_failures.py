@@ -280,6 +280,22 @@ def test_what_a_failed_try_has_added_is_gone_and_on_commit_runs_once(
     assert session.get_one(Customer, 100).name == "new"
 
 
+def test_what_one_that_raises_gives_to_on_commit_is_nobodys(
+    send: Send, held: Release, session: Session
+) -> None:
+    reported: list[str] = []
+
+    def raise_with_mail(session: Session, _order: Any) -> None:
+        session.on_commit(lambda: reported.append("wrong"))
+        raise ZeroDivisionError
+
+    calls = [send(add(1)), send(raise_with_mail), send(add(2))]
+    held()
+    assert isinstance(calls[1].exception(PATIENCE), ZeroDivisionError)
+    assert calls[2].result(PATIENCE) == 33 == total(session)
+    assert not reported
+
+
 def test_another_document_may_be_locked_by_the_session(
     send: Send, held: Release, session: Session
 ) -> None:
