@@ -313,19 +313,28 @@ def _others() -> list[Goal]:
 
 
 def _combined() -> Iterator[Goal]:
+    def ratio(what: str, figure: str, least: float) -> Goal:
+        return Goal(_COMBINED, what, f"combined.{figure}", least, AT_LEAST)
+
     for title, database in _SERVERS.items():
-        for where, words, least in (("far", "1 ms each way", 8), ("near", "no latency, fsync", 4)):
+        for where, words in (("far", "1 ms each way"), ("near", "no latency, fsync")):
             of = f"combined.{database}.{where}.run"
-            yield Goal(
-                _COMBINED, f"updates a second, {title}, {words}", f"{of}.to_orm", least, AT_LEAST
-            )
+            yield ratio(f"updates a second, {title}, {words}", f"{database}.{where}.run.to_orm", 10)
             yield Goal(_COMBINED, f"p99, {title}, {words}", f"{of}.p99", 1)
-    for where, words, least in (("far", "1 ms each way", 8), ("near", "no latency, fsync", 4)):
-        of = f"combined.postgresql.{where}.run_pipeline"
-        yield Goal(
-            _COMBINED, f"the same with pipeline=True, {words}", f"{of}.to_orm", least, AT_LEAST
-        )
-        yield Goal(_COMBINED, f"p99 with pipeline=True, {words}", f"{of}.p99", 1)
+        yield ratio(f"tasks, {title}, 1 ms each way", f"{database}.tasks.run.to_orm", 9)
+        for figure, words in (
+            ("refused_0.03", "3 % of the flushes fail"),
+            ("raised_0.1", "10 % of the functions raise after a change"),
+        ):
+            yield ratio(f"{words}, {title}", f"{database}.{figure}.run.to_orm", 1)
+        alone = f"combined.{database}.alone.to_block"
+        yield Goal(_COMBINED, f"one caller alone / locked_document(), {title}", alone, 1.1)
+    far, near = "postgresql.far.run_pipeline", "postgresql.near.run_pipeline"
+    yield ratio("the same with pipeline=True, 1 ms each way", f"{far}.to_orm", 20)
+    yield ratio("the same with pipeline=True, no latency, fsync", f"{near}.to_orm", 10)
+    yield Goal(_COMBINED, "p99 with pipeline=True, 1 ms each way", f"combined.{far}.p99", 1)
+    yield ratio("every flush fails, PostgreSQL", "postgresql.refused_1.run.to_orm", 1)
+    yield ratio("every function raises after a change", "postgresql.raised_1.run.to_orm", 1)
 
 
 GOALS: tuple[Goal, ...] = (
@@ -399,12 +408,6 @@ REASONS: Mapping[str, str] = {
     ),
     "layers.postgresql.pipeline_document.update": f"2 round trips of 6 are 0.33. {_COMPUTED}",
     "layers.postgresql.pipeline_document.load": f"2 round trips of 4 are 0.5. {_COMPUTED}",
-    "combined": (
-        "The server must have answered what one function writes before the next one begins, or an error "
-        "could not be its own: SAVEPOINT, two UPDATEs and RELEASE are four round trips, as many as by hand "
-        "are made under the lock. With pipeline=True they are one; the rest is computed by Python. More "
-        "would need functions that may run twice"
-    ),
     "hot_document": (
         "What is held is one round trip and what the client computes meanwhile, for 8 threads under "
         "one GIL; between runs it goes from 2.4 to 2.9"

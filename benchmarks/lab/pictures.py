@@ -122,6 +122,7 @@ def _line(axis: Any, row: int, chunks: Any) -> str:
 
 PICTURES: Mapping[str, Picture] = {
     "hot_document": throughput,
+    "combined": throughput,
     "scale": throughput,
     "details": costs,
     "layers": time_lines,

@@ -244,6 +244,33 @@ PICTURES: Mapping[str, Picture] = {
             ),
         ),
     ),
+    "gate-run": Picture(
+        "Three callers change the same document: by hand, and by gate.run()",
+        (
+            Panel(
+                "By hand: one after the other",
+                (
+                    Step(0, 0, "A: lock, read, write"),
+                    Step(1, 0, "COMMIT of A", "good"),
+                    Step(0, 1, "B: lock, read, write"),
+                    Step(1, 1, "COMMIT of B", "good"),
+                    Step(0, 2, "C: lock, read, write"),
+                    Step(1, 2, "COMMIT of C", "good"),
+                ),
+                ("caller", "database"),
+            ),
+            Panel(
+                "With gate.run(): one flush for all",
+                (
+                    Step(0, 0, "A: lock, read"),
+                    Step(0, 1, "functions of A, B, C"),
+                    Step(0, 2, "one flush"),
+                    Step(1, 2, "COMMIT of A, B, C", "good"),
+                ),
+                ("caller", "database"),
+            ),
+        ),
+    ),
     "round-trips": Picture(
         "Round trips of get_document() and save_changes() on PostgreSQL",
         (

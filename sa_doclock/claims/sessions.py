@@ -60,8 +60,8 @@ class ClaimSessions:
         """:raises LockMisuse: this is a fork of the process that opened the first session."""
         if self.is_of_parent():
             raise LockMisuse(
-                f"this {self.query.name} belongs to process {self.process}, which goes on with its "
-                f"rows; in process {os.getpid()}, a fork of it, begin another one"
+                f"process {self.process} began this {self.query.name}, and goes on with its rows; "
+                f"process {os.getpid()} is a fork of it; begin another {self.query.name} here"
             )
 
     def open(self) -> LockingSession:

@@ -47,16 +47,6 @@ class Pipeline(Protocol):
             called where no statement was executed.
         """
 
-    def keep_savepoints(self, may_commit: Callable[[], bool]) -> None:
-        """Keep SAVEPOINT and RELEASE back too: each is sent with what comes next.
-
-        What is flushed within a savepoint is sent at once, but where ``keep_in_savepoint()`` says
-        otherwise.
-        """
-
-    def keep_in_savepoint(self, *, keep: bool) -> None:
-        """Keep the writes of a flush within a savepoint back, until ``send_writes()``."""
-
     def send_writes(self) -> None:
         """Send the writes that are kept back.  :raises StaleDataError: one finds no row."""
 

@@ -28,9 +28,9 @@ class AfterCommit(SessionPart):
         )
         self._functions = (*self._functions, function)
 
-    def take_since(self, mark: int) -> Sequence[Callable[[], object]]:
-        """Remove the functions that came since, and return them: their caller calls them."""
-        taken, self._functions = self._functions[mark:], self._functions[:mark]
+    def take_all(self) -> Sequence[Callable[[], object]]:
+        """Remove the functions, and return them: their caller calls them."""
+        taken, self._functions = self._functions, ()
         return taken
 
     def mark(self) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import NamedTuple
+from types import TracebackType
+from typing import Any
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -71,32 +72,21 @@ class SessionPipeline(SessionPart):
         """See :class:`SessionPart`: BEGIN, the limits and the reads after it travel with the lock."""
         return self._locking
 
-    @contextmanager
     def _locking(
         self, connection: TransactionConnection, _plan: LockPlan, request: LockRequest
-    ) -> Iterator[LockRequest | None]:
-        hold_seconds, limit = None, self._hold_limit
-        if limit is not None:
-            hold_seconds = limit.limit_to_send(connection, request)
-        if request.as_is:
-            yield None
-            return
-        with self._block(connection.connection, request, hold_seconds):
-            yield request._replace(seconds=None)
-        if hold_seconds is not None and limit is not None:
-            limit.note_server_limited(connection)
+    ) -> AbstractContextManager[LockRequest | None]:
+        return _Locking(self, connection, request, self._hold_limit)
 
-    def _block(
+    def lock_block(
         self, connection: Connection, request: LockRequest, hold_limit: float | None
     ) -> AbstractContextManager[None]:
-        ahead = self.ahead
+        """Return the block in which the lock of this request is sent, with what travels with it."""
         reads: Callable[[], Iterable[Read]] = tuple
         if len(request.keys) == 1:  # else of a listener, while parts are read
-            reads = partial(self._reads, ahead, request)
-        lock = self._pipelines[connection].locking(
+            reads = partial(self._reads, self.ahead, request)
+        return self._pipelines[connection].locking(
             request.seconds, reads, few_rows=is_of_few_rows(request), hold_limit=hold_limit
         )
-        return lock if ahead is None else ahead.begun_within(lock)
 
     def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:
         """Yield the reads that follow the lock: of the other parts, and of the block."""
@@ -106,15 +96,9 @@ class SessionPipeline(SessionPart):
         if ahead is not None:
             yield from ahead.reads(request.mapper, request.keys[0])
 
-    @contextmanager
-    def around_document(self, reads: Reads) -> Iterator[None]:
+    def around_document(self, reads: Reads) -> Block:
         """See :class:`SessionPart`: send these reads with the lock."""
-        with ExitStack() as lock:
-            self.ahead = ReadingAhead(reads, lock)
-            try:
-                yield
-            finally:
-                self.ahead = None
+        return ReadingAhead(self, reads)
 
     def before_commit(self) -> None:
         """Keep what is flushed from now on, to be sent with COMMIT."""
@@ -125,26 +109,6 @@ class SessionPipeline(SessionPart):
         alone = len(self._own) == 1
         for pipeline in self._own:
             pipeline.keep_writes(self._may_commit, alone=alone)
-
-    def keep_savepoints(self) -> None:
-        """Send each SAVEPOINT, and each RELEASE, together with what comes next."""
-        for pipeline in self._own:
-            pipeline.keep_savepoints(self._may_commit)
-
-    @contextmanager
-    def sent_together(self) -> Iterator[None]:
-        """Send what is flushed in this block at its end, in one round trip.
-
-        :raises Exception: at the end, what a statement has met.
-        """
-        for pipeline in self._own:
-            pipeline.keep_in_savepoint(keep=True)
-        try:
-            yield
-            self.send_writes()
-        finally:
-            for pipeline in self._own:
-                pipeline.keep_in_savepoint(keep=False)
 
     def around_save(self) -> Block:
         """See :class:`SessionPart`: where the transaction stays open, all of it is sent."""
@@ -198,20 +162,79 @@ class SessionPipeline(SessionPart):
     def discard(self) -> None:
         """Drop what was read ahead and what waits, before a connection is given back."""
         if self.ahead is not None:
-            self.ahead.lock.close()
+            self.ahead.end_lock()
         for pipeline in self._own:
             pipeline.forget_writes()
 
 
-class ReadingAhead(NamedTuple):
-    """The reads that a block sends with its lock, and the block of this lock, which it ends."""
+# Classes, and not generators: each lock of a document is in both of these blocks.
 
-    reads: Reads
-    lock: ExitStack
 
-    @contextmanager
-    def begun_within(self, lock: AbstractContextManager[None]) -> Iterator[None]:
-        """Begin the block of a lock, and leave its end to this one."""
-        self.lock.close()  # that of another try
-        self.lock.enter_context(lock)
-        yield
+class ReadingAhead(AbstractContextManager[None]):
+    """The block of a document, whose reads are sent with its lock; it ends the block of the lock."""
+
+    def __init__(self, part: SessionPipeline, reads: Reads) -> None:
+        self._part, self.reads = part, reads
+        self._lock: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> None:
+        self._part.ahead = self
+
+    def __exit__(self, *exception: object) -> None:
+        self._part.ahead = None
+        self.end_lock(*exception)
+
+    def begin_lock(self, lock: AbstractContextManager[None]) -> None:
+        """Begin the block of a lock, which ends with this one."""
+        self.end_lock()  # that of another try
+        lock.__enter__()
+        self._lock = lock
+
+    def end_lock(self, kind: Any = None, error: Any = None, traceback: Any = None) -> None:
+        """End the block of the lock."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.__exit__(kind, error, traceback)
+
+
+class _Locking(AbstractContextManager["LockRequest | None"]):
+    """The block in which one lock is sent."""
+
+    _lock: AbstractContextManager[None] | None = None
+
+    def __init__(
+        self,
+        part: SessionPipeline,
+        connection: TransactionConnection,
+        request: LockRequest,
+        hold_limit: HoldLimit | None,
+    ) -> None:
+        self._part, self._connection, self._request = part, connection, request
+        self._hold_limit = hold_limit
+        self._hold_seconds: float | None = None
+
+    def __enter__(self) -> LockRequest | None:
+        part, connection, request = self._part, self._connection, self._request
+        if self._hold_limit is not None:
+            self._hold_seconds = self._hold_limit.limit_to_send(connection, request)
+        if request.as_is:
+            return None
+        lock = part.lock_block(connection.connection, request, self._hold_seconds)
+        if part.ahead is None:
+            lock.__enter__()
+            self._lock = lock
+        else:
+            part.ahead.begin_lock(lock)
+        return request if request.seconds is None else request._replace(seconds=None)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._lock is not None:
+            self._lock.__exit__(kind, error, traceback)
+        limited = self._hold_seconds is not None and not self._request.as_is
+        if limited and kind is None and self._hold_limit is not None:
+            self._hold_limit.note_server_limited(self._connection)

@@ -1,4 +1,4 @@
-"""A counter that many write: as many tickets as seats, each with a number of its own."""
+"""A flash sale: as many tickets as seats, each with a number of its own."""
 
 from __future__ import annotations
 

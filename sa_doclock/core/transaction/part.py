@@ -318,7 +318,11 @@ def around(
     hooks: Sequence[Callable[..., Block]], *arguments: Any
 ) -> AbstractContextManager[object]:
     """Return the blocks of these hooks as one; most sessions have none."""
-    return _around(hooks, arguments) if hooks else _NOTHING
+    if not hooks:
+        return _NOTHING
+    if len(hooks) == 1:  # its block alone, with no stack around it
+        return hooks[0](*arguments) or _NOTHING
+    return _around(hooks, arguments)
 
 
 @contextmanager

@@ -43,8 +43,6 @@ _EXACTLY_ONE: Final = (
     "SELECT width_bucket(1, 0, 1, (count(*) = 1)::int) FROM doclock"
 )
 
-_OF_SAVEPOINTS: Final = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
-
 # Values that cannot change between the flush and COMMIT, when the driver reads them.
 _IMMUTABLE: Final = frozenset(
     {bool, bytes, date, datetime, Decimal, float, int, str, time, timedelta, type(None), UUID}
@@ -82,7 +80,6 @@ class PsycopgPipeline(CursorInterceptor):
     _failure: Exception | None = None
     _listens = False
     _paused = False
-    _keeps_savepoints = _keeps_in_savepoint = False
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -116,13 +113,6 @@ class PsycopgPipeline(CursorInterceptor):
         if not alone:
             self._listen_to_commit()
 
-    def keep_savepoints(self, may_commit: Callable[[], bool]) -> None:
-        self.keep_writes(may_commit, alone=True)
-        self._keeps_savepoints = True
-
-    def keep_in_savepoint(self, *, keep: bool) -> None:
-        self._keeps_in_savepoint = keep
-
     def _listen_to_commit(self) -> None:
         # As late as it may be: from then on SQLAlchemy calls its listeners for each statement.
         if not self._listens:
@@ -132,7 +122,6 @@ class PsycopgPipeline(CursorInterceptor):
 
     def forget_writes(self) -> None:
         self._kept = []
-        self._keeps_savepoints = self._keeps_in_savepoint = False
         if _keeping.pop(self.connection, None) is not None:
             self.uninstall()
             withdraw(self.connection, self._on_return)
@@ -214,9 +203,7 @@ class PsycopgPipeline(CursorInterceptor):
             return
         self._listen_to_commit()
         self._next = None
-        if self._keeps_savepoints and statement.startswith(_OF_SAVEPOINTS):
-            self._next = Write(statement, parameters, many=False, updated=None)
-        elif self._waits(statement, parameters, context):
+        if self._waits(statement, parameters, context):
             updated = context.compiled.statement.table.description if context.isupdate else None
             self._next = Write(statement, parameters, context.executemany, updated)
         else:
@@ -224,8 +211,7 @@ class PsycopgPipeline(CursorInterceptor):
 
     def _waits(self, statement: str, parameters: Any, context: Any) -> bool:
         """Return whether this statement is kept back."""
-        in_savepoint = self.connection.in_nested_transaction()
-        if self._paused or (in_savepoint and not self._keeps_in_savepoint):
+        if self._paused or self.connection.in_nested_transaction():
             return False
         cache = self.connection.get_execution_options().get("compiled_cache")
         return _can_wait(statement, parameters, context, cache)

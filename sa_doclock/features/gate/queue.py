@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from ...checkout_info import Checkout
 from ...functions import call_checked, check_function
 from ...options import LockTimeout, check_positive
 from .combined import CombinedCommits, new_call
-from .mutex import Mutex
 from .wakeup import TaskWakeup, Wakeup, observed_wait
 
 SecondSession = Literal["refuse", "allow"]
@@ -53,7 +53,7 @@ class DocumentGate:
         asks for a connection in another, of the same gate and pool, gets :class:`LockMisuse` at
         once.  Enough of them would use up the pool and wait for each other, which no database
         sees.  ``"allow"`` permits it.
-    :param combine: the number of functions that one transaction of :meth:`run` may have.
+    :param combine: the most functions that one transaction of :meth:`run` has.
     :raises TypeError: ``next_waits_at_server`` is no bool; ``combine`` is no integer.
     :raises ValueError: no such ``second_session``; ``combine`` is less than 1.
     """
@@ -63,7 +63,7 @@ class DocumentGate:
         *,
         next_waits_at_server: bool = True,
         second_session: SecondSession = "refuse",
-        combine: int = 20,
+        combine: int = 50,
     ) -> None:
         if not isinstance(next_waits_at_server, bool):
             raise TypeError(
@@ -81,7 +81,7 @@ class DocumentGate:
         self._queues: dict[Hashable, _DocumentQueue] = {}
         self._leaving: deque[QueueEntry] = deque()
         self._mutex = threading.Lock()
-        self._combined = CombinedCommits(self._combine)
+        self._combined = CombinedCommits(self._combine, overlaps=self.next_waits_at_server)
 
     def run(
         self,
@@ -91,36 +91,48 @@ class DocumentGate:
         function: Callable[[S, D], R],
         *,
         lock_timeout: LockTimeout = None,
+        version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> R:
-        """Return ``function(session, document)``, committed together with others' functions.
+        """Return ``function(session, document)``, saved together with others' functions.
 
-        Those of this process who call it for the same document, with the same session factory, form
-        a queue.  Its head opens a session, locks the document ForUpdate and loads it with its
-        parts; runs the functions that wait, in order of arrival, each in a savepoint; commits once,
-        and answers all in this order.  The next caller is the head of what waits then.
+        The callers of this process who name the same document and the same session factory form a
+        queue.  The first one opens a session, locks the document ForUpdate, loads it with its
+        parts, and runs the functions that wait, in order of arrival, on this one document.  It
+        flushes once and commits once.  Then all callers get their answers.
+
+        **A function may be called more than once**, as by :func:`run_transaction`; its changes are
+        saved once.  So it changes nothing but what it reaches through its session and its document.
+        It sends messages by ``session.on_commit()``, which calls them once, after the commit.  The
+        state of its Python objects is its own business.
+
+        A function that raises before it has changed anything costs nothing.  If one raises after a
+        change, or if the flush fails, the transaction is undone: the error goes to the caller of the
+        function that is to blame, and the others run again.  docs/gate.md has the rules.
 
         A function may run in another thread, in the context (contextvars) of its caller.  While
-        it waits, so does the queue.  It must not commit or roll back: ``flush()`` and
-        ``save_changes()`` send, and an exception undoes its savepoint alone.  What it gives to
-        ``session.on_commit()`` is called after the common commit; an error of that is its caller's.
-
-        Nobody gets a result before the commit has succeeded.  docs/gate.md says when it pays.
+        it waits, so does the queue.  ``flush()`` and ``save_changes()`` send what is pending;
+        ``commit()`` and ``rollback()`` are refused.
 
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
         :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
             the queue and the lock together.  None: as the session and the server say; who waits
             behind a head that has waited for so long in vain is refused with it.
-        :raises Exception: what the function has raised; nothing of it is saved.  Or what the commit
-            has met: then the others of the commit get the same error.
+        :param version: as for :meth:`LockingSession.get_entity`.  It is compared when the turn of
+            this function comes, with what the functions before it have changed.
+        :param checkout: as for :meth:`LockingSession.get_entity`, of this caller alone.
+        :raises Exception: what the function raised; nothing of it is saved.  Or the error of the
+            commit: all callers of the transaction get it.
         :raises LockNotAvailable: the function has not begun in time, and does not begin any more.
-        :raises DeadlockDetected: functions of two documents wait for each other's gate.run().
-        :raises LockLost: the lock was lost before the commit, by another function or the thread
-            that ran them; nothing was saved.
-        :raises LockFailed: that thread was interrupted in the midst of the commit, which may have
-            been done.
-        :raises LockMisuse: the document is that of a gate.run() which this call comes out of; the
-            function has called commit() or rollback().
+        :raises StaleDocument: the caller has seen another version; or a function before it in the
+            same transaction changed the document.
+        :raises CheckedOut, CheckoutLost: the document is checked out, and not by this caller.
+        :raises LockFailed: the thread that committed was interrupted meanwhile, or another function
+            ended the transaction by a COMMIT of its own: look whether the change is there before
+            you run it again.
+        :raises LockMisuse: the function called commit(), rollback() or close(); or gate.run() was
+            called within a function of gate.run().
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
@@ -131,7 +143,7 @@ class DocumentGate:
             instead="gate.async_run()",
         )
         checked = partial(call_checked, name, False, function)
-        call = new_call(session_factory, entity, ident, checked, lock_timeout)
+        call = new_call(session_factory, entity, ident, checked, lock_timeout, version, checkout)
         return self._combined.run(call)  # type: ignore[no-any-return]
 
     async def async_run(
@@ -142,17 +154,19 @@ class DocumentGate:
         function: Callable[[S, D], Awaitable[R]],
         *,
         lock_timeout: LockTimeout = None,
+        version: Any = None,
+        checkout: Checkout | int | None = None,
     ) -> R:
         """The same as :meth:`run` for asyncio: the function is a coroutine function.
 
-        The functions run in a task of their own, so that the cancellation of a caller is not the
-        others'.  A caller that is cancelled before its function has begun takes it out; after that
-        the function is run and saved as if its caller were still there.
+        The functions run in a task of their own, so that the cancellation of a caller does not
+        touch the others.  A caller that is cancelled before its function begins takes it out.
+        After that the function is saved as if its caller were still there, unless it has to run again.
         """
         name = "the function of gate.async_run()"
         check_function(name, function, "of the session and the document", arguments=2)
         checked = partial(call_checked, name, True, function)
-        call = new_call(session_factory, entity, ident, checked, lock_timeout)
+        call = new_call(session_factory, entity, ident, checked, lock_timeout, version, checkout)
         return await self._combined.async_run(call)  # type: ignore[no-any-return]
 
     @property
@@ -307,7 +321,6 @@ _gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
 
 def _forked() -> None:
     # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
-    CombinedCommits.mutex, CombinedCommits.waits_for = Mutex(), {}
     for gate in _gates:
         gate._reset()  # noqa: SLF001  # its own module's
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import CheckedOut, DocumentGate, LockingSession, LockOptions, run_transaction
+from sa_doclock import (
+    CheckedOut,
+    CheckoutLost,
+    DocumentGate,
+    LockingSession,
+    LockOptions,
+    run_transaction,
+)
 from tests.integration.checkouts.models import CHECKOUTS, Order
+from tests.integration.gate.queueing import wait_until_queued
 
 pytestmark = pytest.mark.not_databases("sqlite-journal")
 ForUpdate = LockOptions.ForUpdate
@@ -99,6 +108,39 @@ def test_a_combined_commit_is_refused_and_may_check_out(
         assert caught.value.checkout is not None
         assert caught.value.checkout.owner == "ann"
     assert gate.run(factory, Order, 2, lambda _, order: order.id) == 2
+
+
+@pytest.mark.databases("sqlite", "postgresql", "mysql")
+def test_each_call_of_a_combined_commit_has_a_check_out_of_its_own(
+    factory: sessionmaker[LockingSession],
+) -> None:
+    gate, calls = DocumentGate(), list[Future[Any]]()
+
+    def check_out(session: LockingSession, order: Order) -> int:
+        return session.check_out(Order, order.id, "ann").epoch
+
+    def add(_session: LockingSession, order: Order) -> int:
+        order.total += 1
+        return order.total
+
+    with ThreadPoolExecutor(5) as threads, factory() as holder:
+        holder.get_entity(Order, 1, ForUpdate)
+        run: Any = gate.run
+        for function, given in (
+            *((add, {}), (check_out, {}), (add, {})),
+            *((add, {"checkout": 1}), (add, {"checkout": 7})),
+        ):
+            calls.append(threads.submit(run, factory, Order, 1, function, **given))
+            wait_until_queued(gate, number=len(calls))
+        holder.rollback()
+        errors = [call.exception(30) for call in calls]
+    expected = type(None), type(None), CheckedOut, type(None), CheckoutLost
+    assert tuple(map(type, errors)) == expected
+    with factory() as session:
+        before = session.get_one(Order, 1).total
+    with pytest.raises(CheckedOut):
+        gate.run(factory, Order, 1, add)
+    assert gate.run(factory, Order, 1, add, checkout=1) == before + 1
 
 
 @pytest.mark.databases("sqlite", "postgresql", "mysql")

@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -87,13 +88,15 @@ def total(session: Session) -> int:
     return int(session.scalars(sa.select(Order.total).where(Order.id == 1)).one())
 
 
-def test_they_are_answered_in_order_after_one_lock_and_one_commit(
+def test_they_are_answered_in_order_after_one_lock_one_flush_and_one_commit(
     send: Send, held: Callable[[], None], engine: sa.Engine, session: Session
 ) -> None:
     locks: list[str] = []
+    updates: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         locks.extend(re.findall("FOR UPDATE", statement))
+        updates.extend(re.findall("^UPDATE|^SAVEPOINT", statement))
 
     sa.event.listen(engine, "before_cursor_execute", note)
     calls = [send(add(10)) for _ in range(6)]  # of which four fit into one commit
@@ -104,6 +107,7 @@ def test_they_are_answered_in_order_after_one_lock_and_one_commit(
     assert len(commits) == 2
     assert commits[0] == 0  # nobody is notified before
     assert len(locks) == (0 if engine.dialect.name == "sqlite" else 2)
+    assert updates == ["UPDATE", "UPDATE"]
     assert total(session) == 90
 
 
@@ -150,27 +154,21 @@ def test_the_error_of_the_commit_is_everybodys(
     assert total(session) == 30
 
 
-def test_a_lock_that_is_lost_is_lost_for_all(
-    send: Send, held: Callable[[], None], session: Session
+@pytest.mark.parametrize("end", ["rollback", "commit", "close"])
+def test_a_function_that_ends_the_transaction_is_left_out(
+    send: Send, held: Callable[[], None], session: Session, end: str
 ) -> None:
-    calls = [send(add(1)), send(lambda session, _: session.rollback()), send(add(2)), send(add(3))]
-    held()
-    errors = [call.exception(PATIENCE) for call in calls[:2]]
-    assert [type(error) for error in errors] == [LockLost, LockMisuse]
-    assert "Order 1 FOR UPDATE" in str(errors[0])
-    assert [call.result(PATIENCE) for call in calls[2:]] == [
-        32,
-        35,
-    ]  # had not begun: the next commit
-    assert total(session) == 35
+    def ends(session: Session, order: Any) -> None:
+        order.total += 1000
+        with suppress(LockMisuse):
+            getattr(session, end)()
 
-
-def test_a_function_must_not_commit(send: Send, held: Callable[[], None], session: Session) -> None:
-    calls = [send(add(1)), send(lambda session, _: session.commit())]
+    calls = [send(add(1)), send(ends), send(add(2)), send(add(3)), send(add(4))]
     held()
-    errors = [call.exception(PATIENCE) for call in calls]
-    assert [type(error) for error in errors] == [LockLost, LockMisuse]
-    assert total(session) == 30
+    error = calls.pop(1).exception(PATIENCE)
+    assert isinstance(error, LockMisuse)
+    assert [call.result(PATIENCE) for call in calls] == [31, 33, 36, 40]
+    assert total(session) == 40
 
 
 def test_an_error_of_on_commit_is_its_callers(
@@ -253,20 +251,53 @@ def test_a_function_that_waits_holds_up_the_queue_alone(
         assert (slow.result(PATIENCE), second.result(PATIENCE)) == (31, 33)
 
 
-def interrupt(_session: Session, order: Any) -> None:
-    order.total += 1000
-    raise KeyboardInterrupt
-
-
-def test_an_interruption_of_the_thread_that_runs_them_is_reported_to_all(
-    send: Send, held: Callable[[], None], session: Session
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_an_interruption_that_a_function_raises_is_its_own_callers(
+    send: Send,
+    held: Callable[[], None],
+    session: Session,
+    interruption: type[BaseException],
 ) -> None:
+    def interrupt(_session: Session, order: Any) -> None:
+        order.total += 1000
+        raise interruption
+
     calls = [send(add(1)), send(interrupt), send(add(2))]
     held()
-    errors = [call.exception(PATIENCE) for call in calls]
-    assert [type(error) for error in errors] == [KeyboardInterrupt, LockLost, type(None)]
-    assert "nothing was saved" in str(errors[1])
-    assert calls[2].result() == 32 == total(session)
+    assert [calls[0].result(PATIENCE), calls[2].result(PATIENCE)] == [31, 33]
+    assert isinstance(calls[1].exception(PATIENCE), interruption)
+    assert total(session) == 33
+
+
+def test_of_the_main_thread_it_is_the_threads_and_the_others_run_again(
+    gate: DocumentGate,
+    session_factory: Any,
+    send: Send,
+    held: Callable[[], None],
+    session: Session,
+) -> None:
+    runs: list[int] = []
+
+    def interrupt_once(session: Session, order: Any) -> Any:
+        runs.append(1)
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt  # as Python does for Ctrl-C
+        return add(2)(session, order)
+
+    with ThreadPoolExecutor(1) as thread:
+
+        def join() -> Any:
+            wait_until_queued(gate, number=1)
+            calls = [send(interrupt_once), send(add(4))]
+            held()
+            return calls
+
+        joining = thread.submit(join)
+        with pytest.raises(KeyboardInterrupt):
+            gate.run(session_factory, Order, 1, add(1))
+        assert [call.result(PATIENCE) for call in joining.result(PATIENCE)] == [32, 36]
+    assert len(runs) == 2
+    assert total(session) == 36
 
 
 @pytest.mark.parametrize("its_turn_comes", [False, True])
@@ -318,7 +349,7 @@ def test_the_next_thread_is_told_that_it_is_its_turn_though_an_interruption_come
     held()
     assert last.result(PATIENCE) == 31 == total(session)
     errors = [call.exception(PATIENCE) for call in calls]
-    assert [type(error) for error in errors] == [KeyboardInterrupt, *[ZeroDivisionError] * 3]
+    assert [type(error) for error in errors] == [*[ZeroDivisionError] * 3, KeyboardInterrupt]
 
 
 def test_savepoints_of_a_function_that_are_left_open_are_its_own_affair(
@@ -343,20 +374,24 @@ def test_savepoints_of_a_function_that_are_left_open_are_its_own_affair(
     assert len(session.get_one(Order, 1).lines) == 2
 
 
-def test_what_a_listener_of_its_flush_gives_to_on_commit_is_the_functions_too(
+def test_what_a_listener_of_the_flush_gives_to_on_commit_is_the_heads(
     send: Send, held: Callable[[], None], session: Session
 ) -> None:
+    reported: list[str] = []
+
     def with_listener(session: Session, order: Any) -> Any:
         def mail(*_: object) -> None:
             session.on_commit(lambda: 1 // 0)
 
         sa.event.listen(session, "after_flush", mail, once=True)
+        session.on_commit(lambda: reported.append("mail"))
         return add(1)(session, order)
 
     calls = [send(add(1)), send(with_listener), send(add(2))]
     held()
-    assert isinstance(calls[1].exception(PATIENCE), ZeroDivisionError)
-    assert [calls[0].result(PATIENCE), calls[2].result(PATIENCE)] == [31, 34]
+    assert isinstance(calls[0].exception(PATIENCE), ZeroDivisionError)
+    assert [calls[1].result(PATIENCE), calls[2].result(PATIENCE)] == [32, 34]
+    assert reported == ["mail"]
     assert total(session) == 34
 
 
@@ -394,7 +429,7 @@ def press_ctrl_c(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_an_interruption_during_anothers_on_commit_is_that_of_the_thread(
+def test_an_interruption_of_an_on_commit_function_is_its_callers(
     send: Send, held: Callable[[], None], session: Session
 ) -> None:
     reported: list[str] = []
@@ -409,15 +444,15 @@ def test_an_interruption_during_anothers_on_commit_is_that_of_the_thread(
     calls = [send(add(1)), send(with_mail(press_ctrl_c))]
     calls.append(send(with_mail(lambda: reported.append("mail"))))
     held()
-    errors = [call.exception(PATIENCE) for call in calls]
-    assert [type(error) for error in errors[:2]] == [KeyboardInterrupt, KeyboardInterrupt]
-    assert calls[2].result() == 33 == total(session)
+    assert [calls[0].result(PATIENCE), calls[2].result(PATIENCE)] == [31, 33]
+    assert isinstance(calls[1].exception(PATIENCE), KeyboardInterrupt)
+    assert total(session) == 33
     assert reported == ["mail"]
 
 
 INTERRUPTED = (
     "sa_doclock.features.gate.combined",
-    "sa_doclock.features.gate.combined_batch",
+    "sa_doclock.features.gate.combined_turn",
     "contextlib",
 )
 

@@ -228,6 +228,30 @@ def test_complete_is_false_where_a_gate_decides_who_is_first(
     assert "at a gate" in result.incomplete_because
 
 
+@pytest.mark.databases("sqlite", "postgresql")
+def test_callers_of_gate_run_lose_nothing_in_any_order(
+    engine: sa.Engine, start_over: Callable[[], None], elsewhere: Elsewhere
+) -> None:
+    gate, sessions = DocumentGate(), sessionmaker(engine, class_=LockingSession)
+
+    def add(_session: Session, order: Order) -> None:
+        order.total += 10
+
+    def run() -> None:
+        gate.run(sessions, Order, 1, add)
+
+    def by_hand() -> None:
+        with sessions() as session, session.locked(Order, 1) as order:
+            order.total += 10
+
+    for second in (run, by_hand):
+        result = explore(
+            run, second, before=start_over, invariant=lambda: elsewhere(TOTAL) == [(50,)]
+        )
+        assert result.runs
+        assert not result.failures
+
+
 @pytest.mark.databases("postgresql")
 def test_complete_is_false_where_a_program_goes_another_way_each_time(
     shop: Shop, start_over: Callable[[], None]

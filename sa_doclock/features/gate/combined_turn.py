@@ -1,0 +1,540 @@
+"""One turn of a queue of gate.run(): a document locked once, many functions, one flush, one COMMIT."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from inspect import isawaitable, iscoroutine
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, event, inspect
+from sqlalchemy.exc import StatementError
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.util import await_only
+
+from ...core.documents import declares, document_key, mapper_of
+from ...core.lock_info import DocumentKey, document_label
+from ...core.sqlalchemy_internals import is_flushing
+from ...core.transaction import LockContext, SessionPart, add_document, around, state_of
+from ...dialects import find_strategy
+from ...errors import DocLockError, LockFailed, LockLost, LockMisuse
+from ...options import LockOptions
+from ..on_commit import AfterCommit, call_all
+from .pending import Pending, is_of_several_classes, may_write
+from .wakeup import Wakeup
+
+E = TypeVar("E", bound=DocLockError)
+
+
+@dataclass(eq=False)
+class Call:
+    """One call of gate.run(): its function, and what becomes of it.
+
+    :ivar seconds: how long it may wait for its turn; None: any time.
+    :ivar given: ``version=`` and ``checkout=``.
+    :ivar context: of the caller: another thread may run the function.
+    :ivar wakeup: ends the wait of the caller's thread; None of a task, which has ``answer``.
+    :ivar notified: the wait of the thread was ended: it is answered, or the head of the queue.
+    :ivar turn: the one that it runs as the head of its queue.
+    :ivar is_done: its value or error is final.
+    :ivar is_gone: its caller was interrupted or cancelled; its function does not begin any more.
+    :ivar is_skipped: its function raised after a change, in a turn that was undone; its error counts
+        once the functions before it are saved.
+    :ivar on_commit: what its function gave to ``session.on_commit()``.
+    """
+
+    session_factory: Callable[[], Any]
+    entity: type[Any]
+    ident: Any
+    document: DocumentKey
+    function: Callable[[Any, Any], Any]
+    seconds: float | None
+    given: Mapping[str, Any]
+    started: float = field(default_factory=time.monotonic)
+    context: Context = field(default_factory=copy_context)
+    wakeup: Wakeup | None = None
+    answer: asyncio.Future[None] | None = None
+    turn: Turn | None = None
+    notified: bool = False
+    is_done: bool = False
+    is_gone: bool = False
+    is_skipped: bool = False
+    on_commit: Sequence[Callable[[], object]] = ()
+    value: Any = None
+    error: BaseException | None = None
+
+    @property
+    def label(self) -> str:
+        """The document in the words of an error."""
+        return document_label(self.entity, self.ident)
+
+    def named(self, error: E) -> E:
+        """Return the error, with the document in its text."""
+        add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
+        return error
+
+    def left(self) -> float | None:
+        """Return the seconds that it may still wait for its turn; None: any time."""
+        if self.seconds is None:
+            return None
+        return max(self.seconds - (time.monotonic() - self.started), 0.0)
+
+    def invoke(self, before: Callable[[], object], session: Any, document: Any) -> Any:
+        """Return what the function returns, called in the context of its caller."""
+
+        def run() -> Any:
+            before()
+            return self.function(session, document)
+
+        result = self.context.run(run)
+        if not isawaitable(result):
+            return result
+        if self.answer is None:
+            if iscoroutine(result):
+                result.close()
+            raise TypeError("the function returned an awaitable: use gate.async_run()")
+        return await_only(_result_of(self.context.run(asyncio.ensure_future, result)))
+
+    def run_on_commit(self) -> None:
+        """Call what the function asked for; an error is its caller's, and the commit is done."""
+        try:
+            self.context.run(call_all, self.on_commit)
+        except BaseException as error:  # noqa: BLE001  # raised by result()
+            self.error = error
+
+    def forget(self) -> None:
+        """Forget the result of a turn that was undone: the function runs again."""
+        self.value, self.error, self.on_commit, self.is_skipped = None, None, (), False
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Make its result final; the error counts unless its function raised one of its own."""
+        self.error = self.error or error
+        self.is_done = True
+
+    def notify(self) -> None:
+        """End the wait of the caller."""
+        self.notified = True
+        if self.wakeup is not None:
+            self.wakeup.notify()
+        elif self.answer is not None and not self.answer.done():
+            self.answer.set_result(None)
+
+    def result(self) -> Any:
+        """Return what the function returned, which is saved; or raise."""
+        error, self.error = self.error, None
+        if error is None and not self.is_done:
+            error = self.named(interrupted())
+        if error is not None:
+            raise error
+        return self.value
+
+
+class _Undone(Exception):  # a step on the way, and no error of ours
+    """The transaction cannot be saved.
+
+    :param culprit: the call to blame; None: one of those that ran.
+    """
+
+    def __init__(self, error: BaseException, culprit: Call | None = None) -> None:
+        super().__init__(error)
+        self.error, self.culprit = error, culprit
+
+
+class _FunctionCancelled(Exception):  # an event of one function, and no error of ours
+    """A function raised CancelledError; the task that runs the functions was not cancelled."""
+
+
+async def _result_of(task: asyncio.Future[Any]) -> Any:
+    """Return the result of a function's task, which ends with the task that waits for it."""
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if task.cancelled():
+        raise _FunctionCancelled
+    return task.result()
+
+
+class Turn(SessionPart):
+    """One transaction, and the calls whose functions share it.
+
+    :param head: the call whose caller runs the turn.
+    :param alone: it is for one function, whose transaction others wait for at the server.
+    :ivar overlapped: the next head does not wait for its end.
+    :ivar taken: the calls of the turn, in order of arrival, of which nobody was notified yet.
+    :ivar has_ended: nothing of it runs any more; a task that a function started may outlive it.
+    :ivar is_saved: all databases have committed, or no function had anything to save.
+    :ivar locks_database: nobody can wait at the server for the same document.
+    :ivar suspects: the number of calls at its front of which one made the flush fail.
+    :ivar raised: whether a function raised after a change.
+    :ivar refused: whether the flush of one function alone failed.
+    """
+
+    overlapped = has_ended = is_saved = raised = refused = locks_database = False
+    suspects = 0
+    _is_sent = False
+    _error: BaseException | None = None
+    _running: Call | None = None
+    _ended = _watches = _changed = _has_sent = _in_doubt = _is_stale = False
+
+    def __init__(self, head: Call, *, alone: bool) -> None:
+        self.head, self.alone = head, alone
+        self.taken: list[Call] = []
+        self._pending = Pending()
+        self._statements: list[Any] = []
+        self._watched: list[Connection] = []
+
+    # The hooks of SessionPart.
+
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """See :class:`SessionPart`: note what is sent, if there is somebody to save it from."""
+        if self._watches and connection not in self._watched:
+            self._watched.append(connection)
+            event.listen(connection, "before_cursor_execute", self._note_statement)
+
+    def before_flush(self, session: Session) -> None:
+        """See :class:`SessionPart`: note whose changes are sent."""
+        self._is_stale |= is_of_several_classes(session)
+        if self._running is not None:
+            self._changed |= not self._pending.is_same(Pending(session))
+            self._pending = Pending()
+        self._has_sent = True
+
+    def before_commit(self) -> None:
+        """See :class:`SessionPart`.  :raises LockMisuse: a function runs."""
+        if self._running is not None:
+            self._ended = True
+            raise LockMisuse(
+                "the transaction is the gate's, which commits it for several functions: leave out "
+                "commit(); flush() and save_changes() may be called"
+            )
+        self._is_sent = True
+
+    def after_commit(self) -> None:
+        """See :class:`SessionPart`."""
+        self.is_saved = True
+
+    # The turn.
+
+    def run(
+        self,
+        calls: Iterator[Call],
+        *,
+        others_wait: Callable[[], bool],
+        before: Callable[[], object],
+    ) -> None:
+        """Lock, run, save; no error comes out but an interruption of this thread.
+
+        :param calls: takes one call after the other, and notes it in ``taken``.
+        :param others_wait: returns whether there are other calls, before one is taken.
+        :param before: is called in the context of each function.
+        """
+        try:
+            given = self.head.session_factory()  # for the functions: it may be of asyncio
+            self._session, self._state = _checked(given)
+            with closing(self._session):
+                self._state.parts.add(self)
+                self._session.begin()
+                self._lock()
+                for call in calls:
+                    if call is self.taken[0]:
+                        call.forget()  # its error came behind functions that are saved now
+                    if not call.is_skipped:
+                        self._run_one(call, given, before, watch=others_wait())
+                self._save()
+        except _Undone as undone:
+            self._blame(undone)
+        except Exception as error:  # noqa: BLE001  # the callers raise it
+            if isinstance(error.__context__, _Undone):  # the rollback has failed too
+                self._blame(error.__context__)
+            else:
+                self._error = error
+        finally:
+            self.has_ended = True
+            if self.is_saved:
+                self._run_on_commit()
+
+    def _lock(self) -> None:
+        """Lock the document, and load it; each call compares its own version."""
+        head = self.head
+        # Kept, so that the identity map has it for the first call.
+        self._document = self._session.get_one_document(
+            head.entity,
+            head.ident,
+            LockOptions.ForUpdate,
+            lock_timeout=head.left(),
+            checkout=head.given["checkout"],
+        )
+        self._root = self._session.get_transaction()
+        state: Any = inspect(self._document)
+        self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
+        strategy = find_strategy(self._state.connections.all()[0])
+        self.locks_database = strategy is not None and strategy.locks_database
+
+    def _run_one(
+        self, call: Call, session: Any, before: Callable[[], object], *, watch: bool
+    ) -> None:
+        """Run one function.
+
+        :raises _Undone: it raised after a change, or ended the transaction.
+        """
+        if not self.alone and (watch or len(self.taken) > 1):
+            self._watch()
+        self._flush_before(call)
+        self._changed = False
+        self._statements.clear()
+        self._pending, self._running = Pending(self._session), call
+        try:
+            call.value = call.invoke(before, session, self._document_of(call))
+            self._check()
+        except BaseException as error:
+            if not self._is_of(call, error):
+                raise  # an interruption of this thread
+            self._note_error(call, error)
+        else:
+            call.on_commit = self._take_on_commit()
+            if not self._watches or any(map(may_write, self._statements)):
+                self._has_sent = self._is_stale = True
+            self._is_stale |= is_of_several_classes(self._session)
+        finally:
+            self._pending, self._running = Pending(), None
+
+    def _note_error(self, call: Call, error: BaseException) -> None:
+        """Note the error of a function.  :raises _Undone: it may have changed something."""
+        self._take_on_commit()
+        call.error = asyncio.CancelledError() if isinstance(error, _FunctionCancelled) else error
+        if isinstance(error, Exception) and self._is_untouched():
+            return
+        self._in_doubt = bool(self._state.transaction.lost) and self._has_sent
+        # It may be a flush that has failed at the changes of another: then all are tried again.
+        raise _Undone(call.error, call) from None
+
+    def _is_of(self, call: Call, error: BaseException) -> bool:
+        """Return whether an error is the function's, and not an interruption of this thread.
+
+        Python's signals interrupt the main thread alone.  There nobody can tell the two apart.
+        """
+        if isinstance(error, Exception) or (call is self.head and call.answer is None):
+            return True
+        return call.answer is None and threading.current_thread() is not threading.main_thread()
+
+    def _watch(self) -> None:
+        """Note from now on what is sent: another function may be saved though this one raises."""
+        if not self._watches:
+            self._watches = True
+            for connection in self._state.connections.all():
+                self.begun(connection, lent=False)
+
+    def _note_statement(self, *arguments: Any) -> None:
+        if not is_flushing(self._session):
+            self._statements.append(arguments[4].compiled)
+            if self._pending and self._state.calls.current is None:
+                self._session.flush()  # it sees the changes of those before it, and comes after them
+
+    def around_objects(self, objects: Collection[Any]) -> None:
+        """See :class:`SessionPart`: they are written as by a flush."""
+        self._statements.append(None)
+
+    def around_rows(self, *_: Any, **__: Any) -> None:
+        """See :class:`SessionPart`: they are written as by a flush."""
+        self._statements.append(None)
+
+    def _is_untouched(self) -> bool:
+        """Return whether the function that raised has changed nothing, for sure."""
+        session = self._session
+        return (
+            self._watches
+            and session.is_active
+            and not session.in_nested_transaction()
+            and not self._ended
+            and self._is_whole()
+            and not self._changed
+            and self._pending.is_same(Pending(session))
+            and not any(map(may_write, self._statements))
+        )
+
+    def _flush_before(self, call: Call) -> None:
+        """Have the call see what those before it have done, also by statements of their own.
+
+        :raises _Undone: the flush fails, because of a function before it.
+        """
+        gone = self._document in self._session.deleted
+        if call.given["version"] is not None or gone or self._is_stale:
+            try:
+                self._session.flush()
+            except Exception as error:  # noqa: BLE001
+                raise _Undone(error) from None
+        if self._is_stale:
+            self._session.expire_all()
+            self._is_stale = False
+
+    def _document_of(self, call: Call) -> Any:
+        """Return the document, which is held, if the call may have it.
+
+        :raises StaleDocument, CheckedOut, CheckoutLost: it may not.
+        """
+        given = dict(call.given)
+        if given["checkout"] is None and declares(mapper_of(call.entity), "checkout"):
+            given["checkout"] = self._free()  # else a lock that is held is not compared again
+        return self._session.get_one_document(
+            call.entity, call.ident, LockOptions.ForUpdate, **given
+        )
+
+    def _free(self) -> Any:
+        """Return the condition that nobody has the document checked out, if the session asks."""
+        from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
+
+        return None if self._state.parts.find(CheckOuts) is None else FREE
+
+    def _is_whole(self) -> bool:
+        """Return whether the transaction goes on, with the lock."""
+        if self._session.get_transaction() is not self._root:
+            return False
+        with suppress(DocLockError):  # of a part that ends the transaction, whose locks are gone
+            self._state.transaction.check_locks()
+        return self._key in self._state.ledger.held
+
+    def _check(self) -> None:
+        """Release the savepoints that a function left open, and see whether the transaction goes on.
+
+        :raises Exception: it does not.
+        """
+        session, failure = self._session, self._state.failure
+        ended = self._ended or session.get_transaction() is not self._root
+        if not ended:
+            if not session.is_active:
+                session.connection()  # raises PendingRollbackError, as after a failed flush
+            while (savepoint := session.get_nested_transaction()) is not None:
+                savepoint.commit()
+            if failure.occurred:
+                failure.refuse_commit(whole=True)
+        if ended or not self._is_whole():
+            raise LockMisuse(
+                "the function has ended the transaction, which is the gate's; leave out commit() "
+                "and rollback(), and raise an error to undo what it has done"
+            )
+
+    def _take_on_commit(self) -> Sequence[Callable[[], object]]:
+        """Return what came to ``session.on_commit()`` since the last time; the gate calls it."""
+        part = self._state.parts.find(AfterCommit)
+        return () if part is None else part.take_all()
+
+    def _save(self) -> None:
+        """Flush, and commit.
+
+        :raises _Undone: the server refused to write what the functions have changed.
+        """
+        if all(call.error is not None for call in self.taken):
+            self.is_saved = True  # there is nothing to save
+            return
+        session = self._session
+        try:
+            with around(self._state.parts.around_save):  # a pipeline sends both together
+                session.flush()
+                session.commit()
+        except Exception as error:
+            if self._is_sent and not _is_of_write(error):
+                raise
+            self._is_sent = False
+            raise _Undone(error) from None
+
+    def _run_on_commit(self) -> None:
+        """Call what the functions asked for.
+
+        :raises BaseException: an interruption of the main thread, which may be its own.
+        """
+        saved = [call for call in self.taken if call.error is None]
+        for call in saved:
+            call.run_on_commit()
+        if self.head.answer is None:  # of tasks, the caller's own raises it in the loop
+            for call in saved:
+                if call.error is not None and not self._is_of(call, call.error):
+                    raise call.error
+
+    # What becomes of the calls.
+
+    def _blame(self, undone: _Undone) -> None:
+        """Find out whose error is final; the functions of all others run again.
+
+        An error may come of what the functions before it have changed.  It is final once these are
+        saved, or where there are none.
+        """
+        taken, culprit = self.taken, undone.culprit
+        ran = [one for one in taken if one.is_skipped or one.error is None or one is culprit]
+        self.raised = culprit is not None
+        if not ran[1:]:
+            last = (ran or taken)[0]
+            last.error, self.refused = undone.error, culprit is None
+            for one in taken[: taken.index(last) + 1]:
+                one.finish()
+        elif culprit is not None:
+            culprit.is_skipped = True
+            self._doubt_before(culprit)
+        else:
+            self.suspects = len(taken)
+
+    def _doubt_before(self, culprit: Call) -> None:
+        """Run none again where the function that failed may have committed what was sent before."""
+        for one in self.taken if self._in_doubt else ():
+            if one.error is None and one is not culprit:
+                one.finish(one.named(_doubt("another function of the commit ended it")))
+
+    def settle(self) -> None:
+        """Finish the calls of which all is known; the others run again.  It may be called twice."""
+        error = self._error
+        if self._is_sent and not self.is_saved and error is None:
+            error = self.head.named(_doubt("the thread that committed it was interrupted"))
+        if self.is_saved or error is not None:
+            for one in self.taken:
+                one.finish(None if self.is_saved else error)
+        if error is not None:  # before any was taken, or of a listener behind the COMMIT
+            self.head.finish(error)
+
+
+def _is_of_write(error: Exception) -> bool:
+    """Return whether an error of the commit is that of a write that came with it, not of COMMIT."""
+    if isinstance(error, StatementError):
+        lost = getattr(error, "connection_invalidated", False)
+        return error.statement not in (None, "COMMIT") and not lost
+    return isinstance(error, StaleDataError)
+
+
+def _doubt(reason: str) -> LockFailed:
+    """Return the error of a call of which nobody knows whether it was saved."""
+    doubt = LockFailed(
+        f"{reason}: nobody knows whether that was saved; look whether the change is there before you "
+        "run it again"
+    )
+    doubt.connection_invalidated = True  # as of a connection that is lost in a COMMIT
+    return doubt
+
+
+def interrupted() -> LockLost:
+    """Return the error of a call whose turn was interrupted before its commit."""
+    return LockLost(
+        "the task that ran the functions was cancelled; nothing was saved; run it again"
+    )
+
+
+def _checked(session: Any) -> tuple[Any, LockContext]:
+    """Return the session inside, which locks, and its state.
+
+    :raises TypeError: it is none.
+    :raises LockMisuse: it is in a transaction.
+    """
+    sync_session = getattr(session, "sync_session", session)
+    state = state_of(sync_session) if isinstance(sync_session, Session) else None
+    if state is None:
+        raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {session!r}")
+    if sync_session.in_transaction():
+        raise LockMisuse(
+            "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+        )
+    return sync_session, state

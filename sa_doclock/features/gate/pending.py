@@ -1,0 +1,108 @@
+"""The changes of a function so far: those that are pending, and the statements that it sent.
+
+Whoever cannot be sure says that something was changed, which costs a transaction and no data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import CompoundSelect, Select, TextClause, inspect
+from sqlalchemy.orm import FromStatement, Session
+from sqlalchemy.orm.collections import collection_adapter
+from sqlalchemy.sql.functions import FunctionElement, GenericFunction
+from sqlalchemy.sql.visitors import iterate
+
+from ...core.documents import mapper_cache
+from ...core.sqlalchemy_internals import all_mappers
+
+_IMMUTABLE: Final = frozenset(
+    (*(type(None), bool, int, float, str, bytes), *(Decimal, UUID, date, time, datetime, timedelta))
+)
+
+
+class Pending:
+    """The pending changes of a session at one moment, to be compared with those of another.
+
+    :param session: None: nothing is pending.
+    """
+
+    def __init__(self, session: Session | None = None) -> None:
+        # Objects, and not their id(), which another may have later.
+        self._found = [] if session is None else [*_changes(session)]
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def is_same(self, other: Pending) -> bool:
+        """Return whether nothing was changed between the two."""
+        return len(self._found) == len(other._found) and all(
+            one is another for one, another in zip(self._found, other._found, strict=True)
+        )
+
+
+def _changes(session: Session) -> Iterator[object]:
+    for instance in session.deleted:
+        yield instance
+        yield Session.delete
+    for instance in (*session.new, *session.dirty):
+        yield instance
+        yield from _changes_of(inspect(instance))
+
+
+def _changes_of(state: Any) -> Iterator[object]:
+    relationships = state.mapper.relationships
+    for name in state.committed_state:
+        yield name
+        value = state.dict.get(name)
+        if name not in relationships:
+            yield value if type(value) in _IMMUTABLE else object()  # it may change in its place
+        elif value is not None and relationships[name].uselist:
+            yield from collection_adapter(value)
+        else:
+            yield value
+
+
+def is_of_several_classes(session: Session) -> bool:
+    """Return whether pending changes are of rows that the session may have as another class, too."""
+    tables = _tables_of_several_classes()
+    return bool(tables) and any(
+        not tables.isdisjoint(inspect(one).mapper.tables)
+        for one in (*session.new, *session.dirty, *session.deleted)
+    )
+
+
+@mapper_cache
+def _tables_of_several_classes() -> frozenset[Any]:
+    found: dict[Any, set[Any]] = {}
+    for mapper in all_mappers():
+        for table in mapper.tables:
+            found.setdefault(table, set()).add(mapper.base_mapper)
+    return frozenset(table for table, classes in found.items() if len(classes) > 1)
+
+
+def may_write(compiled: Any) -> bool:
+    """Return whether a statement may have changed something.
+
+    :param compiled: None: it is a text that SQLAlchemy has not read.
+    """
+    if compiled is None:
+        return True
+    statement = compiled.statement
+    if isinstance(statement, FromStatement):
+        statement = statement.element
+    return not isinstance(statement, (Select, CompoundSelect)) or any(
+        map(_may_write, iterate(statement))
+    )
+
+
+def _may_write(clause: Any) -> bool:
+    """Return whether it is a write within a SELECT, or calls a function of an unknown name."""
+    if getattr(clause, "is_literal", False) or isinstance(clause, TextClause):
+        return "(" in str(clause)
+    unknown = isinstance(clause, FunctionElement) and not isinstance(clause, GenericFunction)
+    return unknown or getattr(clause, "is_dml", False)
