@@ -154,10 +154,11 @@ class LockEvents(SessionEvents):
         """
 
     def transaction_retried(
-        self, session: Session, error: LockFailed, attempt: int, pause: float | None
+        self, session: Session, error: BaseException, attempt: int, pause: float | None
     ) -> None:
         """``run_transaction()`` runs its function again, or gives up, because of this error.
 
+        :param error: one of ours, unless ``retry_on=`` named another.
         :param session: that of the attempt that has failed; it is closed.
         :param attempt: the number of that attempt, from 1.
         :param pause: seconds until the next attempt; None: there is none, and the error comes out.

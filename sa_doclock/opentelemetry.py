@@ -20,7 +20,14 @@ from .checkout_info import Checkout
 from .core.documents import mapper_of, root_of
 from .core.key_text import key_text
 from .core.lock_info import DocumentKey, LockedName, public_key
-from .errors import CheckedOut, DeadlockDetected, LockFailed, LockNotAvailable, outcome_of
+from .errors import (
+    CheckedOut,
+    DeadlockDetected,
+    DocLockError,
+    LockFailed,
+    LockNotAvailable,
+    outcome_of,
+)
 from .events import ReleasedLock, RequestedLock
 from .options import LockOptions
 from .session import LockingSession
@@ -198,9 +205,11 @@ class _Telemetry:
         trace.get_current_span().add_event(f"{change} {checkout.entity.__name__}", attributes)
 
     def transaction_retried(
-        self, _session: Session, error: LockFailed, _attempt: int, pause: float | None
+        self, _session: Session, error: BaseException, _attempt: int, pause: float | None
     ) -> None:
-        attributes = self._attributes(error.entity, error.ident, None)
+        attributes: Attributes = {}
+        if isinstance(error, DocLockError):
+            attributes = self._attributes(error.entity, error.ident, None)
         attributes["error.type"] = type(error).__name__
         attributes["doclock.outcome"] = "given_up" if pause is None else "retried"
         self._retries.add(1, attributes)

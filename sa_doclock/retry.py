@@ -1,8 +1,9 @@
 """run_transaction(): a function in a transaction of its own, repeated after a conflict.
 
 A deadlock or a snapshot conflict has undone the whole transaction, so that the whole
-transaction has to be run again, in a new session.  What may be repeated is decided here
-alone; when, and how long to wait, is tenacity's part.
+transaction has to be run again, in a new session.  ``retry_on`` names further errors of which
+the program knows the same.  What may be repeated is decided here alone; when, and how long to
+wait, is tenacity's part.
 """
 
 from __future__ import annotations
@@ -10,19 +11,33 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
+from sqlalchemy.exc import (
+    DBAPIError,
+    IntegrityError,
+    InvalidRequestError,
+    PendingRollbackError,
+    SQLAlchemyError,
+)
 
 from .core.instrumentation import log_fields
 from .core.session import commits_of, context_of
 from .core.transaction import SessionPart
 from .dialects import is_rolled_back_later
-from .errors import DeadlockDetected, LockFailed, LockMisuse, LockNotAvailable, SnapshotConflict
+from .errors import (
+    DeadlockDetected,
+    DocLockError,
+    LockFailed,
+    LockMisuse,
+    LockNotAvailable,
+    SnapshotConflict,
+)
 from .functions import check_function, check_result
 from .options import check_positive
 from .session import LockingSession
@@ -32,6 +47,9 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=LockingSession)
 T = TypeVar("T")
+
+RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
+"""The errors that run_transaction() repeats beside its own."""
 
 _log = logging.getLogger("sa_doclock")
 
@@ -44,14 +62,15 @@ def run_transaction(
     backoff: float = 0.05,
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
+    retry_on: RetryOn | None = None,
 ) -> T:
     """Return ``fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
 
     Each attempt opens a session with the factory, opens its transaction, so that
     ``save_changes()`` in it only flushes, calls the function, commits, and closes the session.
     DeadlockDetected and SnapshotConflict are repeated, whatever statement, flush or commit met
-    them, also where the function has swallowed them; no other error is, and nothing after a commit.
-    docs/retrying.md has the cases one by one.
+    them, also where the function has swallowed them; no other error is, unless ``retry_on`` names
+    it, and nothing after a commit.  docs/retrying.md has the cases one by one.
 
     All that the function does happens once for each attempt.  What is no part of the
     transaction, such as a mail, belongs in ``session.on_commit()``.  Entities that the function
@@ -66,26 +85,45 @@ def run_transaction(
     :param max_backoff: seconds that no wait exceeds.
     :param retry_not_available: repeat LockNotAvailable too.  On Python 3.10 SQLite does not tell
         a snapshot conflict from a lock that is held, and LockNotAvailable is both.
+    :param retry_on: the errors to repeat as well: an exception class such as StaleDataError, a
+        tuple of classes, or a function of the error that returns whether to repeat it.  An error
+        that leaves open whether COMMIT was done is raised all the same.
     :raises DeadlockDetected: the error of the last attempt; its attribute ``attempts`` says how
-        many there were.
+        many there were.  An error of ``retry_on`` comes out in the same way.
     :raises SnapshotConflict: likewise.
     :raises LockMisuse: called by a function that runs in a transaction of this kind, or the
         factory has returned a session that is in a transaction.
     :raises TypeError: an argument of another kind; the factory makes other sessions.
     :raises ValueError: less than one attempt; seconds that are negative, NaN or infinite.
     """
-    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
+    policy = checked_policy(
+        session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on
+    )
     check_function("fn", fn, "of the session", arguments=1, instead="async_run_transaction()")
     return run_checked(policy, session_factory, fn)
 
 
 class Policy(NamedTuple):
-    """The errors that are repeated, the number of attempts, and the seconds between them."""
+    """The errors that are repeated, the number of attempts, and the seconds between them.
+
+    :ivar retry_on: returns whether the program repeats this error as well; None: none.
+    """
 
     attempts: int
     backoff: float
     max_backoff: float
-    errors: tuple[type[LockFailed], ...]
+    errors: tuple[type[Exception], ...]
+    retry_on: Callable[[Exception], bool] | None = None
+
+    def repeats(self, error: BaseException) -> bool:
+        """Return whether another attempt follows this error."""
+        if isinstance(error, self.errors):
+            return True
+        if self.retry_on is None or not isinstance(error, Exception):
+            return False
+        answer = self.retry_on(error)
+        check_result("retry_on", self.retry_on, answer)
+        return bool(answer)
 
 
 def checked_policy(
@@ -94,6 +132,7 @@ def checked_policy(
     backoff: float,
     max_backoff: float,
     retry_not_available: bool,
+    retry_on: object,
 ) -> Policy:
     """Return the checked arguments of :func:`run_transaction` as a Policy."""
     check_positive("attempts", attempts)
@@ -103,10 +142,28 @@ def checked_policy(
         raise TypeError(f"retry_not_available must be True or False, not {retry_not_available!r}")
     if not callable(session_factory):
         raise TypeError(f"session_factory must be a function, not {session_factory!r}")
-    errors: tuple[type[LockFailed], ...] = (DeadlockDetected, SnapshotConflict)
+    errors: tuple[type[Exception], ...] = (DeadlockDetected, SnapshotConflict)
     if retry_not_available:
         errors += (LockNotAvailable,)
-    return Policy(attempts, backoff, max_backoff, errors)
+    if retry_on is None:
+        return Policy(attempts, backoff, max_backoff, errors)
+    if isinstance(retry_on, (type, tuple)):
+        return Policy(attempts, backoff, max_backoff, errors + _exception_classes(retry_on))
+    check_function(
+        *("retry_on", retry_on, "of the error, an exception class, or a tuple of classes"),
+        arguments=1,
+        instead="a plain function that returns True or False",
+    )
+    return Policy(attempts, backoff, max_backoff, errors, cast("Callable[..., bool]", retry_on))
+
+
+def _exception_classes(retry_on: type | tuple[object, ...]) -> tuple[type[Exception], ...]:
+    """Return the classes of ``retry_on``, checked."""
+    classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+    for one in classes:
+        if not (isinstance(one, type) and issubclass(one, Exception)):
+            raise TypeError(f"retry_on must name subclasses of Exception, and {one!r} is not one")
+    return cast("tuple[type[Exception], ...]", classes)
 
 
 def _check_seconds(name: str, value: object) -> None:
@@ -169,6 +226,7 @@ class _Attempt(SessionPart):
         self.session = session
         self.has_ended = False
         self._commits = commits_of(session)
+        self._in_commit = False
         self._lent = _is_lent(session)
 
     def using(self, bind: Engine | Connection) -> None:
@@ -193,12 +251,29 @@ class _Attempt(SessionPart):
     def has_committed(self) -> bool:
         return commits_of(self.session) > self._commits
 
-    def can_be_repeated(self, failure: LockFailed) -> bool:
+    def before_commit(self) -> None:
+        """Note that COMMIT comes next, unless the flush before it fails."""
+        self._in_commit = True
+
+    def discard(self) -> None:
+        """Note the rollback, such as that of a commit whose flush has failed."""
+        self._in_commit = False
+
+    def can_be_repeated(self, failure: BaseException) -> bool:
         """Return whether nothing of it is in the database, nor in somebody else's transaction."""
-        of_commit = failure.orig is not None and failure.statement is None
+        if self.has_committed or self._is_in_lenders():
+            return False
+        # Of COMMIT, these alone are certainly the server's refusal.
+        if self._in_commit and not isinstance(failure, (LockFailed, IntegrityError)):
+            return False
+        of_commit = self._in_commit or (
+            isinstance(failure, DBAPIError)
+            and failure.orig is not None
+            and failure.statement is None
+        )
         several = len(context_of(self.session).connections.all()) > 1 and not self.session.twophase
         # One database may have committed before the COMMIT of another failed.
-        return not (self.has_committed or self._is_in_lenders() or (of_commit and several))
+        return not (of_commit and several)
 
     def _is_in_lenders(self) -> bool:
         """Return whether it was done in a transaction that the rollback would take from a lender."""
@@ -218,7 +293,7 @@ class Attempts:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._error: Exception | None = None  # that has come out, and is to be repeated
-        self._failure: LockFailed | None = None  # the same, or the one behind it
+        self._failure: BaseException | None = None  # the same, or the one behind it
         self._session: LockingSession | None = None  # of the attempt that has failed
         current = _current.get()
         if current is not None and not (current.has_ended or current.has_committed):
@@ -238,7 +313,10 @@ class Attempts:
             yield
         except Exception as error:
             failure = _first_failure(session, error)
-            if isinstance(failure, self._policy.errors) and attempt.can_be_repeated(failure):
+            if attempt.can_be_repeated(failure) and (
+                self._policy.repeats(failure)
+                or (failure is not error and self._policy.repeats(error))
+            ):
                 self._error, self._failure, self._session = error, failure, session
             raise
         finally:
@@ -263,7 +341,6 @@ class Attempts:
         assert state.next_action is not None
         seconds = state.next_action.sleep
         words = f"attempt {number} of {attempts} failed, the next in {seconds:.3f} s"
-        # The failure itself is in the log already.
         self._report(logging.INFO, "retried", words, number, seconds)
 
     def _give_up(self, state: RetryCallState) -> None:
@@ -271,9 +348,13 @@ class Attempts:
         assert error is not None
         words = f"given up after {number} attempt{'s' * (number != 1)}"
         self._report(logging.WARNING, "given up", words, number, None)
-        error.attempts = number  # type: ignore[attr-defined]
-        message, *others = error.args or ("",)
-        error.args = (f"{message} ({words})".lstrip(), *others)
+        with suppress(AttributeError):  # a class with __slots__ has no room for it
+            error.attempts = number  # type: ignore[attr-defined]
+        if isinstance(error, (DocLockError, SQLAlchemyError)):
+            message, *others = error.args or ("",)
+            error.args = (f"{message} ({words})".lstrip(), *others)
+        elif sys.version_info >= (3, 11):  # the arguments of the program's own class are its own
+            error.add_note(f"run_transaction: {words}")
         raise error
 
     def _report(
@@ -283,10 +364,19 @@ class Attempts:
         assert failure is not None
         assert session is not None
         self._error = self._failure = self._session = None
-        fields = log_fields(failure, failure.waited or None, outcome)
+        waited = failure.waited if isinstance(failure, LockFailed) else None
+        fields = log_fields(failure, waited or None, outcome)
         fields |= {"attempt": number, "attempts": self._policy.attempts}
-        _log.log(level, "run_transaction: %s: %s", words, failure.args[0], extra=fields)
+        _log.log(level, "run_transaction: %s: %s", words, _summary(failure), extra=fields)
         session.dispatch.transaction_retried(session, failure, number, pause)
+
+
+def _summary(failure: BaseException) -> str:
+    """Return the text of a failure for the log, without SQL and parameters."""
+    message = str(failure.args[0]) if failure.args else ""
+    if isinstance(failure, DocLockError):
+        return message
+    return ": ".join([type(failure).__name__, *message.splitlines()[:1]])
 
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:

@@ -8,7 +8,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from .functions import check_function, is_coroutine_function
-from .retry import Policy, checked_policy, run_checked
+from .retry import Policy, RetryOn, checked_policy, run_checked
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -28,6 +28,7 @@ def transactional(
     backoff: float = 0.05,
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
+    retry_on: RetryOn | None = None,
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]:
     """Return a decorator of functions whose every call is a transaction of its own.
 
@@ -40,7 +41,9 @@ def transactional(
 
     :raises TypeError: also for ``@transactional`` without a session factory, and for a method.
     """
-    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
+    policy = checked_policy(
+        session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on
+    )
 
     def decorate(function: Callable[Concatenate[S, P], T]) -> Callable[P, T]:
         check_function("what @transactional(session_factory) decorates", function)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from ..functions import check_function, check_result
-from ..retry import Attempts, Policy, checked_policy, checked_session
+from ..retry import Attempts, Policy, RetryOn, checked_policy, checked_session
 from .session import AsyncLockingSession
 
 S = TypeVar("S", bound=AsyncLockingSession)
@@ -21,6 +21,7 @@ async def async_run_transaction(
     backoff: float = 0.05,
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
+    retry_on: RetryOn | None = None,
 ) -> T:
     """Return ``await fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
 
@@ -32,7 +33,9 @@ async def async_run_transaction(
 
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
     """
-    policy = checked_policy(session_factory, attempts, backoff, max_backoff, retry_not_available)
+    policy = checked_policy(
+        session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on
+    )
     check_function("fn", fn, "of the session", arguments=1)
     return await run_checked(policy, session_factory, fn)
 

@@ -122,8 +122,10 @@ def _label_of(document: DocumentKey | LockedName) -> str:
     return document_label(entity, public_key(identity))
 
 
-def log_fields(error: DocLockError, waited: float | None, outcome: str) -> dict[str, Any]:
-    """Return the fields of a log record about this error."""
+def log_fields(error: BaseException, waited: float | None, outcome: str) -> dict[str, Any]:
+    """Return the fields of a log record about this error; others than ours name no document."""
+    if not isinstance(error, DocLockError):
+        return _fields(None, None, waited, None, outcome)
     named = error.entity is not None or error.ident is not None
     document = document_label(error.entity, error.ident) if named else None
     return _fields(document, error.lock, waited, None, outcome)

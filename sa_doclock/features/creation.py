@@ -12,18 +12,17 @@ named lock for that moment, and looks first, without waiting, whether another ha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import iscoroutine
 from typing import Any, Final, Generic, TypeVar
 
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapper, Session
-from sqlalchemy.orm.interfaces import ORMOption
 
-from ..core.documents import identity_of, key_attributes, mapper_of, own_table, root_of
+from ..core.documents import RowKey, columns_values, mapper_of
 from ..core.key_text import key_text
-from ..core.lock_info import public_key
+from ..core.lock_info import Identity, public_key
 from ..core.session import CoreSession
 from ..core.transaction import add_document, database_name
 from ..dialects import strategy_for
@@ -64,23 +63,27 @@ def check_creation(lock: LockOptions, defaults: object) -> None:
 class Creation(Generic[T]):
     """One call of get_or_create_entity().
 
+    :ivar key: the key of the row that ``ident`` names.
+    :ivar values: of the key.
     :ivar seconds: the limit of its waits, or None.
-    :ivar options: of the SELECT.
+    :ivar get: locks and returns the row; None where there is none.
     """
 
     session: CoreSession
     entity: type[T]
     ident: Any
+    key: RowKey
+    values: Identity
     lock: LockOptions
     seconds: float | None
     defaults: Mapping[str, Any] | Callable[[], T] | None
-    options: Sequence[ORMOption]
+    get: Callable[[LockOptions, float | None], T | None]
 
     def run(self) -> tuple[T, bool]:
         """Return the row, locked, and whether this call has inserted it."""
         started, left = time.monotonic(), self.seconds
         refused: list[IntegrityError] = []
-        while (found := self._get(self.lock, left)) is None:
+        while (found := self.get(self.lock, left)) is None:
             if len(refused) == _REFUSED:
                 raise refused[-1]
             self.session.flush()  # so that nothing but the row is written while others wait for it
@@ -91,12 +94,6 @@ class Creation(Generic[T]):
                 refused.append(error)
             left = self._left(started)
         return found, False
-
-    def _get(self, lock: LockOptions, seconds: float | None) -> T | None:
-        """Lock and return the row; None where there is none."""
-        return self.session.get_entity(
-            self.entity, self.ident, lock, lock_timeout=seconds, options=self.options
-        )
 
     def _left(self, started: float) -> float | None:
         """Return the seconds that are left, in whole milliseconds; 0 does not wait."""
@@ -116,7 +113,7 @@ class Creation(Generic[T]):
         if LockOptions.NoWait in self.lock or seconds == 0:
             seconds = _SHORTEST_WAIT
         try:
-            with strategy.inserting(connection, self._name(mapper), seconds) as alone:
+            with strategy.inserting(connection, self._name(), seconds) as alone:
                 if alone and not self._is_missing():
                     return False
                 with session.begin_nested():
@@ -128,16 +125,17 @@ class Creation(Generic[T]):
             raise
         return True
 
-    def _name(self, mapper: Mapper[Any]) -> str:
+    def _name(self) -> str:
         """Return the name of the row, the same where a database may take two keys for one."""
-        folded = folded_key(identity_of(mapper, self.ident))
-        return f"insert {own_table(root_of(mapper)).fullname} {folded}"
+        key = self.key
+        names = "" if key.primary else f"{','.join(key.names)} "
+        return f"insert {key.table.fullname} {names}{folded_key(self.values)}"
 
     def _is_missing(self) -> bool:
         """Return whether nobody has the row, committed or not."""
         try:
             with self.session.begin_nested():
-                return self._get(self.lock | LockOptions.NoWait, None) is None
+                return self.get(self.lock | LockOptions.NoWait, None) is None
         except LockNotAvailable:
             return False
 
@@ -147,33 +145,46 @@ class Creation(Generic[T]):
         :raises TypeError: the function has not returned one.
         :raises ValueError: it has another primary key.
         """
-        identity = identity_of(mapper, self.ident)
-        key = dict(zip(key_attributes(mapper), identity, strict=True))
+        key = dict(zip(self.key.names, self.values, strict=True))
         if callable(self.defaults):
             made = self.defaults()
             if iscoroutine(made):
                 made.close()  # nobody will await it
         else:
+            self.check_own(mapper, self.defaults or {})
             made = self.entity(**{**key, **(self.defaults or {})})
         if not isinstance(made, self.entity):
             raise TypeError(f"defaults must return a {self.entity.__name__}, not {made!r}")
         for name, value in key.items():
             if getattr(made, name) is None:
                 setattr(made, name, value)
-        own = identity_of(mapper, tuple(getattr(made, name) for name in key))
-        if own != identity:
-            raise ValueError(
-                f"defaults has the primary key {key_text(public_key(own))}, and "
-                f"{key_text(public_key(identity))} was asked for"
-            )
+        self.check_own(mapper, {name: getattr(made, name) for name in key})
         return made
+
+    def check_own(self, mapper: Mapper[Any], defaults: Mapping[str, Any]) -> None:
+        """:raises ValueError: the defaults have other values of the key."""
+        given = dict(zip(self.key.names, self.values, strict=True))
+        own = columns_values(
+            *(
+                mapper,
+                self.key.columns,
+                tuple(({**given, **defaults})[one] for one in given),
+                defaults,
+            )
+        )
+        if own != self.values:
+            kind = "primary key" if self.key.primary else f"unique key ({', '.join(given)})"
+            raise ValueError(
+                f"defaults has the {kind} {key_text(public_key(own))}, and "
+                f"{key_text(public_key(self.values))} was asked for"
+            )
 
     def _inserted(self) -> T:
         """Lock the row that was inserted, and read what the database has put into it."""
-        found = self._get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
+        found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
         if found is None:
             raise LockMisuse(
-                "the row that was inserted is not found by its primary key, so that a trigger or a "
+                "the row that was inserted is not found by its key, so that a trigger or a "
                 "listener has changed it; use an object of your own and session.add()"
             )
         return found

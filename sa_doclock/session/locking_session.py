@@ -12,6 +12,7 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
 
+from ..core.documents import key_and_values, mapper_of
 from ..core.session_options import session_options
 from ..core.transaction import LockContext, around
 from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed
@@ -160,7 +161,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
     ) -> tuple[T, bool]:
-        """Return the entity with this primary key, and whether this call has inserted it.
+        """Return the entity with this key, and whether this call has inserted it.
 
         Its row is locked in either case, as by :meth:`get_entity`.  Of several callers at once one
         inserts the row; the others wait for the end of its transaction, and get that row, or
@@ -172,16 +173,21 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
         The parameters and errors that are not listed here are those of :meth:`get_entity`.
 
+        :param ident: the primary key; or a mapping of the attributes of exactly one unique constraint
+            or unique index that the class declares: ``{"provider": "x", "event_id": "e1"}``.  Partial
+            and functional indexes and deferrable constraints do not count.
         :param lock: ForUpdate, with NoKey or NoWait.
         :param defaults: where the row is not there: the arguments of the class beside those of its
-            primary key; or a function without arguments that returns an object, which may have
+            key; or a function without arguments that returns an object, which may have
             parts.  The function may be called twice, if a row comes and goes meanwhile.
         :param lock_timeout: as for :meth:`get_entity`, for all waits together.  The INSERT itself
             waits for others on PostgreSQL and SQL Server, for 1 ms at least.  On MySQL and MariaDB
             it waits for nobody who inserts by this method; behind another's INSERT of a unique key
             the server's ``innodb_lock_wait_timeout`` counts.
         :raises sqlalchemy.exc.IntegrityError: another constraint refuses the row.
-        :raises ValueError: a read lock or SkipLocked; ``defaults`` has another primary key.
+        :raises ValueError: a read lock or SkipLocked; ``defaults`` has another key; a mapping that names
+            no key, whose text lists the keys; a unique key with NULL, which several rows may have.
+        :raises LockMisuse: several rows have the key: the database does not have the constraint.
         :raises TypeError: ``defaults`` is neither a mapping nor a function, or its function returns
             no object of the class.
         """
@@ -190,7 +196,12 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         lock, seconds = self._context.options.resolve(lock, lock_timeout)
         check_creation(lock, defaults)
 
-        creation = Creation(self, entity, ident, lock, seconds, defaults, options)
+        mapper = mapper_of(entity)
+        key, values = key_and_values(mapper, ident)
+        get = partial(self._get_by_key, entity, ident, key, values, options)
+        creation = Creation(self, entity, ident, key, values, lock, seconds, defaults, get)
+        if isinstance(defaults, Mapping):
+            creation.check_own(mapper, defaults)
         return self._take_or_roll_back(creation.run, opens=not self.in_transaction())
 
     def on_commit(self, function: Callable[[], object]) -> None:

@@ -211,7 +211,10 @@ async def work_async(session: AsyncLockingSession) -> str:  # noqa: ARG001
 
 def transactions() -> None:
     assert_type(run_transaction(Session, lambda session: work(session, 1)), int)
-    decorated = transactional(Session)(work)
+    assert_type(
+        run_transaction(Session, lambda session: work(session, 1), retry_on=ValueError), int
+    )
+    decorated = transactional(Session, retry_on=(ValueError, LookupError))(work)
     assert_type(decorated(1), int)
     for claim in claim_each(Session, select(Order)):
         with claim as row:
@@ -226,7 +229,12 @@ def transactions() -> None:
 
 
 async def async_transactions() -> None:
-    assert_type(await async_run_transaction(AsyncSession, work_async), str)
+    assert_type(
+        await async_run_transaction(
+            AsyncSession, work_async, retry_on=lambda error: bool(error.args)
+        ),
+        str,
+    )
     async for claim in async_claim_each(AsyncSession, select(Order)):
         async with claim as row:
             assert_type(row, Order)

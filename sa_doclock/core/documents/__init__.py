@@ -17,6 +17,7 @@ from .many_keys import MAX_PARAMETERS, chunks, key_in
 from .mapping import (
     clear_with_mappers,
     columns_read,
+    columns_values,
     document_key,
     entity_cache,
     from_clauses_within,
@@ -49,3 +50,4 @@ from .parts import Part, compared_with_constants, takes
 from .questions import ask
 from .roles import is_row_of_root, is_second_class, part_as_mapped
 from .stored_keys import compares_in_python, select_equal_keys
+from .unique_keys import RowKey, key_and_values

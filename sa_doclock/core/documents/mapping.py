@@ -363,7 +363,17 @@ def _converted(mapper: Mapper[Any], ident: Any) -> Identity:
         raise ValueError(
             f"{mapper.class_.__name__} {key_text(ident)}: no row has a NULL primary key"
         )
-    types = (column.type for column in mapper.primary_key)
+    return columns_values(mapper, mapper.primary_key, values, ident)
+
+
+def columns_values(
+    mapper: Mapper[Any], columns: Iterable[ColumnElement[Any]], values: Identity, ident: Any
+) -> Identity:
+    """Return the values of a key as rows of these columns have them.
+
+    :param ident: the key as it was given, for the text of an error.
+    """
+    types = (column.type for column in columns)
     try:
         return tuple(key_value(*pair) for pair in zip(types, values, strict=True))
     except (TypeError, ValueError) as error:

@@ -163,6 +163,7 @@ class ExecutingSession(SessionWithContext):
         params: Any,
         arguments: Mapping[str, Any],
         given: Mapping[str, Any] = NO_ARGUMENTS,
+        ident: Any = None,
     ) -> Result[Any]:
         own_options = arguments.get("execution_options", {})
         binds = dict(arguments.get("bind_arguments") or {})
@@ -175,7 +176,7 @@ class ExecutingSession(SessionWithContext):
         lock, seconds = self._context.options.resolve(locked.lock, locked.seconds)
         request = LockRequest(
             mapper.class_,
-            None,
+            ident,
             lock,
             seconds,
             mapper,

@@ -10,15 +10,16 @@ from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args, overload
 
 from sqlalchemy import Select, select
+from sqlalchemy.exc import MultipleResultsFound
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.orm.util import AliasedClass
 
 from ...checkout_info import Checkout
-from ...errors import DocLockError
+from ...errors import DocLockError, LockMisuse
 from ...options import LockOptions, LockTimeout, check_lock, check_wait
-from ..documents import identity_of, mapper_of
+from ..documents import RowKey, identity_of, mapper_of, own_table, root_of
 from ..loading import load_parts, reads_of
-from ..lock_info import public_key
+from ..lock_info import Identity, document_label, public_key
 from ..locking import (
     ManyByKey,
     OneByKey,
@@ -28,7 +29,7 @@ from ..locking import (
     read_one,
     single_key,
 )
-from ..statements import checked_options, locked_select
+from ..statements import checked_options, locked_entity_of, locked_select
 from ..transaction import LockRequest, add_document, around, database_name, given
 from .execute import ExecutingSession
 from .targets import check_block_lock, in_given_order, key_of, no_result
@@ -367,6 +368,45 @@ class LockMethods(ExecutingSession):
         """
         lock, seconds = check_wait(check_lock(lock), lock_timeout)
         return locked_select(select(entity), lock, None, seconds)
+
+    def _get_by_key(
+        self,
+        entity: type[T],
+        ident: Any,
+        key: RowKey,
+        values: Identity,
+        options: Sequence[ORMOption],
+        lock: LockOptions,
+        seconds: float | None,
+    ) -> T | None:
+        """Return what :meth:`get_entity` returns for the row with these values of a key."""
+        if key.primary:
+            return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
+        mapper = mapper_of(entity)
+        root = root_of(mapper)
+        # Of joined inheritance, the header alone is locked by one statement, which also waits
+        # for a row that is not committed yet.
+        selected = root if key.table is own_table(root) else mapper
+        statement = select(selected.class_).where(
+            *(column == value for column, value in zip(key.columns, values, strict=True))
+        )
+        if selected is mapper:
+            statement = statement.options(*options)
+        statement = locked_select(statement, lock, None, seconds)
+        locked = locked_entity_of(statement)
+        assert locked is not None
+        rows = self._execute_locked(locked, statement, None, {}, ident=ident)
+        try:
+            found: T | None = rows.scalars().unique().one_or_none()
+        except MultipleResultsFound:
+            raise LockMisuse(
+                f"{document_label(entity, ident)}: several rows have this key: the database does not have "
+                "the unique constraint that the class declares; create it"
+            ) from None
+        if found is None or selected is mapper:
+            return found
+        identity = public_key(tuple(root.primary_key_from_instance(found)))
+        return self.get_entity(entity, identity, lock, options=options)
 
     def _check_request(self, request: LockRequest) -> None:
         """Check what the caller has given beside the lock, before anything is sent."""

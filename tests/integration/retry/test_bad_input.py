@@ -22,6 +22,15 @@ from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.retry.counting import Counted
 from tests.support.rows import rows
 
+
+async def asynchronous(_: Any) -> int:
+    return 1
+
+
+def generates(_: Any) -> Iterator[int]:
+    yield 1
+
+
 NAN, INFINITE = float("nan"), float("inf")
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
@@ -39,6 +48,22 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_backoff": NAN}, ValueError, "max_backoff must be zero or more"),
     ({"max_backoff": None}, TypeError, "max_backoff must be a number"),
     ({"retry_not_available": 1}, TypeError, "retry_not_available must be True or False, not 1"),
+    ({"retry_on": int}, TypeError, "retry_on must name subclasses of Exception, and <class 'int'>"),
+    (
+        {"retry_on": KeyboardInterrupt},
+        TypeError,
+        "subclasses of Exception, and .*Interrupt'> is not",
+    ),
+    ({"retry_on": (LookupError, int)}, TypeError, "subclasses of Exception, and <class 'int'> is"),
+    ({"retry_on": ((LookupError,),)}, TypeError, "subclasses of Exception, and .* is not one"),
+    ({"retry_on": LookupError()}, TypeError, "retry_on must be a function of the error, an exc"),
+    ({"retry_on": [LookupError]}, TypeError, "retry_on must be a function of the error, an exc"),
+    ({"retry_on": "LookupError"}, TypeError, "an exception class, or a tuple of classes, not 'Lo"),
+    ({"retry_on": True}, TypeError, "an exception class, or a tuple of classes, not True"),
+    ({"retry_on": lambda: True}, TypeError, "retry_on must be a function of the error, .* takes"),
+    ({"retry_on": lambda a, b: a is b}, TypeError, "takes .*missing a required argument: 'b'"),
+    ({"retry_on": asynchronous}, TypeError, "retry_on is a coroutine function, .* use a plain f"),
+    ({"retry_on": generates}, TypeError, "retry_on is a generator function"),
 ]
 each_wrong = rows(("how", "kind", "words"), WRONG, ids=str)
 
@@ -69,14 +94,6 @@ async def test_an_argument_of_the_twin(
     make: Any = never
     with pytest.raises(kind, match=words):
         await async_run_transaction(make, asynchronous, **how)
-
-
-async def asynchronous(_: Any) -> int:
-    return 1
-
-
-def generates(_: Any) -> Iterator[int]:
-    yield 1
 
 
 FUNCTIONS: list[tuple[Any, str]] = [
