@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar
 
@@ -45,6 +46,7 @@ from .innodb_named_locks import InnoDBNamedLocks
 from .innodb_tables import StorageEngine, check_engine, check_view, engine_in_schema
 from .monitoring import connections_by_id
 from .names import schema_of
+from .table_answers import kept_answer
 from .transaction_marks import SavepointMarks
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS; set by COMMIT AND CHAIN, completion_type=CHAIN
@@ -68,6 +70,7 @@ _CACHE_PAUSES = (0, 0.11, 0.15)  # seconds
 _tokens = count(1)
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
+_LOCKABLE, _ADOPTED = "lockable", "lockable by the program"  # of a table: the questions
 # The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
 _STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
@@ -310,8 +313,6 @@ class InnoDBLocks(LockStrategy):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.marks = InnoDBMarks(self.errors)
-        self._lockable: set[tuple[str | None, str]] = set()
-        self._adopted: set[tuple[str | None, str]] = set()
 
     def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
         # All that is asked here begins no transaction, opens no read view and uses up no SET
@@ -336,14 +337,17 @@ class InnoDBLocks(LockStrategy):
         self.marks = InnoDBMarks(self.errors, self.cluster)
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        name = schema_of(connection, table), table.name
-        if name in self._lockable:
-            return
+        question = _LOCKABLE, schema_of(connection, table), table.name
+        ask = partial(self._is_lockable, connection, table)
         with self._raising_only_the_end():
-            found = self.storage_engine(connection, table)
-            if found is not None:
-                check_engine(table.name, found.name)
-                self._lockable.add(name)
+            kept_answer(self.findings, connection, question, ask)
+
+    def _is_lockable(self, connection: Connection, table: Table) -> bool | None:
+        found = self.storage_engine(connection, table)
+        if found is None:
+            return None
+        check_engine(table.name, found.name)
+        return True
 
     @contextmanager
     def _raising_only_the_end(self) -> Iterator[None]:
@@ -362,17 +366,19 @@ class InnoDBLocks(LockStrategy):
                 ) from error
 
     def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
-        name = schema_of(connection, table), table.name
-        if name in self._adopted:
-            return
+        question = _ADOPTED, schema_of(connection, table), table.name
+        ask = partial(self._is_lockable_by_program, connection, table)
         with self._raising_only_the_end():
-            found = self.storage_engine(connection, table)
-            if found is not None and found.name is None:  # other tables have the rows
-                with self.asking_schema(connection) as asked:
-                    check_view(asked, *name)
-            elif found is not None:
-                check_engine(table.name, found.name)
-            self._adopted.add(name)
+            kept_answer(self.findings, connection, question, ask)
+
+    def _is_lockable_by_program(self, connection: Connection, table: Table) -> bool:
+        found = self.storage_engine(connection, table)
+        if found is not None and found.name is None:  # other tables have the rows
+            with self.asking_schema(connection) as asked:
+                check_view(asked, schema_of(connection, table), table.name)
+        elif found is not None:
+            check_engine(table.name, found.name)
+        return True
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         """Return what stores the rows of this table; None where there is no such table."""

@@ -8,6 +8,7 @@ writers from committing (rollback journal).  Either is stronger than what was as
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -40,7 +41,8 @@ from .base import (
     TransactionLifecycle,
     TransactionStatus,
 )
-from .connection import ask_driver, is_rolled_back_later
+from .connection import ask_driver, is_rolled_back_later, other_connection
+from .error_codes import code_of
 from .names import schema_of
 from .transaction_marks import SavepointMarks
 
@@ -65,6 +67,12 @@ _SET_LIMIT = "PRAGMA busy_timeout = {}"
 _SQLITE_ERROR = 1  # the primary result code of a statement that cannot be compiled
 _SQLITE_READONLY = 8
 _READ_ONLY = "a file that is opened read-only cannot be locked; read with SnapshotRead"
+_NO_FILE_LOCKS = (
+    "the file is opened without locks (nolock=1, immutable=1, or a VFS such as unix-none), so that two "
+    "connections write it at once; open it without these parameters"
+)
+_LOCKS_FILE = "sa_doclock.locks_file"  # in LockStrategy.findings: whether it was found to
+_IMMUTABLE = re.compile(r"\bimmutable=(?:1|yes|true|on)\b", re.IGNORECASE)
 _CODES_ON_PYTHON_3_10 = {
     "database is locked": 5,
     "database table is locked": 6,
@@ -318,12 +326,20 @@ class SQLiteLocks(LockStrategy):
         driver: Any = adapted.driver_connection
         if isinstance(connection.engine.pool, _SHARING_POOLS):
             _refuse_shared(connection)
+        self._refuse_unlocked(connection)
         if driver.in_transaction:
             self._go_on(connection, lock, seconds)
             return
         if adapted.dbapi_connection.isolation_level is None:  # type: ignore[union-attr]
             raise LockNotSupported(AUTOCOMMIT)
         self._send_begin(connection, lock, seconds)
+
+    def _refuse_unlocked(self, connection: Connection) -> None:
+        """:raises LockNotSupported: another connection of this engine could take the same lock."""
+        if _LOCKS_FILE not in self.findings:
+            if _may_have_no_locks(connection.engine) and not _excludes_others(connection):
+                raise LockNotSupported(_NO_FILE_LOCKS)
+            self.findings[_LOCKS_FILE] = True
 
     def _send_begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is not LockOptions.ForUpdate:
@@ -368,6 +384,7 @@ class SQLiteLocks(LockStrategy):
         if not driver.in_transaction:  # sqlite3 runs a SELECT outside of any
             self.begin(connection, lock, seconds)
             return True
+        self._refuse_unlocked(connection)
         super().join(connection, lock, seconds, level, opened_for, header)
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
         if opened is LockOptions.SharedRead and wanted is LockOptions.ForUpdate:
@@ -392,12 +409,44 @@ def _may_be_read_only(engine: Engine) -> bool:
 
     True too where the program opens it, by ``creator=`` or in a listener for ``do_connect``.
     """
-    if not connects_by_url(engine.pool) or engine.dialect.dispatch.do_connect:
-        return True
     file = engine.url.database
+    if _may_have_no_locks(engine):
+        return True
     if not file or file == ":memory:":
         return False
-    return file.startswith("file:") or (os.access(file, os.F_OK) and not os.access(file, os.W_OK))
+    return os.access(file, os.F_OK) and not os.access(file, os.W_OK)
+
+
+def _may_have_no_locks(engine: Engine) -> bool:
+    """Return whether parameters of a URI, or the program's own connect, may switch locks off."""
+    by_url = connects_by_url(engine.pool) and not engine.dialect.dispatch.do_connect
+    return not by_url or (engine.url.database or "").startswith("file:")
+
+
+def _excludes_others(connection: Connection) -> bool:
+    """Return whether one of two other connections waits for the other, which no PRAGMA tells.
+
+    True too where the file is read-only, or the database is in memory: no other connection has it then.
+    """
+    if _IMMUTABLE.search(str(connection.engine.url)):
+        return False
+    files = {name: file for _, name, file in ask_driver(connection, "PRAGMA database_list")}
+    if not files.get("main"):
+        return True
+    with other_connection(connection) as one, other_connection(connection) as other:
+        return not (_takes_write_lock(one) and _takes_write_lock(other))
+
+
+def _takes_write_lock(connection: Connection) -> bool:
+    try:
+        for statement in (_SET_LIMIT.format(0), "BEGIN IMMEDIATE", _TAKE_WRITE_LOCK):
+            ask_driver(connection, statement)
+    except DBAPIError as error:
+        code = code_of(SQLiteLocks.errors, error)
+        if code not in SQLiteLocks.errors.failures and code != _SQLITE_READONLY:
+            raise
+        return False
+    return True
 
 
 def _refuse_shared(connection: Connection) -> None:

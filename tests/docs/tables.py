@@ -173,7 +173,7 @@ def sent_to(database: str) -> Iterator[str]:
     yield "```sql"
     once = [sql for sql in _LOCKED[0][1](database) if sql.startswith(_ONCE)]
     if once:
-        yield from _section("once for each table and engine", once)
+        yield from _section("once for each table and connection", once)
     for number, (title, reported) in enumerate(_LOCKED):
         yield from [""] * bool(number or once)
         yield from _section(title, [sql for sql in reported(database) if not sql.startswith(_ONCE)])

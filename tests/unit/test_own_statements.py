@@ -104,7 +104,9 @@ LOCKS = (
     "dialects/sqlite.py:SQLiteLifecycle.before_savepoint",
     "dialects/sqlite.py:_limited",
     "dialects/sqlite.py:_send_limited",
+    "dialects/sqlite.py:_excludes_others",
     "dialects/sqlite.py:_limit",
+    "dialects/sqlite.py:_takes_write_lock",
     "dialects/sqlite.py:_take_write_lock",
     "dialects/sqlite.py:_write_user_version",
 )
@@ -121,7 +123,7 @@ OF_THE_CONNECTION = (
     "dialects/isolation.py:IsolationLevels.ask_level",
     "dialects/postgresql/__init__.py:PostgreSQLMarks.current_schema",
     "dialects/postgresql/__init__.py:_transaction_id",
-    "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
+    "dialects/postgresql/__init__.py:_has_row_security",
     "dialects/postgresql/lockable_rows.py:_check_below",
     "dialects/postgresql/lockable_rows.py:check_rows",
     "dialects/transaction_marks.py:_send",
@@ -193,7 +195,7 @@ LISTED = (
 )
 #: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``, or makes another connection.
 GIVEN_THE_PROGRAMS: Mapping[str, str] = {
-    "dialects/innodb.py:InnoDBLocks.check_adopted": "check_view",
+    "dialects/innodb.py:InnoDBLocks._is_lockable_by_program": "check_view",
     "dialects/innodb.py:InnoDBLocks.storage_engine": "engine_in_schema",
     "dialects/mssql.py:SQLServerWaits._restores_timeout": "_restores_lock_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine": "ask_driver",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, DateTime, Dialect, Table
@@ -36,7 +37,8 @@ from ..compatible_servers import find_server
 from ..connection import ask_driver, socket_descriptor
 from ..driver_frames import raised_within
 from ..error_codes import code_of
-from ..names import quoted_name
+from ..names import quoted_name, schema_of
+from ..table_answers import kept_answer
 from .errors import PostgreSQLErrors
 from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
 from .lockable_rows import check_rows
@@ -62,8 +64,6 @@ _ROW_SECURITY = (
     "SELECT relrowsecurity OR relkind = 'v' FROM pg_catalog.pg_class "
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
-# In Connection.info: whether tables, or those of views, may have row-level security, by their names.
-_ROW_SECURITY_KNOWN = "sa_doclock.row_security"
 _HIDDEN = (
     "the table, or that of the view, has row-level security, and FOR UPDATE and FOR SHARE find only "
     "the rows that its policies for UPDATE let this account change"
@@ -179,7 +179,6 @@ class PostgreSQLLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        self._lockable: set[Any] = set()
         if _has_pipeline(dialect):
             # They import psycopg.
             from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
@@ -200,14 +199,12 @@ class PostgreSQLLocks(LockStrategy):
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
 
     def check_table(self, connection: Connection, table: Table) -> None:
-        known: Any = table.schema, table.name
-        if "schema_translate_map" in connection.get_execution_options():
-            known = quoted_name(connection, table)
-        if known in self._lockable or self.compatible is not None:
+        if self.compatible is not None:
             return
+        question = schema_of(connection, table), table.name
+        ask = partial(_check_rows, connection, table)
         try:
-            if check_rows(connection, quoted_name(connection, table)):
-                self._lockable.add(known)
+            kept_answer(self.findings, connection, question, ask)
         except DBAPIError as error:
             code = code_of(self.errors, error)
             if code is None or self.errors.refusals.get(code, ())[:1] != (LockNotSupported,):
@@ -216,12 +213,9 @@ class PostgreSQLLocks(LockStrategy):
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)
-        # Of this connection: another one may have another search_path, and no temporary tables.
-        known: dict[str, bool] = connection.info.setdefault(_ROW_SECURITY_KNOWN, {})
-        if name not in known:
-            found = ask_driver(connection, _ROW_SECURITY, name=name)
-            known[name] = any(enabled for (enabled,) in found)
-        return _HIDDEN if known[name] else None
+        ask = partial(_has_row_security, connection, name)
+        hidden = kept_answer(connection.info, connection, (_ROW_SECURITY, name), ask)
+        return _HIDDEN if hidden else None
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:
@@ -234,6 +228,14 @@ class PostgreSQLLocks(LockStrategy):
         # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
+
+
+def _has_row_security(connection: Connection, name: str) -> bool:
+    return any(enabled for (enabled,) in ask_driver(connection, _ROW_SECURITY, name=name))
+
+
+def _check_rows(connection: Connection, table: Table) -> bool | None:
+    return check_rows(connection, quoted_name(connection, table))
 
 
 def _has_pipeline(dialect: Dialect) -> bool:

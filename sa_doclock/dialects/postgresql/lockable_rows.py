@@ -55,11 +55,11 @@ _REASONS: Final = {
 }
 
 
-def check_rows(connection: Connection, name: str) -> bool:
+def check_rows(connection: Connection, name: str) -> bool | None:
     """Raise LockNotSupported for a relation whose rows, or some, are not locked by FOR UPDATE.
 
     :param name: as it stands in a statement.
-    :returns: False: there is no such relation.
+    :returns: None: there is no such relation.
     :raises DBAPIError: as if the lock had met it.  It has ended the transaction, and is told once.
     """
     try:
@@ -69,7 +69,7 @@ def check_rows(connection: Connection, name: str) -> bool:
             return True
     except DBAPIError as error:
         raise_as_statement(connection, error)
-    return False
+    return None
 
 
 def _check_below(connection: Connection, name: str, kind: str) -> None:

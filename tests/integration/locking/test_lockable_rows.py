@@ -194,10 +194,63 @@ def test_a_table_is_asked_about_once(engine: sa.Engine, monkeypatch: pytest.Monk
         return ask(connection, statement, **parameters)
 
     monkeypatch.setattr(lockable_rows, "ask_driver", ask_driver)
-    with _session(engine, LOCKED["a table"]) as session:
+    with _session(engine, LOCKED["a temporary table"]) as session:
+        session.commit()
         for take in TAKES.values():
             take(session)
     assert asked == ["lr, by SELECT"]
+
+
+@pytest.fixture
+def swap(database: Database) -> Iterator[Callable[[str], None]]:
+    """Return a function that replaces the table ``lr`` on another engine, in one transaction."""
+    others = database.engine()
+
+    def replace(*statements: str) -> None:
+        with others.begin() as connection:
+            kind = connection.exec_driver_sql(
+                "SELECT relkind::text FROM pg_class WHERE oid = to_regclass('lr')"
+            ).scalar()
+            if kind:
+                connection.exec_driver_sql(f"DROP {'VIEW' if kind == 'v' else 'TABLE'} lr")
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+
+    database.create(Base.metadata)
+    replace(*LOCKED["a table"])
+    yield replace
+    replace()
+    others.dispose()
+
+
+@pytest.mark.usefixtures("engine")
+@pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
+def test_a_table_that_becomes_a_view_is_refused(
+    make_engine: Callable[..., sa.Engine], swap: Callable[..., None], take: Take
+) -> None:
+    with LockingSession(make_engine()) as session:
+        take(session)
+        session.commit()
+        swap(*UNLOCKED["UNION"])
+        with pytest.raises(LockNotSupported, match="'lr'"):
+            take(session)
+
+
+@pytest.mark.usefixtures("engine")
+def test_an_answer_in_front_of_the_commit_of_ddl_is_not_kept(
+    make_engine: Callable[..., sa.Engine], swap: Callable[..., None]
+) -> None:
+    swap(*LOCKED["a table"])
+    own = make_engine()
+    with LockingSession(own) as session, own.connect() as other:
+        other.exec_driver_sql("DROP TABLE lr")
+        other.exec_driver_sql("CREATE VIEW lr AS SELECT 1 AS id, 2 AS total")
+        with pytest.raises(LockNotAvailable):  # asked about the old table
+            session.get_entity(Relation, 1, ForUpdate, lock_timeout=0.1)
+        session.rollback()
+        other.commit()
+        with pytest.raises(LockNotSupported, match="'lr'"):
+            session.get_entity(Relation, 1, ForUpdate)
 
 
 def test_why_the_server_has_ended_the_transaction_is_told(database: Database) -> None:

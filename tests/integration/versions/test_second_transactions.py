@@ -16,12 +16,13 @@ LINES = 9
 
 
 @pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("guard", ["raise", "off"])
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize(
     ("header", "line"), KINDS[:2]
 )  # the trigger of the third comes after RETURNING
 def test_many_lines_in_every_transaction(
-    factory: sessionmaker[LockingSession], header: Any, line: Any, expired: bool
+    factory: sessionmaker[LockingSession], header: Any, line: Any, expired: bool, guard: str
 ) -> None:
     engine: Any = factory.kw["bind"]
     with Session(engine) as plain, plain.begin():
@@ -31,7 +32,7 @@ def test_many_lines_in_every_transaction(
     def note(_: object, __: object, statement: str, *___: object) -> None:
         selects.extend([statement] if statement.startswith("SELECT") else [])
 
-    with factory() as session:
+    with factory(guard=guard) as session:
         kept: list[Any] = []
         for _ in range(3):
             found = session.get_one_entity(header, 1, LockOptions.ForUpdate)

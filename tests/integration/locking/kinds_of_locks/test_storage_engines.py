@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pymysql.cursors
@@ -12,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
+from sa_doclock.dialects import table_answers
 from tests.support.databases import Database
 from tests.support.models import Customer, Lease, Order
 
@@ -228,7 +232,7 @@ def reported() -> list[str]:
 @pytest.fixture
 def recording(
     make_engine: Callable[..., sa.Engine], reported: list[str]
-) -> Callable[[], sa.Engine]:
+) -> Callable[..., sa.Engine]:
     """Return a maker of engines whose driver writes its statements down."""
 
     class Recording(pymysql.cursors.Cursor):
@@ -236,7 +240,7 @@ def recording(
             reported.append(str(query))
             return super().execute(query, args)
 
-    return lambda: make_engine(connect_args={"cursorclass": Recording})
+    return partial(make_engine, connect_args={"cursorclass": Recording})
 
 
 def questions(statements: list[str]) -> int:
@@ -278,3 +282,136 @@ def test_a_table_that_was_made_sound_can_be_locked(engine: sa.Engine, session: S
     with engine.begin() as connection:
         connection.exec_driver_sql("ALTER TABLE lk_old ENGINE=InnoDB")
     assert session.get_one_entity(Old, 1, ForUpdate).id == 1
+
+
+@pytest.fixture
+def pooled(
+    engine: sa.Engine,  # noqa: ARG001  # makes the tables
+    make_engine: Callable[..., sa.Engine],
+) -> sa.Engine:
+    """Return an engine with one connection, on which a table was locked."""
+    pooled = make_engine(pool_size=1, max_overflow=0)
+    with Session(pooled) as session:
+        session.get_one_entity(Sound, 1, ForUpdate)
+        session.commit()
+        session.scalars(sa.select(Sound).with_for_update()).all()
+    return pooled
+
+
+TAKES: dict[str, Callable[[LockingSession], Any]] = {
+    "get_entity": lambda session: session.get_entity(Sound, 1, ForUpdate),
+    "SharedRead": lambda session: session.get_entity(Sound, 1, SharedRead),
+    "with_for_update": lambda session: session.scalars(sa.select(Sound).with_for_update()).all(),
+    "of the table": lambda session: session.execute(
+        sa.select(Sound.__table__).with_for_update()
+    ).all(),
+}
+ALTER = "ALTER TABLE lk_sound ENGINE=MyISAM"
+
+
+def _by_the_session(pooled: sa.Engine, _other: sa.Engine) -> None:
+    with Session(pooled) as session:
+        session.execute(sa.text(ALTER))
+
+
+def _by_the_session_of_another_engine(_pooled: sa.Engine, other: sa.Engine) -> None:
+    with Session(other) as session:
+        session.connection().exec_driver_sql(f"/* kind */ {ALTER}")
+
+
+def _by_a_connection(pooled: sa.Engine, _other: sa.Engine) -> None:
+    with pooled.connect() as connection:
+        connection.exec_driver_sql(ALTER, execution_options={"no_parameters": True})
+
+
+def _by_ddl(_pooled: sa.Engine, other: sa.Engine) -> None:
+    with other.connect() as connection:
+        statement: Any = sa.DDL(ALTER)  # type: ignore[no-untyped-call]
+        connection.execute(statement)
+
+
+def _in_autocommit(_pooled: sa.Engine, other: sa.Engine) -> None:
+    with other.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(sa.text(ALTER.lower()))
+
+
+def _unseen(_pooled: sa.Engine, other: sa.Engine) -> None:
+    """As another process does it."""
+    driver = other.raw_connection()
+    driver.cursor().execute(ALTER)
+    driver.close()
+
+
+def _unseen_and_a_new_connection(pooled: sa.Engine, other: sa.Engine) -> None:
+    _unseen(pooled, other)
+    pooled.dispose()
+
+
+SENDERS = [
+    _by_the_session,
+    _by_the_session_of_another_engine,
+    _by_a_connection,
+    _by_ddl,
+    _in_autocommit,
+    _unseen_and_a_new_connection,
+]
+
+
+@pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
+@pytest.mark.parametrize("alter", SENDERS)
+def test_a_table_that_was_altered_is_refused(
+    engine: sa.Engine,
+    pooled: sa.Engine,
+    alter: Callable[..., None],
+    take: Callable[[LockingSession], Any],
+) -> None:
+    alter(pooled, engine)
+    with (
+        Session(pooled) as session,
+        pytest.raises(LockNotSupported, match="'lk_sound' is stored by MyISAM"),
+    ):
+        take(session)
+
+
+@pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
+def test_so_is_one_that_another_process_has_altered_a_minute_ago(
+    engine: sa.Engine,
+    pooled: sa.Engine,
+    take: Callable[[LockingSession], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _unseen(pooled, engine)
+    after = time.monotonic() + 61
+    monkeypatch.setattr(table_answers, "time", SimpleNamespace(monotonic=lambda: after))
+    with (
+        Session(pooled) as session,
+        pytest.raises(LockNotSupported, match="'lk_sound' is stored by MyISAM"),
+    ):
+        take(session)
+
+
+def test_the_answer_while_ddl_runs_is_not_kept(engine: sa.Engine, pooled: sa.Engine) -> None:
+    with engine.connect() as altering, Session(pooled) as session:
+        altering.execute(sa.text("CREATE TEMPORARY TABLE lk_passing (id int)"))
+        session.get_one_entity(Sound, 1, ForUpdate)
+        session.commit()
+        _unseen(pooled, engine)
+        with pytest.raises(LockNotSupported):
+            session.get_one_entity(Sound, 1, ForUpdate)
+
+
+@pytest.mark.parametrize("poolclass", [sa.QueuePool, sa.NullPool])
+def test_programs_without_ddl_ask_once(
+    recording: Callable[..., sa.Engine], poolclass: type[sa.Pool], reported: list[str]
+) -> None:
+    own = recording(poolclass=poolclass)
+    for _ in range(3):
+        with Session(own) as session:
+            session.execute(sa.text("SELECT 1"))
+            session.execute(sa.text("UPDATE lk_order SET total = total"))
+            session.rollback()
+            session.get_one_entity(Order, 1, ForUpdate)
+            session.execute(sa.text("SELECT 'created' AS altered"))
+            session.commit()
+            session.get_one_entity(Order, 1, ForUpdate)
+    assert questions(reported) == 1
