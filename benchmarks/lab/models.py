@@ -1,4 +1,4 @@
-"""The tables, mapped twice: declared as documents, and plain, as code by hand has them.
+"""The tables, each twice: of declared documents, and of plain classes, as code by hand has them.
 
 A declared class has listeners, which hand-written code would not have to pay for.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import ForeignKey
@@ -41,14 +42,14 @@ class DeclaredBase(DeclarativeBase):
 
 @document
 class DeclaredDoc(DeclaredBase):
-    __tablename__ = "doclock_bench_doc"
+    __tablename__ = "doclock_bench_declared_doc"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     total: Mapped[int]
     details: Mapped[list[DeclaredDetail]] = relationship(cascade="all, delete-orphan")
 
 
 class DeclaredDetail(DeclaredBase):
-    __tablename__ = "doclock_bench_detail"
+    __tablename__ = "doclock_bench_declared_detail"
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     doc_id: Mapped[int] = mapped_column(ForeignKey(DeclaredDoc.id), index=True)
     value: Mapped[int]
@@ -62,22 +63,30 @@ def fill(engine: sa.Engine, documents: int = 1, details: int = DETAILS) -> None:
     """Make the tables new, with the documents 1 to ``documents``."""
     clean(engine)
     Base.metadata.create_all(engine)
+    DeclaredBase.metadata.create_all(engine)
     with engine.begin() as connection:
         headers = [{"id": doc, "total": 0} for doc in range(1, documents + 1)]
-        connection.execute(sa.insert(Doc), headers)
+        for header in (Doc, DeclaredDoc):
+            connection.execute(sa.insert(header), headers)
         keys = itertools.product(range(1, documents + 1), range(details))
         rows = [{"id": doc * 100_000 + n, "doc_id": doc, "value": 0} for doc, n in keys]
         for start in range(0, len(rows), 1000):
-            connection.execute(sa.insert(Detail), rows[start : start + 1000])
+            for detail in (Detail, DeclaredDetail):
+                connection.execute(sa.insert(detail), rows[start : start + 1000])
 
 
 def clean(engine: sa.Engine) -> None:
     Base.metadata.drop_all(engine)
+    DeclaredBase.metadata.drop_all(engine)
 
 
 def totals_are_right(engine: sa.Engine) -> bool:
     """Return whether each total is the sum of the values."""
-    values = sa.func.coalesce(sa.func.sum(Detail.value), 0)
-    wrong = sa.select(Doc.id).outerjoin(Detail).group_by(Doc.id, Doc.total)
+    return _are_right(engine, Doc, Detail) and _are_right(engine, DeclaredDoc, DeclaredDetail)
+
+
+def _are_right(engine: sa.Engine, doc: type[Any], detail: type[Any]) -> bool:
+    values = sa.func.coalesce(sa.func.sum(detail.value), 0)
+    wrong = sa.select(doc.id).outerjoin(detail).group_by(doc.id, doc.total)
     with engine.connect() as connection:
-        return connection.execute(wrong.having(Doc.total != values)).first() is None
+        return connection.execute(wrong.having(doc.total != values)).first() is None

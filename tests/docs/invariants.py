@@ -97,6 +97,10 @@ INVARIANTS: Final = {
             "guard/test_second_classes.py",
         ),
         Invariant(
+            "So it is through another object for the table: a second MetaData, a reflected Table, `table()`.",
+            "guard/test_other_table_objects.py",
+        ),
+        Invariant(
             "Nor by a bulk UPDATE that a row comes to match while it runs: nothing of its transaction is committed.",
             "guard/test_between.py::test_a_row_that_comes_to_match_is_not_written",
         ),

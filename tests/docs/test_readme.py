@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import Mapper
 
 import sa_doclock
 import sa_doclock.testing
+from sa_doclock.core.sqlalchemy_internals import all_mappers
 from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_classes
 from tests.docs import error_texts, shell
 from tests.docs.pages import (
@@ -65,12 +68,20 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     page = ModuleType("sample_page")
     monkeypatch.setitem(sys.modules, page.__name__, page)
     monkeypatch.chdir(tmp_path)
+    mapped = {*all_mappers()}
     yield page
+    forget_classes(mapped)
     for value in list(vars(page).values()):
         if isinstance(value, Engine):
             value.dispose()
         elif isinstance(value, AsyncEngine):
             asyncio.run(value.dispose())
+
+
+def forget_classes(kept: Collection[Mapper[Any]]) -> None:
+    """Have only these classes mapped: those of one page map the tables of another by their names."""
+    for registry in {one.registry for one in [*all_mappers()] if one not in kept}:
+        registry.dispose()
 
 
 def to_run(page: str, library: str | None = None) -> list[Block]:
@@ -86,7 +97,9 @@ def test_the_samples_of_a_page_run(page: str, module: ModuleType) -> None:
 
 def test_the_readme_runs_twice_in_one_folder(module: ModuleType) -> None:
     samples = to_run("README.md")
+    mapped = {*all_mappers()}
     for _ in range(2):
+        forget_classes(mapped)
         for block in samples:
             run(block, vars(module))
         module.engine.dispose()

@@ -33,7 +33,7 @@ STATE = {
     "TransactionFailure": 31,
     "Ledger": 33,
     "LoadedDocuments": 14,
-    "DocumentIndex": 32,
+    "DocumentIndex": 33,
 }
 
 

@@ -29,6 +29,7 @@ from ..documents import (
 )
 from ..ledger import Ledger, ledger_of
 from ..lock_info import Identity, document_label, public_key
+from ..same_tables import classes_of_other_objects, is_in_one_database
 from ..sqlalchemy_internals import deleted_states, states_to_flush
 from .class_roles import Role, role_of
 
@@ -68,6 +69,9 @@ class DocumentIndex:
         self._headers: list[InstanceState[Any]] = []  # loaded, of documents that are not held
         self._pending: list[InstanceState[Any]] = []  # not expired, because of pending changes
         self._indirect: list[InstanceState[Any]] = []  # parts of parts, noted by header
+        # Loaded, of classes that map another object for a table of the documents: of whichever.
+        self._others: set[InstanceState[Any]] = set()
+        self._other_classes = classes_of_other_objects(root)
         self._size = 0
 
     def add(self, states: Collection[InstanceState[Any]]) -> None:
@@ -76,6 +80,8 @@ class DocumentIndex:
         for state in states:
             role = role_of(self._root, state.manager.mapper)
             if role is None:
+                if state.manager.mapper in self._other_classes:
+                    self._add_other(state)
                 continue
             # Most are parts that name their header: for these the answer of _headers_of(),
             # without its calls.
@@ -94,6 +100,15 @@ class DocumentIndex:
         self._size += len(states)
         if self._size > FEW + 2 * len(self._session().identity_map):
             self._forget_freed()
+
+    def _add_other(self, state: InstanceState[Any]) -> None:
+        if state.key is not None and is_in_one_database(self._session(), self._root, state.mapper):
+            self._others.add(state)
+
+    def pending_others(self) -> States:
+        """Yield what has pending changes of the classes that map another object for a table."""
+        session = self._session()
+        return [one for one in self._others if one.obj() and _has_changes(session, one)]
 
     def _add_one(self, state: InstanceState[Any], role: Role) -> None:
         """Add an object whose headers have to be searched for."""
@@ -212,6 +227,8 @@ class DocumentIndex:
         """
         self._note_releases()
         unreadable: Unreadable = {}
+        for state in self._others:
+            self._expire_loaded(state, None)
         for state in self._take_fresh():
             role = role_of(self._root, state.manager.mapper)
             if role is not None:
@@ -331,6 +348,7 @@ class DocumentIndex:
         self._by_header = {**_without_freed(self._by_header), UNKNOWN: unknown}
         self._second = _without_freed(self._second)
         self._with_token = _without_freed(self._with_token)
+        self._others = set(_alive(self._others))
         lists = self._fresh, self._held, self._headers, self._pending, self._indirect
         for one in (*lists, *self._fresh_parts.values()):
             one[:] = _alive(one)

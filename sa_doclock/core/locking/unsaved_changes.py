@@ -19,6 +19,7 @@ from ..documents import (
 )
 from ..loading import DocumentIndex, Role, in_session_order, role_of
 from ..lock_info import Identity
+from ..same_tables import header_by_name
 from ..transaction import LockContext
 
 
@@ -35,6 +36,7 @@ def refuse_unsaved(
     refused: list[InstanceState[Any]] = []
     others: defaultdict[Identity, list[InstanceState[Any]]] = defaultdict(list)
     loaded = context.loaded.of(root)
+    _refuse_others(loaded, root, identities)
     for state in loaded.pending(identities):
         role = role_of(root, state.mapper)
         assert role is not None  # the index has no other objects
@@ -48,6 +50,24 @@ def refuse_unsaved(
         _refuse_first(context.session(), root, refused, identities)
     equal = _refuse_equal_keys(context.session(), root, identities, resolver, others)
     return equal or postponed
+
+
+def _refuse_others(
+    loaded: DocumentIndex, root: Mapper[Any], identities: Collection[Identity]
+) -> None:
+    """Refuse pending changes of classes that map another object for a table of these documents.
+
+    Where the class does not map the foreign key to the header, nobody knows whose part the row is.
+    """
+    for state in loaded.pending_others():
+        names = header_by_name(state.mapper, root)
+        before = (state.attrs[name].history for name in names or ())
+        old = tuple(next(iter(one.deleted or one.unchanged or ()), None) for one in before)
+        if names is None or {tuple(map(state.dict.get, names)), old} & {*identities}:
+            raise UnsavedChanges(
+                f"{state.class_.__name__} maps a table of the document too, and has pending changes from "
+                "before the lock; lock first, then change, or flush() before"
+            )
 
 
 def _headers_of(

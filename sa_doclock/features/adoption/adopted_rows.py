@@ -29,6 +29,7 @@ from ...core.loading import (
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.locking import LockTarget, acquire, refuse_unsaved
+from ...core.same_tables import is_another_table, is_of_another_engine
 from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at, options_of
 from ...core.statements import add_hints, add_suffixes
 from ...core.transaction import (
@@ -54,6 +55,7 @@ from .locked_headers import (
     Statement,
     adopted_by,
     check_headers,
+    declared_on_same_table,
     without_documents,
 )
 from .rows_beside import RowsBeside
@@ -89,6 +91,8 @@ def execute_for_update(
     arguments = {"clause": statement, **bind_arguments}
     if mapper is not None:
         arguments = {"mapper": mapper, **arguments}
+    if any(one.other is not None for one in adopted.keys):
+        adopted = _without_other_engines(context, adopted, arguments)
     entity = None if mapper is None else mapper.class_
     request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments, as_is=True)
     options = {**statement.get_execution_options(), **execution_options}
@@ -97,6 +101,20 @@ def execute_for_update(
     if before is None:
         before = pending_changes(context.session())
     return acquire(AdoptedRows(context, request, statement, adopted, run, options, before))
+
+
+def _without_other_engines(
+    context: LockContext, adopted: Adopted, bind_arguments: Mapping[str, Any]
+) -> Adopted:
+    """Return it without the keys of classes that the session has in another database than its tables."""
+    session = context.session()
+    engine = session.get_bind(**bind_arguments).engine
+    here = [
+        one
+        for one in adopted.keys
+        if one.other is None or not is_of_another_engine(session, one.root, engine)
+    ]
+    return adopted._replace(keys=here)
 
 
 class AdoptedRows(LockTarget[Result[Any]]):
@@ -258,7 +276,17 @@ class AdoptedRows(LockTarget[Result[Any]]):
         keys = adopted.keys
         if keys:
             width = len(result.keys())  # text() may have made it wider
-            self._keys = _keys_in(result, [one for one in keys if one.width == width])
+            whole = [one for one in keys if one.width == width and self._is_same_table(one)]
+            self._keys = _keys_in(result, whole)
+
+    def _is_same_table(self, key: KeyPlaces) -> bool:
+        """Return whether the statement has read the table of the root, if by another object."""
+        if key.other is None:
+            return True
+        session, binds = self.session, self.request.bind_arguments
+        own: Any = key.root.local_table
+        options = self._options
+        return not is_another_table(session, own, key.root, key.other, binds, options)
 
     def _execute(self, connection: TransactionConnection) -> Result[Any]:
         if self.mapper is None:
@@ -301,6 +329,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             if state.identity is not None:
                 collisions += self._record_header(state, request.lock)
         self._record_keys(request.lock)
+        self._expire_same_rows(headers)
         if beside is not None:
             beside.read(request)
         load_again(self.session, self.unreadable)
@@ -350,6 +379,20 @@ class AdoptedRows(LockTarget[Result[Any]]):
             add_document(error, root.class_, public_key(identity), request.lock, database)
             raise
         load_again(session, unreadable)
+
+    def _expire_same_rows(self, headers: Iterable[InstanceState[Any]]) -> None:
+        """Have the documents read again whose table the locked class maps by another object.
+
+        Their lock is that of their own class.
+        """
+        same = {one.mapper: declared_on_same_table(one.mapper) for one in headers}
+        for mapper, found in same.items():
+            if found:
+                keys = [one for one in found if self._is_same_table(one)]
+                rows = [one.identity for one in headers if one.mapper is mapper and one.identity]
+                for root, identity in _keys_of_rows(rows, keys):
+                    if (root.class_, identity) not in self.context.ledger.held:
+                        self._expire_row(root, identity)
 
     def _record_header(self, header: InstanceState[Any], lock: LockOptions) -> list[Collision]:
         """Record a header; or return the changes of its document that would overwrite another's."""
@@ -454,9 +497,15 @@ def _keys_in(
     result: Result[Any], keys: Sequence[KeyPlaces]
 ) -> Sequence[tuple[Mapper[Any], Identity]]:
     """Return the keys of the rows, which stay in the result."""
+    return _keys_of_rows(buffer_rows(result) if keys else (), keys)
+
+
+def _keys_of_rows(
+    rows: Iterable[Any], keys: Iterable[KeyPlaces]
+) -> Sequence[tuple[Mapper[Any], Identity]]:
     found: dict[tuple[Mapper[Any], Identity], None] = {}
-    for row in buffer_rows(result) if keys else ():
-        for root, places, _ in keys:
+    for row in rows:
+        for root, places, *_ in keys:
             identity = tuple(reduce(getitem, place, row) for place in places)
             if None not in identity:
                 found[root, identity] = None

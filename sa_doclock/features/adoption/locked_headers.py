@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Label, Select, Table, inspect, or_, select
+from sqlalchemy import Label, Select, inspect, or_, select
 from sqlalchemy.orm import Bundle, FromStatement, Mapper
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate
@@ -27,6 +27,7 @@ from ...core.documents import (
     unread_columns,
 )
 from ...core.lock_info import DocumentKey, Identity
+from ...core.same_tables import may_be_same
 from ...core.sqlalchemy_internals import (
     all_mappers,
     for_update_tables,
@@ -55,11 +56,14 @@ class KeyPlaces(NamedTuple):
     :ivar root: the root of the hierarchy that has the header.
     :ivar places: where each of them is, down into a Bundle.
     :ivar width: the number of columns of a row.
+    :ivar other: the table of the statement, where it is another object than that of the root; it may be
+        another table of the same name.
     """
 
     root: Mapper[Any]
     places: Sequence[tuple[int, ...]]
     width: int
+    other: Any = None
 
 
 class Adopted(NamedTuple):
@@ -219,8 +223,8 @@ def _unread_of_keys(statement: Statement) -> Iterator[_Unread]:
     columns = {one.place: _column_of(one.expression) for one in _selected_by(statement)}
     for key in adopted_by(statement).keys:
         table = getattr(columns[key.places[0]], "table", None)
-        read = {_base_of(one) for one in columns.values() if one is not None and one.table == table}
-        yield key.root, False, [one for one in own_table(key.root).columns if one not in read]
+        read = {one.name for one in columns.values() if one is not None and one.table == table}
+        yield key.root, False, [one for one in own_table(key.root).columns if one.name not in read]
 
 
 def _locked_entities(statement: Statement) -> list[Any]:
@@ -283,25 +287,52 @@ def _keys_of_tables(
     for one in selected:
         column = _column_of(one.expression) if one.entity is None else None
         if column is not None and column.table is not None:
-            by_table.setdefault(column.table, {})[_base_of(column)] = one.place
+            name = getattr(_base_of(column), "name", None)
+            by_table.setdefault(column.table, {})[name] = one.place
     locked = {*locked_froms(statement).tables} if by_table else ()
     for table in by_table.keys() & locked:
-        for root in _roots_of_table(base_of_from(table)):
-            for key in _whole(root, root.primary_key, by_table[table], width):
-                yield key, table
+        base = base_of_from(table)
+        for root in _roots_of_table(base):
+            names = [each.name for each in root.primary_key]
+            other = None if root.local_table is base else base
+            for key in _whole(root, names, by_table[table], width):
+                yield key._replace(other=other), table
 
 
 @mapper_cache
-def _roots_of_table(table: Table) -> tuple[Mapper[Any], ...]:
+def _roots_of_table(table: Any) -> tuple[Mapper[Any], ...]:
     """Return the roots of the classes that have their header rows in this table.
 
     Where several classes that do not inherit from each other are mapped on it, these are the
-    declared ones, if there is one; else all of them.
+    declared ones, if there is one; else all of them.  Of a table that is another object than the
+    mapped one, they are those of its name.
     """
-    found = [one for one in all_mappers() if one.local_table is table and root_of(one) is one]
+    roots = [one for one in all_mappers() if root_of(one) is one]
     declared = set(declared_roots())
-    chosen = [one.class_ for one in found if one in declared] or [one.class_ for one in found]
-    return tuple(map(mapper_of, sorted(chosen, key=attrgetter("__module__", "__qualname__"))))
+    same = [one for one in roots if one.local_table is table]
+    found = [one for one in same if one in declared] or same
+    if declared.isdisjoint(found):
+        named = [one for one in roots if one not in same and may_be_same(one.local_table, table)]
+        found = found + [one for one in named if one in declared] or named
+    chosen = sorted((one.class_ for one in found), key=attrgetter("__module__", "__qualname__"))
+    return tuple(map(mapper_of, chosen))
+
+
+@mapper_cache
+def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
+    """Return the declared headers that may be in the table of a class which maps another object for it.
+
+    With the places of their keys in the primary key of the class.
+    """
+    names = {one.name: (place,) for place, one in enumerate(mapper.primary_key)}
+    found = []
+    for root in declared_roots():
+        own = root.local_table
+        others = [one for one in mapper.tables if one is not own and may_be_same(one, own)]
+        if others and own not in mapper.tables:
+            keys = _whole(root, [one.name for one in root.primary_key], names, len(names))
+            found += [one._replace(other=others[0]) for one in keys]
+    return tuple(found)
 
 
 @mapper_cache

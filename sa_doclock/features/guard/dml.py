@@ -21,17 +21,20 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import declares, document_key, has_null, key_attributes
+from ...core.documents import UNKNOWN, declares, document_key, has_null, key_attributes
 from ...core.lock_info import DocumentKey, Identity
+from ...core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table, root_of_table
 from ...core.sqlalchemy_internals import autoflush, buffer_rows
 from .dml_internals import returned_columns, values_of
-from .refusals import Refusals
+from .on_mapped_tables import CannotTranslate, Translated, tables_named, translate
+from .refusals import Refusal, Refusals
 from .statement_check import StatementCheck
 from .targets import (
     Execution,
     Row,
     Target,
     is_header_target,
+    mapper_named,
     other_tables,
     targets_by_key,
     targets_of,
@@ -56,21 +59,53 @@ def checked_statement(
     :param how: the execution options and bind arguments that it is executed with.
     :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
     """
-    targets = targets_of(statement, parameters) if refusals.enabled else ()
-    if targets:
+    named = _as_mapped(refusals, statement, parameters, how) if refusals.enabled else None
+    targets = () if named is None else targets_of(named.statement, named.parameters)
+    if named is not None and targets:
         # The execution would flush too, but the rows that the check finds depend on it.
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
         autoflush(refusals.session(), options)
     write = _write_of(statement)
-    run = Execution(refusals.session(), statement, parameters, how)
-    by_key = writes_by_key(
-        statement, parameters
-    )  # SQLAlchemy wants the version in the rows, and raises it
+    named = named or Translated(statement, parameters)
+    run = Execution(refusals.session(), named.statement, named.parameters, how)
+    # Else SQLAlchemy wants the version in the rows, and raises it.
+    by_key = writes_by_key(statement, parameters)
     rows = values_of(statement).rows if write is Write.UPDATE and not by_key else ()
     of_headers = partial(_leaves_version, rows)
     with _checked(refusals, targets, write, lambda one: one.statement(run), of_headers) as checks:
         asked = _number_asked(checks, run)
-        yield partial(_after, refusals, statement, write, checks, asked)
+        yield partial(_after, refusals, named, write, checks, asked)
+
+
+def _as_mapped(
+    refusals: Refusals, statement: Any, parameters: Any, how: Mapping[str, Any]
+) -> Translated | None:
+    """Return the statement with the mapped Tables of documents in place of other objects for them.
+
+    None if the class that it names is none of a document.
+    """
+    same = Translated(statement, parameters)
+    others = tables_named(statement)
+    mapper = mapper_named(statement) if others else None
+    if not others or writes_by_key(statement, parameters):
+        elsewhere = mapper is not None and is_class_elsewhere(refusals.session(), mapper)
+        return None if elsewhere else same
+    binds = {"clause": statement, **how.get("bind_arguments", {})}
+    if mapper is not None:
+        binds = {"mapper": mapper, **binds}
+    options = statement.get_execution_options(), how.get("execution_options", {})
+    session = refusals.session()
+    here = [one for one in others if not is_elsewhere(session, one, binds, *options)]
+    if not here:
+        return same if mapper is None else None
+    try:
+        return translate(statement, parameters, here, mapper)
+    except CannotTranslate:
+        what = f"a statement on another object for the table {here[0].name} would write rows"
+        refusals.reset_warnings()
+        if refusals.active:
+            refusals.refuse(Refusal(root_of_table(here[0]), UNKNOWN, what, what))
+        return None
 
 
 def _number_asked(checks: Sequence[StatementCheck], run: Execution) -> int | None:
@@ -86,7 +121,7 @@ def _number_asked(checks: Sequence[StatementCheck], run: Execution) -> int | Non
 
 def _after(
     refusals: Refusals,
-    statement: Any,
+    named: Translated,
     write: Write,
     checks: Sequence[StatementCheck],
     asked: int | None,
@@ -97,13 +132,14 @@ def _after(
     :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
         committed.
     """
-    written = None
+    written, statement = None, named.statement
     if asked is not None:
         result, written = rows_written(statement, result)
     for check in checks:
         if check.has_written_others(asked, written, result):
             refusals.refuse_written(check.refusal_of_others())
-    if write is Write.INSERT and not values_of(statement).conditional:
+    tells_keys = named.same_key and write is Write.INSERT
+    if tells_keys and not values_of(statement).conditional:
         return _note_returned(refusals, statement, [one.target for one in checks], result)
     return result
 
@@ -172,9 +208,11 @@ def checked_rows(
     :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
     """
     targets: tuple[Target, ...] = ()
-    if refusals.enabled and write is Write.INSERT:
-        targets = targets_of_new_rows(targets_of_entity(mapper), mapper.local_table, mapper)
-    elif refusals.enabled:
+    checks = refusals.enabled and not is_class_elsewhere(refusals.session(), mapper)
+    if checks and write is Write.INSERT:
+        table = mapped_table(mapper.local_table)
+        targets = targets_of_new_rows(targets_of_entity(mapper), table, mapper)
+    elif checks:
         targets = targets_by_key(mapper)
         targets += tuple(targets_of_new_kinds(targets, rows))
     with _checked(refusals, targets, write, lambda check: check.rows(rows)):

@@ -25,13 +25,13 @@ from ...core.documents import (
     state_in_session,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
+from ...core.same_tables import same_attribute
 from ...core.sqlalchemy_internals import modified_states, new_states
 from ..kinds import kinds_of
 from .refusals import Refusal, Refusals
 from .rules import States, WriteRules, names_of_parts, rules_for
 from .targets import Target
 from .untold import (
-    attribute_of,
     headers_of_owner,
     inserts_header,
     is_new_header,
@@ -348,5 +348,5 @@ def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | 
     """Return the first attribute whose change is one of the target's row."""
     tables = [table] if target.mapper is None else target.mapper.tables
     columns = chain.from_iterable(one.columns for one in tables)
-    names = filter(None, (attribute_of(state.mapper, column) for column in columns))
+    names = filter(None, (same_attribute(state.mapper, column) for column in columns))
     return next((name for name in names if state.attrs[name].history.has_changes()), None)

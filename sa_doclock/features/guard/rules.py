@@ -29,6 +29,7 @@ from ...core.documents import (
     parts_with_detail,
 )
 from ...core.lock_info import Identity
+from ...core.same_tables import other_objects_of
 from ..kinds import kind_attribute
 from .untold import deciding_attributes, untold_targets
 from .writes import Generated, Write, generated_attributes
@@ -60,6 +61,7 @@ class WriteRules(NamedTuple):
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
     unseen: frozenset[str]  # those of them that write rows of which no event is checked
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
+    other: bool  # the class has another object for the table; see core/same_tables.py
     untold: bool  # a row may be one of a document that only the database knows; see untold.py
     # The headers that objects are, or name by a foreign key, which is loaded, else KeyError.  None:
     # of such objects other rows tell the header.
@@ -173,6 +175,7 @@ def _build_rules(
         unseen=frozenset(name for name in updates if _writes_unseen(mapper.relationships[name])),
         # Its own parts are deleted with the row, under the same lock.
         deletes={name: other for name, other in deletes.items() if name not in own},
+        other=bool(other_objects_of(mapper)),
         untold=bool(untold_targets(mapper)),
         named=_named_headers(header, direct),
     )

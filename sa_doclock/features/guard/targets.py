@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
@@ -37,6 +36,7 @@ from ...core.documents import (
     tables_within,
 )
 from ...core.lock_info import Identity
+from ...core.same_tables import column_named, mapped_table, same_attribute
 from ..kinds import kind_attribute, kind_attributes, kinds_of
 from .dml_internals import values_of
 from .writes import Generated, generated_attributes
@@ -92,8 +92,7 @@ class Target(NamedTuple):
         if self.mapper is not None:
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key
-        key = self.table.primary_key or [one for one in named if one.table is self.table]
-        return tuple(one.key for one in key)
+        return tuple(one.key for one in self.table.primary_key or self._own_columns(named))
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
         """Yield each link with what a row has for it, of these values of ``read``."""
@@ -116,16 +115,24 @@ class Target(NamedTuple):
         key: str = column if isinstance(column, str) else column.key
         columns = self._columns_named(key)
         if self.mapper is None:
-            return next((str(one.key) for one in columns if one.table is self.table), key)
+            return next((str(one.key) for one in self._own_columns(columns)), key)
         for one in columns:
-            with suppress(UnmappedColumnError):
-                return self.mapper.get_property_by_column(one).key
+            name = same_attribute(self.mapper, one)
+            if name is not None:
+                return name
         if key in self.mapper.attrs:
             return key
         try:
             return self.mapper.get_property_by_column(self.mapper.local_table.columns[key]).key
         except (KeyError, UnmappedColumnError):
             return key
+
+    def _own_columns(self, columns: Iterable[Any]) -> Iterator[Any]:
+        """Yield those of these columns that are of the association table, or of another object for it."""
+        of_table = (one for one in columns if mapped_table(one.table) is self.table)
+        for one in of_table:
+            if (own := column_named(self.table, one.name)) is not None:
+                yield own
 
     def _columns_named(self, key: str) -> Sequence[Any]:
         if self.named is None or key not in self.named.column_attrs:
@@ -264,7 +271,8 @@ def writes_by_key(statement: Any, parameters: Any) -> bool:
 @mapper_cache
 def targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
-    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, root_of(mapper).tables)))
+    tables = map(mapped_table, root_of(mapper).tables)
+    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
     return tuple(one._replace(named=mapper) for one in found)
 
 
@@ -362,7 +370,8 @@ def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
     They are those of the class where SQLAlchemy leaves the rows of others out.  It does not of a class
     of several tables, nor of a second class on the table of another.
     """
-    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, own_tables(mapper))))
+    tables = map(mapped_table, own_tables(mapper))
+    found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
     roots = {root_of(one.mapper) for one in found if one.mapper is not None}
     if is_of_one_table(mapper) and root_of(mapper) in roots:
         found = dict.fromkeys(targets_of_class(mapper)) or found

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import InstanceState, Mapper, Session
-from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ...core.documents import (
     HeaderResolver,
@@ -30,6 +28,7 @@ from ...core.documents import (
     root_of,
 )
 from ...core.lock_info import Identity
+from ...core.same_tables import mapped_table, same_attribute
 from ...core.statements import chunks, key_in
 from ..kinds import kind_attribute, kind_attributes
 from .targets import (
@@ -47,7 +46,7 @@ from .writes import Write
 def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
     """Return the targets that a row of this class may be and does not tell, each with a table of both."""
     found: dict[Target, Any] = {}
-    for table in mapper.tables:
+    for table in map(mapped_table, mapper.tables):
         for target in targets_of_table(table):
             if not _is_told(mapper, target):
                 found.setdefault(target, table)
@@ -81,7 +80,7 @@ def _is_found_by_its_key(mapper: Mapper[Any], other: Mapper[Any], target: Target
     if [*mapper.primary_key] != [*other.primary_key]:
         return False
     deciding = _deciding_columns(target, other.local_table)
-    return not any(attribute_of(mapper, column) for column in deciding)
+    return not any(same_attribute(mapper, column) for column in deciding)
 
 
 @mapper_cache
@@ -91,7 +90,7 @@ def deciding_attributes(mapper: Mapper[Any]) -> frozenset[str]:
         chain(table.primary_key, _deciding_columns(target, table))
         for target, table in untold_targets(mapper).items()
     )
-    return frozenset(filter(None, (attribute_of(mapper, column) for column in columns)))
+    return frozenset(filter(None, (same_attribute(mapper, column) for column in columns)))
 
 
 def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
@@ -104,13 +103,6 @@ def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
             yield from mapper.column_attrs[name].columns
     for name in kind_attributes(mapper):
         yield from mapper.base_mapper.column_attrs[name].columns
-
-
-def attribute_of(mapper: Mapper[Any], column: Any) -> str | None:
-    """Return the attribute that maps a column; None if none does."""
-    with suppress(UnmappedColumnError):
-        return mapper.get_property_by_column(column).key
-    return None
 
 
 def key_in_table(
@@ -134,7 +126,7 @@ def owner_in_association(
 
 
 def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
-    names = [attribute_of(state.mapper, column) for column in columns]
+    names = [same_attribute(state.mapper, column) for column in columns]
     found = tuple(None if name is None else _value(state, name, written=written) for name in names)
     return None if not found or has_null(found) else found
 
@@ -212,7 +204,7 @@ def _columns_among(mapper: Mapper[Any], values: Row) -> Row:
 
 def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
     """Return whether the INSERT of an object makes this header too: that of a class on a join()."""
-    names = [attribute_of(state.mapper, column) for column in root.primary_key]
+    names = [same_attribute(state.mapper, column) for column in root.primary_key]
     return tuple(None if name is None else state.dict.get(name) for name in names) == header
 
 

@@ -30,6 +30,7 @@ from ...core.documents import (
     notify_in_time,
 )
 from ...core.lock_info import DocumentKey
+from ...core.same_tables import is_class_elsewhere, mapped_table, other_objects
 from ...core.sqlalchemy_internals import (
     all_mappers,
     allow_listening,
@@ -78,7 +79,7 @@ class WriteGuard(Refusals, SessionPart):
         self._written = None
         deleted = deleted_states(session)
         changed = modified_states(session).difference(deleted)
-        rows = _by_class(new_states(session), changed, deleted)
+        rows = _by_class(session, new_states(session), changed, deleted)
         if rows:
             key = session.hash_key
             if key not in _guards:
@@ -143,7 +144,7 @@ class WriteGuard(Refusals, SessionPart):
         Not one that was ``held``.
         """
         rules = rules_for(state.mapper)
-        if rules is None:
+        if rules is None or (rules.other and _is_elsewhere(self.session(), state.class_)):
             return
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
@@ -211,7 +212,7 @@ class WriteGuard(Refusals, SessionPart):
             changed = [state for state in states if state.key is not None]
             session = self.session()
             with session.no_autoflush:
-                self._check_rows(session, _by_class(new, changed, ()), new)
+                self._check_rows(session, _by_class(session, new, changed, ()), new)
         with ExitStack() as checks:
             for mapper, write, rows in rows_of_untold(states):
                 checks.enter_context(checked_rows(self, mapper, rows, write))
@@ -252,17 +253,21 @@ class WriteGuard(Refusals, SessionPart):
         self._written = None
 
 
-def _by_class(new: States, changed: States, deleted: States) -> Sequence[Rows]:
+def _by_class(session: Session, new: States, changed: States, deleted: States) -> Sequence[Rows]:
     """Return these rows by their class, but for those that the guard never checks."""
     rows: list[Rows] = []
     ways = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
     for write, states in filter(itemgetter(1), ways):  # most flushes are of one kind
         for entity in dict.fromkeys(map(_class_of, states)):
             rules = _rules_of_class(entity)
-            if rules is not None:
+            if rules is not None and not (rules.other and _is_elsewhere(session, entity)):
                 of_class = map(is_, map(_class_of, states), repeat(entity))
                 rows.append((write, rules, [*compress(states, of_class)]))
     return rows
+
+
+def _is_elsewhere(session: Session, entity: type[Any]) -> bool:
+    return is_class_elsewhere(session, class_mapper(entity, configure=False))
 
 
 @mapper_cache
@@ -304,6 +309,8 @@ def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
     for mapper in all_mappers():
         for table in mapper.tables:
             found[table].append(mapper)
+    for table in other_objects(found):
+        found[mapped_table(table)] += found[table]
     return found
 
 

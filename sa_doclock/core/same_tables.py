@@ -1,0 +1,241 @@
+"""Other objects for one table: a second MetaData, a reflected Table, ``table()``, ``schema="public"``.
+
+A table is known by its schema and name.  A name alone proves nothing: a program may have two databases
+with tables of one name.  So it is the same table if it is in the same schema, its statement goes to the
+engine of the class, and the database has all columns of the mapped Table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import Connection, Engine, Table, TableClause, inspect, update
+from sqlalchemy.exc import NoSuchTableError, UnboundExecutionError
+from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm.exc import UnmappedColumnError
+
+from ..dialects import translated_schema
+from .documents import declared_roots, mapper_cache, parts_of
+from .ledger import ledger_of
+from .sqlalchemy_internals import all_mappers
+
+# Threads: each operation is one of a dict; two threads may ask the same, and get the same answer.
+_found: WeakKeyDictionary[Any, set[tuple[str | None, Table]]] = WeakKeyDictionary()
+"""The mapped tables that a database has with all their columns, by its pool and the schema."""
+
+
+@mapper_cache
+def _tables_by_name() -> Mapping[str, Mapping[Table, Mapper[Any]]]:
+    """Return the tables of all documents by their names, each with the root of a document."""
+    found: dict[str, dict[Table, Mapper[Any]]] = {}
+    for root in declared_roots():
+        tables: dict[Any, None] = {}
+        parts = parts_of(root)
+        for member in [root, *(part.detail for part in parts)]:
+            for mapper in member.self_and_descendants:
+                tables.update(dict.fromkeys(mapper.tables))
+        tables.update(dict.fromkeys(part.relationship.secondary for part in parts))
+        for table in tables:
+            if isinstance(table, Table):
+                found.setdefault(table.name, {}).setdefault(table, root)
+    return found
+
+
+def mapped_table(table: Any) -> Any:
+    """Return the mapped Table of a document that has the name of this table; the table itself if none has.
+
+    They are in one schema only if :func:`is_elsewhere` says so.
+    """
+    known = _tables_by_name().get(getattr(table, "name", None) or "")
+    if known is None or table in known or not isinstance(table, TableClause):
+        return table
+    found = [one for one in known if may_be_same(one, table)]
+    schema = getattr(table, "schema", None)
+    return next(chain((one for one in found if one.schema == schema), found), table)
+
+
+def may_be_same(one: Any, other: Any) -> bool:
+    """Return whether two objects have the name of one table, if None is its schema's name too."""
+    if not (isinstance(one, TableClause) and isinstance(other, TableClause)):
+        return False
+    schemas = [getattr(each, "schema", None) for each in (one, other)]
+    return one.name == other.name and (None in schemas or schemas[0] == schemas[1])
+
+
+def other_objects(tables: Iterable[Any]) -> list[Any]:
+    """Return those of these tables that may be tables of documents under another object."""
+    names = _tables_by_name()
+    named = [one for one in tables if getattr(one, "name", None) in names]
+    return [one for one in named if one not in names[one.name] and is_other_object(one)]
+
+
+def root_of_table(table: Any) -> Mapper[Any]:
+    """Return the root of a document that has the mapped Table of this name."""
+    own = mapped_table(table)
+    return _tables_by_name()[own.name][own]
+
+
+def is_other_object(table: Any) -> bool:
+    """Return whether a table may be the table of a document under another object."""
+    return mapped_table(table) is not table
+
+
+def column_named(table: Any, name: str) -> Any:
+    """Return the column that has this name in the database; None if the table does not have it."""
+    return next((one for one in table.columns if one.name == name), None)
+
+
+def same_attribute(mapper: Mapper[Any], of_document: Any) -> str | None:
+    """Return the attribute of a class that maps this column of a document's table; None if none does.
+
+    It may map the column of another object for the table.
+    """
+    try:
+        return mapper.get_property_by_column(of_document).key
+    except UnmappedColumnError:
+        pass
+    table = getattr(of_document, "table", None)
+    for other in mapper.tables:
+        if other is not table and (mapped_table(other) is table or mapped_table(table) is other):
+            named = column_named(other, of_document.name)
+            if named is not None and mapper.columns.contains_column(named):
+                return mapper.get_property_by_column(named).key
+    return None
+
+
+@mapper_cache
+def other_objects_of(mapper: Mapper[Any]) -> tuple[Any, ...]:
+    """Return the tables of a class that may be tables of documents under another object, if none is itself."""
+    names = _tables_by_name()
+    known = any(one in names.get(getattr(one, "name", ""), ()) for one in mapper.tables)
+    return () if known else tuple(filter(is_other_object, mapper.tables))
+
+
+def is_class_elsewhere(session: Session, mapper: Mapper[Any]) -> bool:
+    """Return whether the tables of a class only have the names of tables of documents."""
+    others = other_objects_of(mapper)
+    return bool(others) and all(is_elsewhere(session, one, {"mapper": mapper}) for one in others)
+
+
+def is_elsewhere(
+    session: Session,
+    table: Any,
+    bind_arguments: Mapping[str, Any],
+    *options: Mapping[str, Any],
+) -> bool:
+    """Return whether this table, which has the name of a document's, is another one in the database.
+
+    :param bind_arguments: of a statement that names it.
+    :param options: the execution options of the statement.
+    """
+    return is_another_table(
+        session, mapped_table(table), root_of_table(table), table, bind_arguments, *options
+    )
+
+
+@mapper_cache
+def classes_of_other_objects(root: Mapper[Any]) -> frozenset[Mapper[Any]]:
+    """Return the classes that may map the tables of these documents by other objects."""
+    members = (root, *(part.detail for part in parts_of(root)))
+    mappers = chain.from_iterable(one.self_and_descendants for one in members)
+    tables = set(chain.from_iterable(one.tables for one in mappers))
+    names = {getattr(one, "name", None) for one in tables}
+    return frozenset(
+        one
+        for one in all_mappers()
+        if tables.isdisjoint(one.tables)
+        and any(
+            getattr(table, "name", None) in names and any(may_be_same(table, own) for own in tables)
+            for table in one.tables
+        )
+    )
+
+
+@mapper_cache
+def header_by_name(mapper: Mapper[Any], root: Mapper[Any]) -> tuple[str, ...] | None:
+    """Return the attributes of such a class that are the key of the header, or refer to it; None if none are."""
+    candidates: list[tuple[Any, Sequence[Any]]] = [(root.local_table, root.primary_key)]
+    for part in parts_of(root):
+        if part.foreign_key and part.owner is root:
+            columns = [part.detail.column_attrs[name].columns[0] for name in part.foreign_key]
+            candidates.append((part.detail.local_table, columns))
+    found = [
+        names
+        for own, columns in candidates
+        for table in mapper.tables
+        if may_be_same(table, own)
+        for names in [_attributes_named(mapper, table, columns)]
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _attributes_named(
+    mapper: Mapper[Any], table: Any, columns: Sequence[Any]
+) -> tuple[str, ...] | None:
+    named = [column_named(table, one.name) for one in columns]
+    if not all(one is not None and mapper.columns.contains_column(one) for one in named):
+        return None
+    return tuple(mapper.get_property_by_column(one).key for one in named)
+
+
+def is_in_one_database(session: Session, root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+    """Return whether the session has the rows of both classes in one database."""
+    engine = _engine_of(session, mapper)
+    return engine is not None and not is_of_another_engine(session, root, engine)
+
+
+def is_another_table(
+    session: Session,
+    own: Table,
+    root: Mapper[Any],
+    table: Any,
+    bind_arguments: Mapping[str, Any],
+    *options: Mapping[str, Any],
+) -> bool:
+    """Return whether a table is another one in the database than the mapped one of the same name.
+
+    :param root: of the class whose table it may be.
+    """
+    connection = Session.connection(session, dict(bind_arguments))
+    default = connection.dialect.default_schema_name
+    all_options = (connection.get_execution_options(), *options)
+    schema, other = (translated_schema(one, *all_options) or default for one in (own, table))
+    if schema != other:
+        return True
+    if is_of_another_engine(session, root, connection.engine):
+        return getattr(table, "metadata", None) is not own.metadata
+    held = ledger_of(session).place_of(root.class_)
+    return held is None and not _has_columns(connection, own, translated_schema(own, *all_options))
+
+
+def is_of_another_engine(session: Session, root: Mapper[Any], engine: Engine) -> bool:
+    """Return whether the session holds or writes rows of the class in another database."""
+    held = ledger_of(session).place_of(root.class_)
+    own = _engine_of(session, root) if held is None else held.engine
+    return own is not None and own.pool is not engine.pool
+
+
+def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
+    """Return the engine to which the session writes rows of the document; None if it has none."""
+    try:
+        return session.get_bind(root, clause=update(root.class_)).engine
+    except UnboundExecutionError:
+        return None
+
+
+def _has_columns(connection: Connection, table: Table, schema: str | None) -> bool:
+    """Return whether the database has a table with all columns of the mapped one; asked once of each pool."""
+    found = _found.setdefault(connection.engine.pool, set())
+    if (schema, table) not in found:
+        try:
+            columns = inspect(connection).get_columns(table.name, schema)
+        except NoSuchTableError:
+            return False
+        names = {one["name"].lower() for one in columns}
+        if not names.issuperset(one.name.lower() for one in table.columns):
+            return False
+        found.add((schema, table))
+    return True
