@@ -197,8 +197,13 @@ def is_another_table(
 ) -> bool:
     """Return whether a table is another one in the database than the mapped one of the same name.
 
+    A Table that another class maps is that class's: two registries are two models, as of two programs in
+    one process, until one session uses both.
+
     :param root: of the class whose table it may be.
     """
+    if table in _mapped_tables() and not _uses(session, root):
+        return True
     connection = Session.connection(session, dict(bind_arguments))
     default = connection.dialect.default_schema_name
     all_options = (connection.get_execution_options(), *options)
@@ -209,6 +214,20 @@ def is_another_table(
         return getattr(table, "metadata", None) is not own.metadata
     held = ledger_of(session).place_of(root.class_)
     return held is None and not _has_columns(connection, own, translated_schema(own, *all_options))
+
+
+@mapper_cache
+def _mapped_tables() -> frozenset[Any]:
+    return frozenset(chain.from_iterable(one.tables for one in all_mappers()))
+
+
+def _uses(session: Session, root: Mapper[Any]) -> bool:
+    """Return whether the session holds documents of this root, or has objects of them."""
+    if ledger_of(session).place_of(root.class_) is not None:
+        return True
+    members = (root, *(part.detail for part in parts_of(root)))
+    classes = {one.base_mapper.class_ for one in members}
+    return any(key[0] in classes for key in session.identity_map.keys())  # noqa: SIM118  # no Mapping
 
 
 def is_of_another_engine(session: Session, root: Mapper[Any], engine: Engine) -> bool:

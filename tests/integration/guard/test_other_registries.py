@@ -51,8 +51,10 @@ def classes(request: pytest.FixtureRequest, session: Session) -> Iterator[Classe
         order: Mapped[int] = mapped_column("order_id", primary_key=True)
         tag: Mapped[int] = mapped_column("tag_id", primary_key=True)
 
+    kept = session.get_one(Order, 2)  # the session uses the document too
     yield Classes(OtherOrder, OtherLine, OtherTag)
     session.close()
+    del kept
     Base.registry.dispose()
 
 
