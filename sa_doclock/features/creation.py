@@ -108,7 +108,8 @@ class Creation(Generic[T]):
         :raises IntegrityError: the key was taken meanwhile; or it is another constraint.
         """
         session, mapper = self.session, mapper_of(self.entity)
-        connection = Session.connection(session, {"mapper": mapper})
+        # SQLAlchemy's own: of the connection that a program takes, the level is in doubt.
+        connection = Session.connection(session, bind_arguments={"mapper": mapper})
         strategy = strategy_for(connection)
         if LockOptions.NoWait in self.lock or seconds == 0:
             seconds = _SHORTEST_WAIT

@@ -129,7 +129,7 @@ class Ticket(Base):
 
 class Fault(Ticket):
     __mapper_args__ = {"polymorphic_identity": "fault"}  # noqa: RUF012
-    severity: Mapped[int | None]
+    severity: Mapped[int | None] = mapped_column(unique=True)
 
 
 class Depot(Base):

@@ -13,6 +13,7 @@ from tests.sql.models import (
     Box,
     Customer,
     Delivery,
+    Fault,
     Invoice,
     Item,
     Journal,
@@ -86,6 +87,11 @@ def _create_a_missing_row(session: LockingSession) -> None:
     session.get_or_create_entity(
         Order, MISSING, defaults={"customer_id": 1, "total": 0}, lock_timeout=2
     )
+
+
+def _create_a_missing_row_by_a_unique_key(session: LockingSession) -> None:
+    key = {"severity": MISSING}
+    session.get_or_create_entity(Fault, key, defaults={"id": MISSING, "total": 0}, lock_timeout=2)
 
 
 def _lock_with_a_mapped_join(session: LockingSession) -> None:
@@ -284,6 +290,7 @@ SCENARIOS: Mapping[str, Act] = {
     "get_entity NoLock": _takes(LockOptions.NoLock),
     "get_entity ForUpdate of a missing row": _look_for_a_missing_row,
     "get_or_create_entity of a missing row": _create_a_missing_row,
+    "get_or_create_entity of a missing row, by a unique key": _create_a_missing_row_by_a_unique_key,
     "get_entity ForUpdate of the same twice": _lock_the_same_twice,
     "get_entity ForUpdate, mapped lazy='joined'": _lock_with_a_mapped_join,
     "locked, changes": _change_an_order,

@@ -163,7 +163,7 @@ class ExecutingSession(SessionWithContext):
         params: Any,
         arguments: Mapping[str, Any],
         given: Mapping[str, Any] = NO_ARGUMENTS,
-        ident: Any = None,
+        document: tuple[type[Any] | None, Any] = (None, None),
     ) -> Result[Any]:
         own_options = arguments.get("execution_options", {})
         binds = dict(arguments.get("bind_arguments") or {})
@@ -175,8 +175,8 @@ class ExecutingSession(SessionWithContext):
         mapper: Mapper[Any] = inspect(locked.entity).mapper
         lock, seconds = self._context.options.resolve(locked.lock, locked.seconds)
         request = LockRequest(
-            mapper.class_,
-            ident,
+            document[0] or mapper.class_,
+            document[1],
             lock,
             seconds,
             mapper,

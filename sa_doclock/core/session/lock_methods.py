@@ -386,7 +386,8 @@ class LockMethods(ExecutingSession):
         root = root_of(mapper)
         # Of joined inheritance, the header alone is locked by one statement, which also waits
         # for a row that is not committed yet.
-        selected = root if key.table is own_table(root) else mapper
+        spans_tables = len(mapper.tables) > 1
+        selected = root if spans_tables and key.table is own_table(root) else mapper
         statement = select(selected.class_).where(
             *(column == value for column, value in zip(key.columns, values, strict=True))
         )
@@ -395,13 +396,13 @@ class LockMethods(ExecutingSession):
         statement = locked_select(statement, lock, None, seconds)
         locked = locked_entity_of(statement)
         assert locked is not None
-        rows = self._execute_locked(locked, statement, None, {}, ident=ident)
+        rows = self._execute_locked(locked, statement, None, {}, document=(entity, ident))
         try:
             found: T | None = rows.scalars().unique().one_or_none()
         except MultipleResultsFound:
             raise LockMisuse(
-                f"{document_label(entity, ident)}: several rows have this key: the database does not have "
-                "the unique constraint that the class declares; create it"
+                f"{document_label(entity, ident)}: several rows have this key, so the database does not "
+                "have the unique constraint that the class declares; add it by a migration"
             ) from None
         if found is None or selected is mapper:
             return found

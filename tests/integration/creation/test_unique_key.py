@@ -309,6 +309,16 @@ def test_a_wait_that_is_too_long_names_the_row(
     assert session.get_or_create_entity(Event, KEY, **how)[1] is False
 
 
+def test_an_error_names_the_class_that_was_asked_for(
+    session: LockingSession, other: LockingSession
+) -> None:
+    """It is the header's table that is locked, which is the root's."""
+    how: dict[str, Any] = {"lock": ForUpdate | NoWait, "defaults": {"serial": 1}}
+    other.get_or_create_entity(Bill, {"code": "c"}, **how)
+    with pytest.raises(LockNotAvailable, match=r"Bill \{'code': 'c'\} FOR UPDATE NOWAIT"):
+        session.get_or_create_entity(Bill, {"code": "c"}, **how)
+
+
 def test_the_guard_and_the_version(session: LockingSession) -> None:
     with session.begin():
         session.add(Event(provider="y", number="1", notes=[Note(text="other")]))

@@ -159,6 +159,30 @@ WHERE shop_order.id = %s FOR UPDATE WAIT 2  -- 99
 (rollback)
 -- raises LockMisuse
 
+-- get_or_create_entity of a missing row, by a unique key ------------------------------------------
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_ticket'
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %s AND shop_ticket.kind IN (%s) FOR UPDATE WAIT 2  -- 99, 'fault'
+SELECT GET_LOCK(%s, 2.000)  -- 'shop.insert_shop_ticket_severit#07e6ab9478757612ef876eb769ca07d1'
+SAVEPOINT sa_savepoint_1
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %s AND shop_ticket.kind IN (%s) FOR UPDATE NOWAIT  -- 99, 'fault'
+RELEASE SAVEPOINT sa_savepoint_1
+SAVEPOINT sa_savepoint_2
+INSERT INTO shop_ticket (id, kind, total, severity) VALUES (%s, %s, %s, %s)  -- 99, 'fault', 0, 99
+RELEASE SAVEPOINT sa_savepoint_2
+DO RELEASE_LOCK('shop.insert_shop_ticket_severit#07e6ab9478757612ef876eb769ca07d1')
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %s AND shop_ticket.kind IN (%s) FOR UPDATE WAIT 2  -- 99, 'fault'
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockMisuse
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SELECT engine FROM information_schema.tables WHERE table_schema = COALESCE(%s, DATABASE()) AND table_name = %s AND table_type NOT IN ('SYSTEM VIEW', 'TEMPORARY')  -- None, 'shop_order'

@@ -157,6 +157,27 @@ WHERE shop_order.id = ?  -- 99
 (rollback)
 -- raises LockMisuse
 
+-- get_or_create_entity of a missing row, by a unique key ------------------------------------------
+SET LOCK_TIMEOUT 2000; SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK)
+WHERE shop_ticket.severity = ? AND shop_ticket.kind IN (?)  -- 99, 'fault'
+SELECT CURRENT_TRANSACTION_ID()
+SELECT @@LOCK_TIMEOUT
+SET LOCK_TIMEOUT 2000
+IF @@TRANCOUNT = 0 BEGIN TRANSACTION
+SAVE TRANSACTION sa_savepoint_1
+SET IDENTITY_INSERT shop_ticket ON
+INSERT INTO shop_ticket (id, kind, total, severity) VALUES (?, ?, ?, ?)  -- 99, 'fault', 0, 99
+SET IDENTITY_INSERT shop_ticket OFF
+SET LOCK_TIMEOUT -1
+SET LOCK_TIMEOUT 2000; SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket WITH (UPDLOCK, ROWLOCK)
+WHERE shop_ticket.severity = ? AND shop_ticket.kind IN (?)  -- 99, 'fault'
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockMisuse
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, FORCESEEK)

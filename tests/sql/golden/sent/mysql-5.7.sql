@@ -124,6 +124,19 @@ DO RELEASE_LOCK('shop.insert_shop_order__99,_#939b1015c1e947899beee6379d455c3a')
 (rollback)
 -- raises LockNotSupported
 
+-- get_or_create_entity of a missing row, by a unique key ------------------------------------------
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+SHOW CREATE TABLE shop_ticket
+SELECT /*+ MAX_EXECUTION_TIME(2000) */ shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %s AND shop_ticket.kind IN (%s) FOR UPDATE  -- 99, 'fault'
+SELECT GET_LOCK(%s, 2)  -- 'shop.insert_shop_ticket_severit#07e6ab9478757612ef876eb769ca07d1'
+DO RELEASE_LOCK('shop.insert_shop_ticket_severit#07e6ab9478757612ef876eb769ca07d1')
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockNotSupported
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SHOW CREATE TABLE shop_order

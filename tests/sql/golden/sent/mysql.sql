@@ -159,6 +159,30 @@ WHERE shop_order.id = %s FOR UPDATE OF shop_order  -- 99
 (rollback)
 -- raises LockMisuse
 
+-- get_or_create_entity of a missing row, by a unique key ------------------------------------------
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED
+SHOW CREATE TABLE shop_ticket
+SELECT /*+ MAX_EXECUTION_TIME(2000) */ shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %s AND shop_ticket.kind IN (%s) FOR UPDATE OF shop_ticket  -- 99, 'fault'
+SELECT GET_LOCK(%s, 2)  -- 'shop.insert_shop_ticket_severit#07e6ab9478757612ef876eb769ca07d1'
+SAVEPOINT sa_savepoint_1
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %s AND shop_ticket.kind IN (%s) FOR UPDATE OF shop_ticket NOWAIT  -- 99, 'fault'
+RELEASE SAVEPOINT sa_savepoint_1
+SAVEPOINT sa_savepoint_2
+INSERT INTO shop_ticket (id, kind, total, severity) VALUES (%s, %s, %s, %s)  -- 99, 'fault', 0, 99
+RELEASE SAVEPOINT sa_savepoint_2
+DO RELEASE_LOCK('shop.insert_shop_ticket_severit#07e6ab9478757612ef876eb769ca07d1')
+SELECT /*+ MAX_EXECUTION_TIME(2000) */ shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %s AND shop_ticket.kind IN (%s) FOR UPDATE OF shop_ticket  -- 99, 'fault'
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockMisuse
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 SHOW CREATE TABLE shop_order

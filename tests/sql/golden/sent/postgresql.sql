@@ -183,6 +183,32 @@ SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
 (rollback)
 -- raises LockMisuse
 
+-- get_or_create_entity of a missing row, by a unique key ------------------------------------------
+SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_ticket'
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '2000ms'
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %(severity_1)s::INTEGER AND shop_ticket.kind IN (%(kind_1_1)s::VARCHAR) FOR UPDATE OF shop_ticket  -- 99, 'fault'
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %(lock)s, true)  -- '2000ms'
+SAVEPOINT sa_savepoint_1
+INSERT INTO shop_ticket (id, kind, total, severity) VALUES (%(id)s::INTEGER, %(kind)s::VARCHAR, %(total)s::INTEGER, %(severity)s::INTEGER)  -- 99, 'fault', 0, 99
+RELEASE SAVEPOINT sa_savepoint_1
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(pipeline)
+SELECT set_config('doclock.lock_timeout', current_setting('lock_timeout'), true), set_config('lock_timeout', %s, true)  -- '2000ms'
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = %(severity_1)s::INTEGER AND shop_ticket.kind IN (%(kind_1_1)s::VARCHAR) FOR UPDATE OF shop_ticket  -- 99, 'fault'
+SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)
+(end of pipeline)
+(rollback)
+(back to the pool)
+(rollback)
+-- raises LockMisuse
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass(CAST(%(name)s AS text))  -- 'shop_order'
 SELECT shop_order.id, shop_order.customer_id, shop_order.total

@@ -155,6 +155,24 @@ WHERE shop_order.id = ?  -- 99
 (back to the pool)
 (rollback)
 
+-- get_or_create_entity of a missing row, by a unique key ------------------------------------------
+PRAGMA busy_timeout
+PRAGMA busy_timeout = 2000
+BEGIN IMMEDIATE
+PRAGMA busy_timeout = 5000
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = ? AND shop_ticket.kind IN (?)  -- 99, 'fault'
+SAVEPOINT sa_savepoint_1
+INSERT INTO shop_ticket (id, kind, total, severity) VALUES (?, ?, ?, ?)  -- 99, 'fault', 0, 99
+RELEASE SAVEPOINT sa_savepoint_1
+SELECT shop_ticket.id, shop_ticket.kind, shop_ticket.total, shop_ticket.severity
+FROM shop_ticket
+WHERE shop_ticket.severity = ? AND shop_ticket.kind IN (?)  -- 99, 'fault'
+(rollback)
+(back to the pool)
+(rollback)
+
 -- get_entity ForUpdate of the same twice ----------------------------------------------------------
 BEGIN IMMEDIATE
 SELECT shop_order.id, shop_order.customer_id, shop_order.total
