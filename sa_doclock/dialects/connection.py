@@ -116,6 +116,11 @@ def driver_cursor(connection: Connection, statement: str) -> Iterator[Any]:
             yield cursor
     except driver_error as error:
         raise wrapped_error(error, connection.dialect, statement) from error
+    except Exception as error:
+        # Of the handler of a signal, or a codec: nobody knows where the driver stands with the server.
+        if not (connection.closed or connection.invalidated):
+            connection.invalidate(error)
+        raise
 
 
 def wrapped_error(error: Any, dialect: Dialect, statement: str) -> DBAPIError:

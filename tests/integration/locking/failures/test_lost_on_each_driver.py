@@ -87,16 +87,16 @@ def by_driver(
 def test_while_it_waits_for_an_answer(documents: Database, proxy: Proxy) -> None:
     def play(engine: sa.Engine) -> None:
         with LockingSession(engine) as session:
-            ask_once(session)
             for text, use in USES.items():
+                ask_once(session)
                 lose(session, proxy, text, use)
 
     by_each_driver(documents, proxy, play)
 
 
 def ask_once(session: LockingSession) -> None:
-    """Have the server asked what is asked once of each table."""
-    session.get_entity(Customer, 1, ForUpdate)
+    """Have the server asked what is asked once of each table on each connection."""
+    session.get_entity(Customer, 1, LockOptions.SharedRead)  # asyncpg keeps the statement
     session.rollback()
 
 
@@ -157,8 +157,8 @@ WAITING = {"postgresql": ("psycopg", "pg8000"), "mysql": ("pymysql",), "mariadb"
 def test_the_handler_of_a_signal_raises(documents: Database, proxy: Proxy) -> None:
     def play(engine: sa.Engine) -> None:
         with LockingSession(engine) as session, raising_at_a_signal() as send_signal:
-            ask_once(session)
             for text in ("4242", "UPDATE", "lk_customer"):
+                ask_once(session)
                 session.get_one_entity(Order, 1, ForUpdate)
                 driver: Any = session.connection().connection.driver_connection
                 proxy.commit_cut = cut = StatementHeld(text, send_signal)
