@@ -29,11 +29,11 @@ STATE = {
     "LockContext": 19,
     "LockTransaction": 34,
     "TransactionConnections": 26,
-    "TransactionConnection": 29,
+    "TransactionConnection": 31,
     "TransactionFailure": 31,
     "Ledger": 33,
     "LoadedDocuments": 14,
-    "DocumentIndex": 33,
+    "DocumentIndex": 36,
 }
 
 

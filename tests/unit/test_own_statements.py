@@ -153,6 +153,7 @@ DOCUMENTS = (
     "features/adoption/changed_rows.py:_read_now",
     "core/locking/hidden_rows.py:find_again",
     "claims/query.py:_refuse_hidden",
+    "core/session/lock_methods.py:LockMethods._get_by_key",
     "features/versions.py:_owner_of_new_kind",
     "features/versions.py:_update",
     "features/versions.py:raise_versions",

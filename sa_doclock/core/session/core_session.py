@@ -124,9 +124,9 @@ def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, L
     root = session.get_transaction()
     if not (root is None or root.is_active):
         return prepared_locks(session, context.connections, context.ledger.held)
-    if context.transaction.is_over() or (root is None and not ask):
-        return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back
     context.end_if_over()
+    if root is None or context.transaction.is_over():
+        return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back
     context.transaction.check_locks(ask=ask)
     if ask:
         context.failure.verify()

@@ -88,7 +88,10 @@ class LockContext:
 
     def end_if_over(self) -> None:
         """End a transaction whose event an interruption, or an error of a listener, has prevented."""
-        if self.connections.by_engine and not self.session().in_transaction():
+        transaction: LockTransaction | None = vars(self).get("transaction")
+        if transaction is None or not transaction.connections.by_engine:
+            return
+        if not self.session().in_transaction():
             self.end_transaction()
 
     def forget(self) -> None:

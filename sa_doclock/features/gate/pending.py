@@ -5,14 +5,15 @@ Whoever cannot be sure says that something was changed, which costs a transactio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import CompoundSelect, Select, TextClause, inspect
-from sqlalchemy.orm import FromStatement, Session
+from sqlalchemy.orm import FromStatement, Mapper, Session
 from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.visitors import iterate
@@ -69,20 +70,28 @@ def _changes_of(state: Any) -> Iterator[object]:
 
 def is_of_several_classes(session: Session) -> bool:
     """Return whether pending changes are of rows that the session may have as another class, too."""
-    tables = _tables_of_several_classes()
-    return bool(tables) and any(
-        not tables.isdisjoint(inspect(one).mapper.tables)
-        for one in (*session.new, *session.dirty, *session.deleted)
-    )
+    classes = _classes_of_tables()
+    changed = (*session.new, *session.dirty, *session.deleted) if classes else ()
+    others: set[type[Any]] = set()
+    for one in changed:
+        mapper: Mapper[Any] = inspect(one).mapper
+        for table in mapper.tables:
+            others |= classes.get(table, frozenset()) - {mapper.base_mapper.class_}
+    if not others:
+        return False
+    known = (inspect(one).mapper.base_mapper.class_ for one in changed)
+    loaded = (key[0] for key in session.identity_map.keys())  # noqa: SIM118  # no Mapping
+    return not others.isdisjoint(chain(known, loaded))
 
 
 @mapper_cache
-def _tables_of_several_classes() -> frozenset[Any]:
-    found: dict[Any, set[Any]] = {}
+def _classes_of_tables() -> Mapping[Any, frozenset[type[Any]]]:
+    """Return the classes of each table that several hierarchies map."""
+    found: dict[Any, set[type[Any]]] = {}
     for mapper in all_mappers():
         for table in mapper.tables:
-            found.setdefault(table, set()).add(mapper.base_mapper)
-    return frozenset(table for table, classes in found.items() if len(classes) > 1)
+            found.setdefault(table, set()).add(mapper.base_mapper.class_)
+    return {table: frozenset(classes) for table, classes in found.items() if len(classes) > 1}
 
 
 def may_write(compiled: Any) -> bool:

@@ -29,7 +29,11 @@ from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
 
 # aioodbc and aiosqlite: a thread goes on with the statement of a task that was cancelled.
-pytestmark = [pytest.mark.slow, pytest.mark.databases("postgresql", "mysql", "mariadb")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.exhaustive,  # make compat runs SQLAlchemy's own
+    pytest.mark.databases("postgresql", "mysql", "mariadb"),
+]
 
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 

@@ -13,7 +13,7 @@ from sa_doclock import LockingSession, UnsavedChanges
 from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, seen
 from tests.support.models import Order
 
-pytestmark = [pytest.mark.read_committed, pytest.mark.quick]
+pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
 Session = LockingSession
 Make = Callable[[Session], Any]

@@ -24,7 +24,7 @@ from sqlalchemy.orm import (
     with_loader_criteria,
 )
 
-from sa_doclock import LockingSession, LockOptions, document
+from sa_doclock import LockingSession, LockOptions, WrongIsolation, document
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked
@@ -319,7 +319,7 @@ def test_members_that_came_during_the_wait_are_there_where_the_program_wants_the
     ],
     ids=["joinedload", "contains_eager"],
 )
-def test_what_a_lock_has_read_is_not_replaced_by_an_older_snapshot(
+def test_a_lock_after_an_older_snapshot_is_refused(
     make_session: Callable[..., LockingSession],
     alice: Actor[LockingSession],
     statement: sa.Select[Any],
@@ -331,7 +331,10 @@ def test_what_a_lock_has_read_is_not_replaced_by_an_older_snapshot(
     alice.does(_change)
     alice.does(lambda session: session.commit())
     locking = statement.execution_options(populate_existing=overwrites).with_for_update()
-    bill = session.scalars(locking).unique().one()
+    with pytest.raises(WrongIsolation):
+        session.scalars(locking).unique().one()
+    session.rollback()
+    bill = session.scalars(locking).unique().one()  # the first statement of its transaction
     assert (bill.total, [item.value for item in bill.items]) == (111, [11, 100])
 
 

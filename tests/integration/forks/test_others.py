@@ -39,11 +39,13 @@ def test_what_the_parent_has_flushed_and_locked_stays(documents: Database) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_child_has_nothing_of_the_parents(documents: Database) -> None:
     run(documents, *others.ALL)
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.not_databases("sqlite")
 def test_where_the_child_has_connections_of_its_own(documents: Database) -> None:
     run(documents, *others.SERVERS)

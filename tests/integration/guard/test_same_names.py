@@ -106,5 +106,20 @@ def test_another_schema_of_the_database(engine: sa.Engine) -> None:
 
 @each_write
 def test_its_twin_is_refused(session: LockingSession, write: Write) -> None:
+    """A session that uses the document too has one database for both."""
+    kept = session.get_one(Order, 2)
     with pytest.raises(UnlockedWrite):
         write(session)
+    del kept
+
+
+@each_write
+def test_a_model_of_its_own_is_left_alone(write: Write) -> None:
+    """Two registries are two models, as of two programs in one process, until one session uses both."""
+    legacy = sa.create_engine("sqlite://", poolclass=StaticPool)
+    Base.metadata.create_all(legacy)  # with the same columns
+    with LockingSession(fill(legacy)) as session, writes_sent(session) as sent:
+        write(session)
+        session.commit()
+    assert sent
+    legacy.dispose()
