@@ -243,12 +243,8 @@ def test_what_the_function_raises_comes_out(session_factory: Factory) -> None:
     def fail(_: Exception) -> bool:
         raise LookupError("no idea")
 
-    with pytest.raises(LookupError, match="no idea") as caught:
+    with pytest.raises(LookupError, match="no idea"):
         run_transaction(session_factory, Counted(Refused()), retry_on=fail)
-    behind: BaseException | None = caught.value
-    while behind is not None and not isinstance(behind, Refused):
-        behind = behind.__context__
-    assert behind is not None
 
 
 async def later(_: Exception) -> bool:
