@@ -63,6 +63,7 @@ class Ledger:
         self.classes: dict[type[Any], None] = {}
         self.held: Mapping[DocumentKey, LockOptions] = MappingProxyType(self._held)
         self.new: dict[DocumentKey, None] = {}
+        self._new_classes: set[type[Any]] = set()
         self._places_of_classes: dict[type[Any], RowPlace] = {}
         self._calls = calls
 
@@ -90,13 +91,15 @@ class Ledger:
                 f"{root.class_.__name__} before {last.__name__}: lock it first"
             )
 
+    def add_new(self, key: DocumentKey) -> None:
+        """Note a document whose header the transaction has inserted."""
+        self.new[key] = None
+        self._new_classes.add(key[0])
+
     def place_of(self, entity: type[Any]) -> RowPlace | None:
         """Return where the documents of this class are that are held, or new; None: there are none."""
-        place = self._places_of_classes.get(entity)
-        known = place is not None and (
-            entity in self.classes or any(k[0] is entity for k in self.new)
-        )
-        return place if known else None
+        known = entity in self.classes or entity in self._new_classes
+        return self._places_of_classes.get(entity) if known else None
 
     def check_place(self, entity: type[Any], place: RowPlace) -> None:
         """Note where rows of this class are locked, or inserted.
@@ -110,9 +113,8 @@ class Ledger:
             held = self.place_of(entity)
             if held is not None:
                 raise LockMisuse(
-                    f"it is asked for in {place}, and this transaction holds rows of "
-                    f"{entity.__name__} in {held}; the same key names another row there. Use one session, or "
-                    "one transaction, for each"
+                    f"this transaction holds rows of {entity.__name__} in {held}, and cannot lock others in "
+                    f"{place}: the same key names another row there. Use one session, or one transaction, for each"
                 )
             self._places_of_classes[entity] = place
 
@@ -218,8 +220,10 @@ class Ledger:
             while len(some) > length:
                 key, _ = some.popitem()
                 self.places.pop(key, None)
-        while len(self.new) > mark[3]:
-            self.new.popitem()
+        if len(self.new) > mark[3]:
+            while len(self.new) > mark[3]:
+                self.new.popitem()
+            self._new_classes = {entity for entity, _ in self.new}
         self.releases += 1
         self.unread.intersection_update(self._held)
         self.classes = dict.fromkeys(entity for entity, _ in self._held)

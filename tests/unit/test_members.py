@@ -31,7 +31,7 @@ STATE = {
     "TransactionConnections": 26,
     "TransactionConnection": 31,
     "TransactionFailure": 31,
-    "Ledger": 33,
+    "Ledger": 35,
     "LoadedDocuments": 14,
     "DocumentIndex": 36,
 }

@@ -45,7 +45,7 @@ def key_and_values(mapper: Mapper[Any], ident: Any) -> tuple[RowKey, Identity]:
 
     :param ident: the primary key, as for ``get_entity()``; or a mapping of the attributes of one key.
     :raises ValueError: the attributes of no key, a NULL, or a value that the column cannot have.
-    :raises TypeError: what is no value.
+    :raises TypeError: it is an object, an SQL expression or a list, and not a value.
     """
     names = key_attributes(mapper)
     if not isinstance(ident, Mapping) or set(ident) == set(names):

@@ -28,14 +28,17 @@ _roots: dict[TableName, Sequence[Mapper[Any]]] = {}
 clear_with_mappers(_roots.clear)
 
 
-def roots_of_tables() -> Mapping[TableName, Sequence[Mapper[Any]]]:
+def _roots_of_tables() -> Mapping[TableName, Sequence[Mapper[Any]]]:
     """Return the roots of documents that have rows in a table, by its schema and name."""
     if not _roots:
         found: dict[TableName, dict[Mapper[Any], None]] = defaultdict(dict)
         for root in declared_roots():
-            for mapper in (root, *(part.detail for part in parts_of(root))):
-                for table in tables_within(one.local_table for one in mapper.self_and_descendants):
-                    found[table.schema, table.name][root] = None
+            parts = parts_of(root)
+            mappers = (root, *(part.detail for part in parts))
+            own = [one.local_table for mapper in mappers for one in mapper.self_and_descendants]
+            links = [part.relationship.secondary for part in parts]
+            for table in tables_within([*own, *(one for one in links if one is not None)]):
+                found[table.schema, table.name][root] = None
         _roots.update({name: tuple(roots) for name, roots in found.items()})
     return _roots
 
@@ -54,7 +57,7 @@ def _name_of(table: Any) -> TableName:
 def _check_of(compiled: Compiled) -> StatementCheck | None:
     """Return the check of a statement that writes rows of documents; None for any other."""
     written = [*_tables_written(compiled)]
-    known = roots_of_tables() if written else {}
+    known = _roots_of_tables() if written else {}
     tables = [(table, root) for table in written for root in known.get(_name_of(table), ())]
     return StatementCheck(partial(_check, tables), in_calls=False) if tables else None
 

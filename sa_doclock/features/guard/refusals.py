@@ -99,7 +99,7 @@ class Refusals:
         state = self._state()
         if state.ledger.is_empty():
             watch_lent(state)
-        state.ledger.new[key] = None
+        state.ledger.add_new(key)
 
     def raise_versions(self, root: Mapper[Any], identities: Collection[Identity]) -> None:
         """Raise the versions of these documents, of which a statement has written parts."""

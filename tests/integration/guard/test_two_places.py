@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockMisuse, LockOptions, UnlockedWrite
-from tests.integration.guard.models import Base, Line, Order
+from tests.integration.guard.models import Base, Line, Order, order_tag
 
 pytestmark = [
     pytest.mark.quick,
@@ -21,6 +21,7 @@ ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
 Step = Callable[[Session, str], object]
 ORDERS: Any = Order.__table__
+LINKS: Any = order_tag
 CURRENT = {"postgresql": "SELECT current_schema()"}
 
 
@@ -110,6 +111,7 @@ WRITES: dict[str, Step] = {
     "INSERT of a part": lambda s, b: s.execute(
         translated(sa.insert(Line).values(id=91, order_id=1, value=1), b)
     ),
+    "a link": lambda s, b: s.execute(translated(sa.insert(LINKS).values(order_id=1, tag_id=2), b)),
     "Core": lambda s, b: s.execute(
         translated(sa.update(ORDERS).where(ORDERS.c.id == 1).values(total=1), b)
     ),
