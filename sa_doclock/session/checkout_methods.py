@@ -101,10 +101,9 @@ class CheckoutMethods(BlockMethods):
         header, so it does not wait while the document is being written.  A check-out that has
         expired can be renewed as long as nobody has checked the document out since.
 
-        :param checkout: what :meth:`check_out`, :meth:`renew` or :meth:`checkout_of` has returned.
-        :param entity: in its place: the class of the document, its primary key as ``ident``, and the
-            ``epoch`` of the check-out.
-        :param lease: a timedelta or seconds; None: as long as before.
+        ``checkout`` is the return value of :meth:`check_out`, :meth:`renew` or :meth:`checkout_of`.
+        ``lease`` is a timedelta or a number of seconds; None repeats the length of the last lease.
+
         :returns: the same check-out with its new end.
         :raises CheckoutLost: the document was taken over, or checked in.
         :raises LockMisuse: as :meth:`check_out`.

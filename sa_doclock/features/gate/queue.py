@@ -127,7 +127,8 @@ class DocumentGate:
         :raises LockNotAvailable: the function has not begun in time, and does not begin any more.
         :raises StaleDocument: the caller has seen another version; or a function before it in the
             same transaction changed the document.
-        :raises CheckedOut, CheckoutLost: the document is checked out, and not by this caller.
+        :raises CheckedOut: the document is checked out, and not by this caller.
+        :raises CheckoutLost: the check-out that the caller names has ended.
         :raises LockFailed: the thread that committed was interrupted meanwhile, or another function
             ended the transaction by a COMMIT of its own: look whether the change is there before
             you run it again.
