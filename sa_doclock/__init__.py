@@ -5,16 +5,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .checkout_info import Checkout
-from .claims import (
-    Claim,
-    ClaimReport,
-    Claims,
-    FailedClaim,
-    Lease,
-    Leases,
-    claim_each,
-    lease_each,
-)
+from .claims import claim_each, lease_each
 from .core.documents import document
 from .core.pool import skip_redundant_rollback
 from .core.statements import with_lock
@@ -38,7 +29,6 @@ from .errors import (
     UnsavedChanges,
     WrongIsolation,
 )
-from .events import ReleasedLock
 from .features.checkouts import checkout_table
 from .features.gate import DocumentGate
 from .features.guard import atomic_update
@@ -48,14 +38,13 @@ from .retry import run_transaction
 from .session import LockingScopedSession, LockingSession
 from .tools.monitoring import lock_waits
 from .transactional import transactional
-from .wait_info import LockConnection, LockWait
 
 if TYPE_CHECKING:
+    from .asyncio import AsyncClaim as AsyncClaim
+    from .asyncio import AsyncClaims as AsyncClaims
+    from .asyncio import AsyncLease as AsyncLease
+    from .asyncio import AsyncLeases as AsyncLeases
     from .asyncio import (
-        AsyncClaim,
-        AsyncClaims,
-        AsyncLease,
-        AsyncLeases,
         AsyncLockingScopedSession,
         AsyncLockingSession,
         async_claim_each,
@@ -63,34 +52,32 @@ if TYPE_CHECKING:
         async_lock_waits,
         async_run_transaction,
     )
-    from .tools.doctor import Finding, check_database
-    from .tools.explain import LockExplanation, explain_lock
+    from .claims import Claim as Claim
+    from .claims import ClaimReport as ClaimReport
+    from .claims import Claims as Claims
+    from .claims import FailedClaim as FailedClaim
+    from .claims import Lease as Lease
+    from .claims import Leases as Leases
+    from .events import ReleasedLock as ReleasedLock
+    from .tools.doctor import Finding as Finding
+    from .tools.doctor import check_database
+    from .tools.explain import LockExplanation as LockExplanation
+    from .tools.explain import explain_lock
+    from .wait_info import LockConnection as LockConnection
+    from .wait_info import LockWait as LockWait
 
     __version__: str
 
 __all__ = [
-    "AsyncClaim",
-    "AsyncClaims",
-    "AsyncLease",
-    "AsyncLeases",
     "AsyncLockingScopedSession",
     "AsyncLockingSession",
     "CheckedOut",
     "Checkout",
     "CheckoutLost",
-    "Claim",
-    "ClaimReport",
-    "Claims",
     "ClusterLockWarning",
     "DeadlockDetected",
     "DocLockError",
     "DocumentGate",
-    "FailedClaim",
-    "Finding",
-    "Lease",
-    "Leases",
-    "LockConnection",
-    "LockExplanation",
     "LockFailed",
     "LockLost",
     "LockMisuse",
@@ -99,10 +86,8 @@ __all__ = [
     "LockOptions",
     "LockOrderViolation",
     "LockUpgradeRefused",
-    "LockWait",
     "LockingScopedSession",
     "LockingSession",
-    "ReleasedLock",
     "SnapshotConflict",
     "StaleDocument",
     "UnlockedWrite",
@@ -136,21 +121,33 @@ if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves thes
 
 
 # What an operator asks for, and few programs: the package is imported with the first use of the name.
-_AT_FIRST_USE = {
+_AT_FIRST_USE = {"check_database": "tools.doctor", "explain_lock": "tools.explain"}
+
+# The types of what functions return. Programs name them in annotations, and need not construct them;
+# they may be imported from here as from their own modules.
+_RETURNED = {
+    "AsyncClaim": "asyncio",
+    "AsyncClaims": "asyncio",
+    "AsyncLease": "asyncio",
+    "AsyncLeases": "asyncio",
+    "Claim": "claims",
+    "ClaimReport": "claims",
+    "Claims": "claims",
+    "FailedClaim": "claims",
     "Finding": "tools.doctor",
+    "Lease": "claims",
+    "Leases": "claims",
+    "LockConnection": "wait_info",
     "LockExplanation": "tools.explain",
-    "check_database": "tools.doctor",
-    "explain_lock": "tools.explain",
+    "LockWait": "wait_info",
+    "ReleasedLock": "events",
 }
+_MODULES = {**_AT_FIRST_USE, **_RETURNED, **dict.fromkeys(_ASYNC, "asyncio")}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _AT_FIRST_USE:
-        return getattr(import_module(f".{_AT_FIRST_USE[name]}", __name__), name)
-    if name in _ASYNC:
-        from . import asyncio  # noqa: PLC0415
-
-        return getattr(asyncio, name)
+    if name in _MODULES:
+        return getattr(import_module(f".{_MODULES[name]}", __name__), name)
     if name == "__version__":
         from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
 

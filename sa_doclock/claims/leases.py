@@ -71,7 +71,6 @@ class Schedule(dict["Lease[Any]", float]):
             return
         if isinstance(error, CheckoutLost):
             del self[lease]
-            lease.note_lost(error)
             _log.warning("lease_each: %s", error)
         else:
             self[lease] = time.monotonic() + lease.seconds / _FRACTION / _RETRIES
@@ -158,8 +157,7 @@ class Lease(Generic[T]):
     def __init__(self, leases: Leases[T], identity: Identity, row: T, checkout: Checkout) -> None:
         self._leases, self.identity = leases, identity
         self._checkout = checkout
-        self._lost: CheckoutLost | None = None
-        self._saved = self._entered = False
+        self._lost = self._saved = self._entered = False
         self.row = row
         self.key: Any = public_key(identity)
 
@@ -171,7 +169,7 @@ class Lease(Generic[T]):
     @property
     def lost(self) -> bool:
         """True when a renewal has found that another worker has the row: stop working."""
-        return self._lost is not None
+        return self._lost
 
     @property
     def seconds(self) -> float:
@@ -183,14 +181,14 @@ class Lease(Generic[T]):
 
         :raises CheckoutLost: another worker has the row.
         """
-        with self._leases.open() as session:
-            self._checkout = session.renew(self._checkout)
-            session.commit()
+        try:
+            with self._leases.open() as session:
+                self._checkout = session.renew(self._checkout)
+                session.commit()
+        except CheckoutLost:
+            self._lost = True
+            raise
         return self._checkout
-
-    def note_lost(self, error: CheckoutLost) -> None:
-        """Note that another worker has the row, as the heartbeat has found."""
-        self._lost = error
 
     @contextmanager
     def saving(self) -> Iterator[T]:

@@ -15,6 +15,7 @@ from sqlalchemy.orm import Session
 import sa_doclock
 import sa_doclock.events
 import sa_doclock.testing
+from sa_doclock import _RETURNED as RETURNED
 from tests.docs.pages import ROOT, text_of
 
 SINCE_FILE: Final = ROOT / "docs" / "site" / "since.json"
@@ -37,7 +38,7 @@ def public_names() -> list[str]:
     testing = [f"testing.{name}" for name in sa_doclock.testing.__all__]
     telemetry = ["opentelemetry.instrument", "opentelemetry.uninstrument"]
     events = ["events.LockEvents", "events.RequestedLock"]
-    return [*sa_doclock.__all__, *methods, *events, *testing, *telemetry]
+    return [*sa_doclock.__all__, *RETURNED, *methods, *events, *testing, *telemetry]
 
 
 def paths() -> Mapping[str, str]:
@@ -48,7 +49,7 @@ def paths() -> Mapping[str, str]:
 def public_name(path: str) -> str:
     """Return the name that a user imports; where its module has the same name, the path has both."""
     *modules, name = path.split(".")
-    if modules[-1:] == [name]:
+    if name in RETURNED or modules[-1:] == [name]:
         return name
     # testing.audit.watching.audit: a package has the name of its function
     return ".".join([*modules[: modules.index(name)], name]) if name in modules else path

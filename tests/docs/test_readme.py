@@ -32,6 +32,7 @@ from tests.docs.pages import (
     text_of,
 )
 from tests.docs.programs import run_python
+from tests.docs.public_names import RETURNED
 from tests.docs.samples import LIBRARIES, NotAsPromised, in_order, libraries_of, missing_for, run
 from tests.docs.tables import PARTS, PRODUCTS, current
 from tests.support.rows import rows
@@ -191,7 +192,7 @@ INTERNAL = {
 @rows("page", PAGES)
 def test_a_page_names_nothing_that_is_not_there(page: str) -> None:
     public = {*sa_doclock.__all__, *dir(sa_doclock.LockOptions), *dir(sa_doclock.LockingSession)}
-    public |= {*sa_doclock.testing.__all__, "LockEvents"}
+    public |= {*RETURNED, *sa_doclock.testing.__all__, "LockEvents"}
     for name in re.findall(r"`(?:LockOptions\.|session\.(?!py))(\w+)", text_of(page)):
         assert name in public, name
     for name in re.findall(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
@@ -71,6 +72,14 @@ def test_every_public_name_is_there() -> None:
     assert sorted(sa_doclock.__all__) == sa_doclock.__all__
     for name in sa_doclock.__all__:
         assert getattr(sa_doclock, name).__name__ == name
+
+
+@pytest.mark.parametrize(("name", "module"), sa_doclock._RETURNED.items())
+def test_a_type_that_functions_return_can_be_imported_from_both_places(
+    name: str, module: str
+) -> None:
+    assert getattr(sa_doclock, name) is getattr(import_module(f"sa_doclock.{module}"), name)
+    assert name not in sa_doclock.__all__
 
 
 def test_a_star_import_needs_no_greenlet() -> None:
