@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 import sa_doclock
 import sa_doclock.events
 import sa_doclock.testing
-from sa_doclock import _RETURNED as RETURNED
+from sa_doclock import _RETURNED
 from tests.docs.pages import ROOT, text_of
 
+RETURNED: Final = _RETURNED
 SINCE_FILE: Final = ROOT / "docs" / "site" / "since.json"
 PAGES: Final = sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "api").glob("*.md")

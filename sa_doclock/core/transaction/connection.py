@@ -222,9 +222,10 @@ class TransactionConnection:
         """Ask the server for the isolation level of the transaction; None: it cannot tell."""
         return self._ask(self.strategy.isolation.ask_level)
 
-    def is_idle(self) -> bool:
-        """Return whether the server has no open transaction here, and the next statement begins one."""
-        return self._ask(self.strategy.status.has_open_transaction) is False
+    def is_idle(self) -> bool | None:
+        """Return whether the server has no open transaction here; None if the driver does not report it."""
+        is_open = self._ask(self.strategy.status.has_open_transaction)
+        return None if is_open is None else not is_open
 
     def _ask(self, question: Callable[[Connection], T | None]) -> T | None:
         """Return the answer of the server; None where the question meets the end of the connection."""

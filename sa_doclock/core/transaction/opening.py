@@ -16,7 +16,7 @@ from sqlalchemy.util import immutabledict
 
 from ...dialects import is_rolled_back_later, strategy_for, wrapped_error
 from ...dialects.base import AUTOCOMMIT, LockStrategy
-from ...errors import LockNotSupported
+from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ..pool import GUARD_ISOLATION_LEVEL, on_return
 from .connection import (
@@ -177,18 +177,30 @@ def _note_joined(
     one is set as at the begin.
     """
     isolation, connection = plan.strategy.isolation, joined.connection
-    if (
-        connections.is_level_in_doubt(joined)
-        and isolation.sets_once
-        and plan.level is not None
-        and joined.is_idle()
-    ):
+    sets = connections.is_level_in_doubt(joined) and isolation.sets_once
+    if sets and plan.level is not None and _sets_next_level(joined, plan.level):
         connections.note_ended(connection)
         joined = connections.by_engine[connection.engine]
-        isolation.set_once(connection, plan.level)
         connections.note_level(joined, plan.level)
     connections.note_joined(joined, plan.strategy)
     return joined
+
+
+def _sets_next_level(joined: TransactionConnection, level: str) -> bool:
+    """Set the level of the next transaction; return whether the server had no open one.
+
+    A driver that does not report this leaves the attempt, which the server refuses in an open transaction.
+    """
+    is_idle = joined.is_idle()
+    if is_idle is False:
+        return False
+    try:
+        joined.strategy.isolation.set_once(joined.connection, level)
+    except WrongIsolation:
+        if is_idle:
+            raise
+        return False
+    return True
 
 
 def _take_in_open(

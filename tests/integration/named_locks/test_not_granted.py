@@ -155,3 +155,20 @@ def test_what_was_not_granted_is_not_released_later(session: Session, other: Ses
             session.lock_key(KEY, lock_timeout=0)
         savepoint.rollback()
     assert actions_of(session.connection()) == registered
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize("reports_status", [True, False], ids=["status", "no status"])
+def test_a_lock_follows_a_named_lock_and_a_connection_that_was_handed_out(
+    session: Session, monkeypatch: pytest.MonkeyPatch, reports_status: bool
+) -> None:
+    """A named lock begins no transaction of InnoDB, of which a level could be asked."""
+    if not reports_status:  # as mysqlclient and mariadb-connector
+        monkeypatch.setattr("sa_doclock.dialects.innodb._status", lambda _: None)
+    session.lock_key("another")
+    session.connection()
+    session.lock_key(KEY)
+    session.connection()
+    session.get_entity(Customer, 1, LockOptions.ForUpdate)
+    session.connection()
+    session.lock_key("a third")
