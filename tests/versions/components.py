@@ -78,21 +78,28 @@ def _drivers() -> Iterator[Component]:
     yield from _driver("aiosqlite", "sqlite", "0.19", async_driver="aiosqlite")
 
 
+#: The oldest SQLAlchemy that we support, and the oldest for a driver where it is newer: SQLAlchemy supports
+#: MySQL Connector/Python again since 2.0.39, and its isolation level AUTOCOMMIT since 2.0.40.
+_OLDEST, _OLDEST_WITH = "2.0.0", {"mysql-connector-python": "2.0.40"}
+
+
 def _crossed() -> Iterator[Component]:
     """Yield each driver with the oldest SQLAlchemy; its newest has the newest one."""
     for one in _drivers():
         if one.name.endswith("-newest"):
+            name = one.name.removesuffix("-newest")
+            oldest = f"SQLAlchemy[asyncio]=={_OLDEST_WITH.get(name, _OLDEST)}"
             yield replace(
                 one,
-                name=f"{one.name.removesuffix('-newest')}-on-sqlalchemy-oldest",
+                name=f"{name}-on-sqlalchemy-oldest",
                 python="3.10",
-                requirements=(*one.requirements, "SQLAlchemy[asyncio]==2.0.0"),
+                requirements=(*one.requirements, oldest),
             )
 
 
 def _sqlalchemy() -> Iterator[Component]:
     for name, requirement, python in (
-        ("sqlalchemy-oldest", "==2.0.0", "3.10"),
+        ("sqlalchemy-oldest", f"=={_OLDEST}", "3.10"),
         ("sqlalchemy-2.0", "~=2.0.0", None),
         ("sqlalchemy-2.1", "~=2.1.0", None),
     ):
