@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from sa_doclock import AsyncLockingSession
 from tests.integration.asyncio.drivers import PATIENT
@@ -36,7 +37,12 @@ class Bridge:
         self.loop = asyncio.new_event_loop()
         options = PATIENT.get(self._url.get_backend_name(), {})
         self.engine = create_async_engine(
-            self._url, pool_size=1, max_overflow=0, pool_timeout=5, **options
+            self._url,
+            poolclass=AsyncAdaptedQueuePool,  # that of aiosqlite since SQLAlchemy 2.0.38
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=5,
+            **options,
         )
         self._database.connections.watch(self.engine.sync_engine)
         if self._database.name == "sqlite":

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
 from sa_doclock import AsyncLockingSession
 from tests.support.databases import PIPELINED, Database, product
@@ -74,7 +75,9 @@ def for_asyncio(url: sa.URL, driver: str) -> sa.URL:
 @asynccontextmanager
 async def connected(url: sa.URL, **options: Any) -> AsyncIterator[AsyncEngine]:
     """Make an engine that is disposed in the end."""
-    engine = create_async_engine(url, **{**PATIENT.get(url.get_backend_name(), {}), **options})
+    pool = {"poolclass": AsyncAdaptedQueuePool}  # that of aiosqlite since SQLAlchemy 2.0.38
+    patient = PATIENT.get(url.get_backend_name(), {})
+    engine = create_async_engine(url, **{**pool, **patient, **options})
     try:
         yield engine
     finally:
