@@ -11,7 +11,7 @@ from alembic.operations import MigrateOperation, Operations
 from alembic.operations.ops import CreateTableOp, DropTableOp, ModifyTableOps, UpgradeOps
 from sqlalchemy import Column, MetaData
 
-from ..features.checkouts.table import COLUMNS, NAME, checkout_table
+from ..features.checkouts import COLUMNS, NAME, checkout_table
 
 TableName = tuple[str | None, str]
 """The schema and the name of a table."""

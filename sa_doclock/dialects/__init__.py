@@ -10,6 +10,8 @@ from .connection import (
     wrapped_error,
 )
 from .driver_frames import raised_by_driver
+from .error_codes import code_of
+from .monitoring import LockMonitoring, describe_connections
 from .names import SCHEMA_OPTION, quoted_name, schema_of, schema_translation, translated_schema
 from .registry import (
     ENTRY_POINT_GROUP,
@@ -25,3 +27,5 @@ from .registry import (
     suffixed,
     table_hints,
 )
+from .transaction_marks import is_spent
+from .waits import SECONDS_WITHOUT_WAIT

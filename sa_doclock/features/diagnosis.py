@@ -14,8 +14,13 @@ from ..core.documents import mapper_of, own_table, root_of
 from ..core.lock_info import Identity
 from ..core.statements import MAX_PARAMETERS
 from ..core.transaction import LockCall, LockContext, SessionPart, connections_of
-from ..dialects import schema_translation, side_connection, strategy_for
-from ..dialects.monitoring import LockMonitoring, describe_connections
+from ..dialects import (
+    LockMonitoring,
+    describe_connections,
+    schema_translation,
+    side_connection,
+    strategy_for,
+)
 from ..errors import LockFailed, LockNotAvailable
 from ..options import LockOptions, base_of
 from ..wait_info import LockConnection, short_statement

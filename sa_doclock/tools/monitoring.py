@@ -8,10 +8,15 @@ from collections.abc import Collection, Iterable, Iterator
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from ..dialects import product_of, side_connection, strategies, strategy_class
+from ..dialects import (
+    code_of,
+    describe_connections,
+    product_of,
+    side_connection,
+    strategies,
+    strategy_class,
+)
 from ..dialects.base import LockStrategy
-from ..dialects.error_codes import code_of
-from ..dialects.monitoring import describe_connections
 from ..errors import LockNotSupported
 from ..wait_info import LockWait, Wait
 

@@ -10,9 +10,8 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
+from ...dialects import SECONDS_WITHOUT_WAIT, code_of
 from ...dialects.base import LockStrategy
-from ...dialects.error_codes import code_of
-from ...dialects.waits import SECONDS_WITHOUT_WAIT
 from ...errors import LockNotAvailable
 from ...options import LockOptions
 from ..lock_request import LockCall

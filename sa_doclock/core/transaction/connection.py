@@ -12,9 +12,8 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
-from ...dialects import find_strategy, strategy_for, wrapped_error
+from ...dialects import find_strategy, is_spent, strategy_for, wrapped_error
 from ...dialects.base import UNMARKED, Cluster, LockStrategy
-from ...dialects.transaction_marks import is_spent
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...interruptions import Interruptible
 from ...options import LockOptions

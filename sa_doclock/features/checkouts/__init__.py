@@ -8,4 +8,12 @@ from .changes import CheckOutCalls, CheckoutOrEpoch, check_lease, check_note, ch
 from .conditions import FREE
 from .part import CheckOuts, check_class, checkouts_of
 from .rows import list_checkouts
-from .table import check_table, checkout_table
+from .table import (
+    COLUMNS,
+    INDEXES,
+    LONGEST_NOTE,
+    NAME,
+    UtcTimestamp,
+    check_table,
+    checkout_table,
+)

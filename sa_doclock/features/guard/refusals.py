@@ -11,7 +11,7 @@ from ...caller import line_of_program, warn_program
 from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
 from ...core.key_text import key_text
 from ...core.ledger import ledger_of
-from ...core.loading.session_order import in_session_order
+from ...core.loading import in_session_order
 from ...core.lock_info import DocumentKey, Identity, public_key
 from ...core.transaction import (
     LockContext,

@@ -20,13 +20,13 @@ from ...core.key_text import printable, short_text
 from ...core.lock_info import document_label, public_key
 from ...errors import DocLockError
 from ...features.checkouts import (
+    NAME,
     check_lease,
     check_note,
     check_owner,
     checkout_table,
     list_checkouts,
 )
-from ...features.checkouts.table import NAME
 from ...session import LockingSession
 from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results, say
 from .database import BadUsage, Target, open_database

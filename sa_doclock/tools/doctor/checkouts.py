@@ -14,7 +14,7 @@ from sqlalchemy.types import TypeEngine
 from ...core.documents import declares, own_table
 from ...dialects import schema_of
 from ...errors import LockNotSupported
-from ...features.checkouts.table import (
+from ...features.checkouts import (
     COLUMNS,
     INDEXES,
     LONGEST_NOTE,
