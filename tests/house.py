@@ -47,7 +47,7 @@ GOALS = {
     "helper files behind a test file, median": 6,
     "helper lines for 100 lines of tests": 20,
 }
-"""What each figure is to become: at most so many."""
+"""The largest value that each figure is to have in the end."""
 
 
 class Module:

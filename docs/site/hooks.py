@@ -133,6 +133,8 @@ def _target(link: str, folder: str, name: str, repository: str) -> str:
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Show the references in docstrings, ``:class:`X```, as code, and the versions of names."""
+    # A search is a question, which a guide answers better than the reference.
+    page.meta.setdefault("search", {})["boost"] = 0.2 if page.url.startswith("api/") else 1
     return _API_HEADING.sub(_with_since, _ROLE.sub(r"<code>\1</code>", html))
 
 

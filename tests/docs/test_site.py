@@ -64,6 +64,35 @@ RECIPES = {
 }
 
 
+#: What people look for, and the pages of which one has to be among the first three results.
+QUESTIONS = {
+    "database is locked": ["sqlite.html"],
+    "advisory lock": ["named-locks.html"],
+    "optimistic locking": ["versions.html"],
+    "race condition": ["explore.html", "audit.html"],
+    "stale data": ["versions.html"],
+    "take over": ["check-outs.html"],
+    "read replica": ["recipes/read-replicas.html"],
+    "retry": ["retrying.html"],
+    "deadlock": ["retrying.html", "hangs.html", "errors.html"],
+    "timeout": ["timeouts.html"],
+    "queue": ["claiming.html"],
+    "fastapi": ["frameworks/fastapi.html"],
+    "celery": ["frameworks/workers.html"],
+    "fork": ["forked-processes.html"],
+}
+
+#: The pages of the first three results, once there are any.
+FIRST_THREE = """words => {
+    const input = document.querySelector('input.md-search__input');
+    input.focus();
+    input.value = words;
+    input.dispatchEvent(new Event('keyup', {bubbles: true}));
+    const items = [...document.querySelectorAll('.md-search-result__item')].slice(0, 3);
+    return items.length && items.map(item => item.querySelector('a').pathname);
+}"""
+
+
 # Whether a recipe is among the results that the page shows first.
 ASK_FOR_A_RECIPE = """([words, recipe]) => {
     const input = document.querySelector('input.md-search__input');
@@ -299,6 +328,21 @@ def test_the_search_finds_each_recipe(url: str, tmp_path: Path) -> None:
         for asked in RECIPES.items():
             page.goto(urljoin(url, "index.html"))  # anew: no result is that of another question
             page.wait_for_function(ASK_FOR_A_RECIPE, arg=[*asked], polling=1000, timeout=30_000)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_the_search_finds_the_page_of_each_question(url: str, tmp_path: Path) -> None:
+    missed = {}
+    with chromium(tmp_path, viewport=DESKTOP) as context:
+        page = context.pages[0]
+        for words, pages in QUESTIONS.items():
+            page.goto(urljoin(url, "index.html"))  # anew: no result is that of another question
+            options: Any = {"arg": words, "polling": 500, "timeout": 30_000}
+            found = page.wait_for_function(FIRST_THREE, **options).json_value()
+            if not any(path.endswith(f"/{name}") for path in found for name in pages):
+                missed[words] = found
+    assert not missed, [*missed.items()]
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ def test_the_readme_lists_the_folders() -> None:
 
 
 def test_two_pages_say_the_same_of_the_time_of_make_test() -> None:
-    words = r"^make test .* (\w+) on 2 quiet cores$"
+    words = r"^make test .* (\w+) minutes on 2 quiet cores$"
     (number,) = re.findall(words, text_of("README.md"), re.MULTILINE)
     row = r"^\| `make test` \| .* \| (.+) \|$"
     assert re.findall(row, text_of("CONTRIBUTING.md"), re.MULTILINE) == [f"{number} minutes"]
