@@ -1,4 +1,4 @@
-"""The pytest plugin of sa_doclock: the test kit as fixtures, ``--doclock-guard``, ``--doclock-audit``.
+"""The pytest plugin of sa_doclock: the test kit as fixtures, and options for the whole run.
 
 pytest imports this package in every run.  So it is no part of sa_doclock, which it loads, and
 SQLAlchemy with it, only where a test or an option uses it.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .left_sessions import LeakedSessionWarning, LeftSessions, add_option
 from .run_audit import RunAudit, add_options, separate_from_tests
 from .unlocked_writes import UnlockedWrites
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
     from sa_doclock import LockingSession
     from sa_doclock.testing import Exploration, LockRecord
+
+__all__ = ["LeakedSessionWarning"]
 
 _GUARD_MODES = ("raise", "warn", "off")
 
@@ -32,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="the write guard of every LockingSession of this run, whatever the session says; "
         "warn: let unlocked writes through, and list them at the end",
     )
+    add_option(group)
     add_options(group)
 
 
@@ -44,12 +48,15 @@ def pytest_load_initial_conftests(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to look for unlocked writes, and the audit; set the mode of the guard."""
+    """Begin to look for unlocked writes and left sessions, and the audit; set the mode of the guard."""
     writes = UnlockedWrites(config)
     config.pluginmanager.register(writes, "sa_doclock.unlocked_writes")
     mode = config.getoption("doclock_guard")
     if mode is not None:
         writes.set_guard(mode)
+    leaks = config.getoption("doclock_leaks")
+    if leaks != "off":
+        config.pluginmanager.register(LeftSessions(config, leaks), "sa_doclock.left_sessions")
     file = config.getoption("doclock_audit")
     if file is not None:
         config.pluginmanager.register(RunAudit(config, file), "sa_doclock.audit")

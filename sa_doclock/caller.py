@@ -13,7 +13,12 @@ from types import FrameType
 
 import sqlalchemy
 
+_STANDARD = Path(contextlib.__file__).parent
 _OURS = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
+_RUNNERS = (
+    *(f"{_STANDARD / name}{sep}" for name in ("asyncio", "concurrent")),
+    f"{_STANDARD / 'threading.py'}",
+)
 _SQLALCHEMY = (
     "<sqlalchemy generated",  # wrappers, which have no file
     f"{Path(sqlalchemy.__file__).parent}{sep}",
@@ -21,8 +26,14 @@ _SQLALCHEMY = (
 
 
 def frame_of_program() -> FrameType | None:
-    """Return the innermost frame that is neither SQLAlchemy's nor ours."""
-    return next((frame for frame in frames() if not is_of_library(frame)), None)
+    """Return the innermost frame that is neither SQLAlchemy's nor ours, nor runs a task or a thread."""
+    return next(
+        (frame for frame in frames() if not (is_of_library(frame) or _is_runner(frame))), None
+    )
+
+
+def _is_runner(frame: FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_RUNNERS)
 
 
 def is_of_library(frame: FrameType) -> bool:

@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from typing import Final
 
 from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import DBAPIError
 
 from ..core.pool import ExecuteStatement, execute_now, on_return, withdraw
 from ..errors import LockFailed, LockNotAvailable
 from ..options import LockOptions
+from .error_codes import ErrorCodes, code_of
 from .named_locks import NamedLocks, remember_key, short_name
 
 _LONGEST_NAME: Final = 64
@@ -18,31 +20,33 @@ _LONGEST_NAME: Final = 64
 # A limit of -1 waits for ever on MySQL, and is an error on MariaDB.
 _TAKE: Final = text("SELECT GET_LOCK(:name, @@innodb_lock_wait_timeout)")
 _TRY: Final = text("SELECT GET_LOCK(:name, 0)")
+_SHORTEST: Final = 0.001
 
 
 class InnoDBNamedLocks(NamedLocks):
     """The named locks of one of the two products.
 
     :param wait: returns GET_LOCK of ``:name``, with a limit of so many seconds.
+    :param errors: of the product.
     """
 
     end_with_transaction = False
 
-    def __init__(self, wait: Callable[[float], TextClause]) -> None:
-        self._wait = wait
+    def __init__(self, wait: Callable[[float], TextClause], errors: ErrorCodes) -> None:
+        self._wait, self._errors = wait, errors
 
     def take(
         self, connection: Connection, key: str, lock: LockOptions, seconds: float | None
     ) -> type[LockFailed] | None:
         statement = _TRY if LockOptions.NoWait in lock else self._statement(seconds)
-        return None if _take_name(connection, key, statement) else LockNotAvailable
+        return None if self._take_name(connection, key, statement) else LockNotAvailable
 
     @contextmanager
     def while_inserting(
         self, connection: Connection, key: str, seconds: float | None
     ) -> Iterator[bool]:
         """Take the lock for a block that inserts a row; see ``LockStrategy.inserting()``."""
-        release = _take_name(connection, key, self._statement(seconds))
+        release = self._take_name(connection, key, self._statement(seconds))
         if release is None:
             raise LockNotAvailable("others insert the row at this moment; try again later")
         try:
@@ -51,24 +55,34 @@ class InnoDBNamedLocks(NamedLocks):
             execute_now(connection, release)
 
     def _statement(self, seconds: float | None) -> TextClause:
-        return _TAKE if seconds is None else self._wait(seconds)
+        if seconds is None:
+            return _TAKE
+        # A limit of a millisecond ends statements that wait for nothing.
+        return _TRY if seconds <= _SHORTEST else self._wait(seconds)
 
-
-def _take_name(connection: Connection, key: str, statement: TextClause) -> ExecuteStatement | None:
-    """Take a named lock; return what releases it when the connection goes back, or None."""
-    # A name is valid in all databases of the server, and the lock belongs to the connection,
-    # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
-    # too many does nothing, so we note it before the answer is known.
-    name = short_name(f"{_database(connection)}.{key}", _LONGEST_NAME)
-    remember_key(key, name)
-    release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
-    on_return(connection, release)
-    # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
-    answer = connection.execute(statement, {"name": name}).scalar_one()
-    if answer != 1:
-        withdraw(connection, release)
-        return None
-    return release
+    def _take_name(
+        self, connection: Connection, key: str, statement: TextClause
+    ) -> ExecuteStatement | None:
+        """Take a named lock; return what releases it when the connection goes back, or None."""
+        # A name is valid in all databases of the server, and the lock belongs to the connection,
+        # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
+        # too many does nothing, so we note it before the answer is known.
+        name = short_name(f"{_database(connection)}.{key}", _LONGEST_NAME)
+        remember_key(key, name)
+        release = ExecuteStatement(f"DO RELEASE_LOCK('{name}')")
+        on_return(connection, release)
+        try:
+            # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
+            answer = connection.execute(statement, {"name": name}).scalar_one()
+        except DBAPIError as error:
+            if code_of(self._errors, error) not in self._errors.statement_limits:
+                raise
+            execute_now(connection, release)  # the limit may have come after the grant
+            return None
+        if answer != 1:
+            withdraw(connection, release)
+            return None
+        return release
 
 
 def _database(connection: Connection) -> str:

@@ -210,7 +210,7 @@ class MariaDBLocks(InnoDBLocks):
     errors = MariaDBErrors()
     statements = MariaDBStatements()
     waits = MariaDBWaits()
-    named_locks = InnoDBNamedLocks(_wait_for_name)
+    named_locks = InnoDBNamedLocks(_wait_for_name, errors)
     lifecycle = MariaDBLifecycle()
     # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
     # 0 is no limit

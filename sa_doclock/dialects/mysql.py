@@ -273,7 +273,7 @@ class MySQLLocks(InnoDBLocks):
     errors = MySQLErrors()
     statements = MySQLStatements()
     waits = MySQLWaits()
-    named_locks = InnoDBNamedLocks(_wait_for_name)
+    named_locks = InnoDBNamedLocks(_wait_for_name, errors)
     # MySQL has no limit for an idle transaction, and one for an idle connection, which ends both:
     # https://dev.mysql.com/doc/refman/en/server-system-variables.html#sysvar_wait_timeout
     # Without the CAST the value is no integer any more, error 1232.

@@ -214,6 +214,11 @@ def _epoch_to_end(entity: type[Any], ident: Any, epoch: int) -> CheckoutOrEpoch:
     return entity, ident, epoch
 
 
+# The names in the TypeError of a wrong call.
+_checkout_to_renew.__qualname__ = _epoch_to_renew.__qualname__ = "renew"
+_checkout_to_end.__qualname__ = _epoch_to_end.__qualname__ = "check_in"
+
+
 def _names_epoch(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Return whether a call names a document and an epoch in place of a Checkout."""
     return isinstance(args[0], type) if args else "entity" in kwargs

@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase
 from tests.docs.pages import blocks_of
 from tests.support.databases import Database
 
-CALL = " = create_engine("
+CALL = "create_engine("
 Recipe = Callable[..., Any]
 OPTIONS: dict[str, dict[str, Any]] = {
     "sqlite": {"connect_args": {"timeout": 60}},  # its own limit, 5 s, is short on a busy machine

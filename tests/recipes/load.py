@@ -1,13 +1,20 @@
-"""Many calls at the same time."""
+"""Many calls at the same time, and processes that are killed."""
 
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+from tests.docs.programs import python_environment
+
+WORKERS = 3
 THREADS = 8
 ROUNDS = 20
 
@@ -57,3 +64,22 @@ def breaks(load: Callable[[], object], *symptoms: type[Exception]) -> bool:
 def without(*answers: type[Exception], of: Sequence[Any]) -> list[Any]:
     """Return the answers that are none of these exceptions."""
     return [one for one in of if not isinstance(one, answers)]
+
+
+def start(text: str, url: str, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a program, with this URL in place of the one on its page."""
+    program = folder / "program.py"
+    program.write_text(text.replace("sqlite:///shop.db", url), encoding="utf-8")
+    return subprocess.Popen([sys.executable, program.name], cwd=folder, env=python_environment())
+
+
+def run_until_one_ends(text: str, url: str, folder: Path) -> int:
+    """Run workers that kill themselves until one comes to its end; return how many have died."""
+    died, ended = 0, False
+    while not ended:
+        workers = [start(text, url, folder) for _ in range(WORKERS)]
+        codes = [worker.wait(60) for worker in workers]
+        assert set(codes) <= {0, -signal.SIGKILL}
+        died += codes.count(-signal.SIGKILL)
+        ended = 0 in codes
+    return died

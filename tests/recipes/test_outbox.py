@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from tests.docs.pages import ROOT
 from tests.recipes.conftest import Recipe, text_of_program
-from tests.recipes.load import at_once
+from tests.recipes.load import at_once, run_until_one_ends
 from tests.support.databases import Database
 
-WORKERS, ORDERS = 3, 12
+ORDERS = 12
 SEND = "            send(message.id, message.text)\n"
 EARLY = (
     "            ident, text = message.id, message.text\n"
@@ -42,24 +39,6 @@ send_all(send)
 '''
 
 
-def run_until_all_is_sent(program: str, url: str, folder: Path) -> int:
-    """Run workers that die until one comes to its end; return how many have died."""
-    text = program.replace("sqlite:///shop.db", url) + FATE
-    (folder / "worker.py").write_text(text, encoding="utf-8")
-    command = [sys.executable, "worker.py"]
-    died, ended = 0, False
-    while not ended:
-        workers = [
-            subprocess.Popen(command, cwd=folder, env={"PYTHONPATH": str(ROOT)})
-            for _ in range(WORKERS)
-        ]
-        codes = [worker.wait(60) for worker in workers]
-        assert set(codes) <= {0, -9}
-        died += codes.count(-9)
-        ended = 0 in codes
-    return died
-
-
 def arrived(
     recipe: Recipe, database: Database, folder: Path, change: tuple[str, str] = ("", "")
 ) -> tuple[list[str], int]:
@@ -70,7 +49,7 @@ def arrived(
     assert change[0] in text
     text = text.replace(*change) if change[0] else text
     (folder / "arrived").touch()
-    died = run_until_all_is_sent(text, database.url, folder)
+    died = run_until_one_ends(text + FATE, database.url, folder)
     with program.Session() as session:
         wanted = session.scalars(sa.select(program.Message.text)).all()
         left = session.scalars(sa.select(program.Message.text).where(~program.Message.sent)).all()

@@ -77,16 +77,21 @@ def condition_of(given: Any) -> Condition:
 
 def lost(epoch: int, row: CheckoutRow) -> CheckoutLost:
     """Return the error of a check-out that is over, as this row shows."""
-    found = row.open_epoch
-    if found is None:
-        what = "it was checked in since"
-    elif found < epoch:
-        what = f"the latest check-out has the epoch {found}"
+    found, latest = row.open_epoch, 0 if row.id is None else row.epoch
+    named = f"check-out with the epoch {key_text(epoch)}"
+    if latest < epoch:
+        what = (
+            f"there was no {named}, the latest one is {latest}"
+            if latest
+            else f"there was no {named}"
+        )
+    elif found is None:
+        what = f"the {named} is over: it was checked in since"
     else:
-        what = f"{key_text(row.owner)} has it since {_minute(row.since)} (UTC), epoch {found}"
+        owner = f"{key_text(row.owner)} has it since {_minute(row.since)} (UTC), epoch {found}"
+        what = f"the {named} is over: {owner}"
     return CheckoutLost(
-        f"the check-out with the epoch {key_text(epoch)} is over: {what}; show what it is now, and "
-        "check it out again",
+        f"{what}; show what it is now, and check it out again",
         expected=epoch,
         found=found,
     )

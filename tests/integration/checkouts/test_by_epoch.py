@@ -73,11 +73,18 @@ def test_a_lost_one(factory: Factory, session: LockingSession, other: LockingSes
             assert not session.in_transaction()
     session.check_in(Order, 1, 2)
     session.commit()
-    for way in (session.renew, session.check_in):
+    ways: tuple[Any, ...] = (session.renew, session.check_in)
+    for way in ways:
         with pytest.raises(CheckoutLost, match="checked in since"):
             way(Order, 1, 2)
-        with pytest.raises(CheckoutLost):
-            way(Order, 2, 1)  # it was never checked out
+        with pytest.raises(
+            CheckoutLost, match="there was no check-out with the epoch 3, the latest "
+        ):
+            way(Order, 1, 3)
+        with pytest.raises(CheckoutLost, match="there was no check-out with the epoch 1;"):
+            way(Order, 2, 1)
+        with pytest.raises(TypeError, match=rf"^{way.__name__}\(\) missing 1 .*'epoch'"):
+            way(Order, 1)
     assert not session.in_transaction()
 
 

@@ -12,7 +12,8 @@ from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.core.pool import actions_of
-from sa_doclock.dialects import product_of
+from sa_doclock.dialects import product_of, strategy_for
+from sa_doclock.dialects.innodb_named_locks import InnoDBNamedLocks
 from tests.integration.locking.connections import patience_of, set_patience
 from tests.integration.locking.steps import recorded
 from tests.integration.named_locks.keys import KEY, finds_taken
@@ -172,3 +173,28 @@ def test_a_lock_follows_a_named_lock_and_a_connection_that_was_handed_out(
     session.get_entity(Customer, 1, LockOptions.ForUpdate)
     session.connection()
     session.lock_key("a third")
+
+
+#: GET_LOCK is granted at once, and the limit ends the statement afterwards.
+_FROM = (
+    "MAX(first.granted), COUNT(*) FROM (SELECT GET_LOCK(:name, 0) AS granted LIMIT 1) AS first, "
+    + ", ".join(f"information_schema.columns AS c{n}" for n in range(4))
+)
+_LATE = {
+    "mysql": f"SELECT /*+ MAX_EXECUTION_TIME(50) */ {_FROM}",
+    "mariadb": f"SET STATEMENT max_statement_time = 0.05 FOR SELECT {_FROM}",
+}
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_limit_that_ends_the_statement_after_the_grant(engine: sa.Engine, other: Session) -> None:
+    """A busy server may be that slow, where the limit is a few milliseconds."""
+    strategy = strategy_for(engine)
+    late = sa.text(_LATE[product_of(engine.dialect)])
+    names = InnoDBNamedLocks(lambda _seconds: late, strategy.errors)
+    with engine.connect() as connection:
+        found = names.take(connection, KEY, LockOptions.ForUpdate, 0.05)
+        assert found is LockNotAvailable
+        with pytest.raises(LockNotAvailable), names.while_inserting(connection, KEY, 0.05):
+            pass
+        other.lock_key(KEY, lock_timeout=0)

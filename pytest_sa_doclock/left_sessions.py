@@ -1,0 +1,197 @@
+"""``--doclock-leaks``: the sessions that a test leaves in a transaction are named, and closed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakKeyDictionary
+
+import pytest
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session
+
+    from sa_doclock.testing.open_sessions import OpenSessions, OpenTransaction
+
+OPTION: Final = "--doclock-leaks"
+MODES: Final = ("error", "close", "off")
+
+
+_LONG: Final = 5.0  # seconds after which a tear-down is taken to wait for a session that is left
+
+
+class LeakedSessionWarning(pytest.PytestWarning):
+    """A test has left a session in a transaction; the plugin has closed it."""
+
+
+def add_option(group: pytest.OptionGroup) -> None:
+    """Add the option."""
+    group.addoption(
+        OPTION,
+        choices=MODES,
+        default="close",
+        help="sessions that hold locks, or are in a transaction, when a test ends; "
+        "close: close them and warn (default), error: close them and fail the test, off: leave them",
+    )
+
+
+class _WiderFixture:
+    """A fixture that outlives a test, from its set-up on."""
+
+    ended = False
+
+
+class LeftSessions:
+    """Looks for the sessions when a test ends, and when a fixture of wider scope ends.
+
+    What a fixture of wider scope has begun, and the sessions and threads that it has made, are left
+    alone until it ends.
+    """
+
+    def __init__(self, config: pytest.Config, mode: Literal["error", "close"]) -> None:
+        self._config, self._fails = config, mode == "error"
+        self._open: OpenSessions | None = None
+        self._item: pytest.Item | None = None
+        self._ends_with: pytest.Item | None = None
+        self._fixture: _WiderFixture | None = None
+        self._timer: threading.Timer | None = None
+        self._texts: list[str] = []
+        self._made: WeakKeyDictionary[Session | threading.Thread, _WiderFixture] = (
+            WeakKeyDictionary()
+        )
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Begin to listen, where the test modules have imported sa_doclock."""
+        self._item = item
+        self._listen()
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Iterator[None]:
+        """Note what a fixture of wider scope makes."""
+        if request.scope == "function":
+            self._look_after(request.node)
+            yield
+            return
+        fixture = _WiderFixture()
+        fixturedef.addfinalizer(partial(self._end_fixture, fixture))
+        around, self._fixture = self._fixture, fixture
+        known = set(self._all())
+        yield
+        self._fixture = around
+        for one in self._all():
+            if one not in known:
+                self._made.setdefault(one, fixture)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> None:
+        """See to a test without fixtures of its own."""
+        self._look_after(item)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Keep the fixtures of the test from waiting for what it has left, as DROP TABLE does.
+
+        Until they have ended, nobody can tell whether one of them would have closed it.
+        """
+        if self._open is not None and self._left():
+            self._timer = threading.Timer(_LONG, self._close)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def pytest_unconfigure(self) -> None:
+        """Listen no more."""
+        if self._open is not None:
+            self._open.forget()
+            self._open = None
+
+    def _look_after(self, item: pytest.Item) -> None:
+        """Look for sessions when the fixtures of this test have ended, before those of wider scope do."""
+        self._listen()  # a fixture may have imported it
+        if self._ends_with is not item:
+            self._ends_with = item
+            item.addfinalizer(self._end)  # the first, which is called last
+
+    def _listen(self) -> None:
+        if self._open is None and "sa_doclock.session" in sys.modules:
+            from sa_doclock.testing.open_sessions import OpenSessions  # noqa: PLC0415
+
+            self._open = OpenSessions(lambda: (self._fixture, self._item))
+            self._open.listen()
+
+    def _all(self) -> list[Session | threading.Thread]:
+        """Return all threads and sessions that there are."""
+        if "sa_doclock.session" not in sys.modules:
+            return [*threading.enumerate()]
+        from sa_doclock.core.sqlalchemy_internals import all_sessions  # noqa: PLC0415
+
+        return [*threading.enumerate(), *all_sessions()]
+
+    def _end_fixture(self, fixture: _WiderFixture) -> None:
+        fixture.ended = True
+        self._end()
+
+    def _end(self) -> None:
+        """Close what is left, and tell."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._timer = None
+        self._close()
+        text = "\n".join(self._texts)
+        self._texts.clear()
+        if text and self._fails:
+            pytest.fail(text, pytrace=False)
+        elif text and self._item is not None:
+            self._item.warn(LeakedSessionWarning(text))
+
+    def _close(self) -> None:
+        """Close what is left."""
+        if self._open is not None and (left := self._left()):
+            self._open.wait_for_threads(left)
+            self._texts += [self._end_session(*one) for one in self._left()]
+
+    def _left(self) -> list[tuple[Session, OpenTransaction]]:
+        """Return the sessions that no fixture of wider scope needs any more."""
+        assert self._open is not None
+        return [one for one in self._open.found() if not self._is_needed(*one)]
+
+    def _is_needed(self, session: Session, transaction: OpenTransaction) -> bool:
+        fixtures = (
+            transaction.owner[0],
+            self._made.get(session),
+            self._made.get(transaction.thread),
+        )
+        return any(one is not None and not one.ended for one in fixtures)
+
+    def _end_session(self, session: Session, transaction: OpenTransaction) -> str:
+        """Close a session, and return the text that names it."""
+        from sa_doclock.testing.open_sessions import end_session, label_of  # noqa: PLC0415
+
+        item, held = transaction.owner[1], [*map(label_of, transaction.held.items())]
+        if held:
+            others = f" and {len(held) - 1} more" if len(held) > 1 else ""
+            state = f"holds {held[0]}{others}, since {self._shown(transaction.locked)}"
+        else:
+            state = f"is in a transaction, since {self._shown(transaction.began)}"
+        thread = transaction.thread
+        where = "" if thread is threading.main_thread() else f" of thread {thread.name}"
+        error = end_session(session, transaction)
+        if error is None:
+            done = "It is closed now, and what it had not committed is rolled back"
+        else:
+            done = f"It cannot be closed from here ({type(error).__name__}: {error})"
+        return (
+            f"{item.nodeid} left a session open: the {type(session).__name__}{where} {state}. {done}. "
+            "Close it in the test, or in the fixture that makes it"
+        )
+
+    def _shown(self, line: str | None) -> str:
+        """Return the line with its file as seen from the folder where pytest was called."""
+        return (line or "unknown").removeprefix(f"{self._config.invocation_params.dir}{os.sep}")
