@@ -6,6 +6,7 @@ DocLockError
 │   ├── DeadlockDetected   run the transaction again
 │   ├── SnapshotConflict   run the transaction again
 │   └── LockLost           the lock ended before the commit, and nothing is saved: find out why
+├── CommitUnknown(DocLockError, sqlalchemy.exc.OperationalError)   the answer to COMMIT was lost: look whether it was done
 ├── StaleDocument          its version is not the one that the caller has seen: show it again
 ├── CheckedOut             another owner has it checked out: say who, and until when
 ├── CheckoutLost           the check-out was taken over, or checked in: show it again
@@ -107,6 +108,7 @@ class LockFailed(DocLockError, OperationalError):
     """
 
     code = None  # type: ignore[assignment]  # SQLAlchemy's page on such errors knows no locks
+    waited: float = 0.0
 
     def __init__(
         self,
@@ -124,7 +126,6 @@ class LockFailed(DocLockError, OperationalError):
         )
         DocLockError.__init__(self, message, **document)
         self.connection_invalidated = False
-        self.waited = 0.0
 
 
 class LockNotAvailable(LockFailed):
@@ -155,9 +156,28 @@ class LockLost(LockFailed):
 
     It was held for longer than the session's ``hold_limit``; or the connection was lost, or ended by
     the server; or another than the session has ended the transaction: the program on the session's
-    Connection, a statement that commits by itself, the driver.  A connection that is lost while
-    COMMIT is under way is no LockLost: nobody knows whether that was done.
+    Connection, a statement that commits by itself, the driver.  A connection that is lost in COMMIT
+    is :class:`CommitUnknown`, unless the session knows that the server did not commit.
+
+    :ivar retryable: True where a session made with ``commit_outcome=True`` lost its connection in
+        COMMIT, and the server says that it did not commit.
     """
+
+
+class CommitUnknown(DocLockError, OperationalError):
+    """The connection was lost in COMMIT, and the transaction is either saved as a whole or not at all.
+
+    Look in the database before you run it again.  A session made with ``commit_outcome=True`` asks
+    PostgreSQL, and raises this only where the server cannot tell.
+
+    :ivar orig: the driver's own exception.
+    """
+
+    code = None  # type: ignore[assignment]  # as of LockFailed
+
+    def __init__(self, message: str, **failure: Any) -> None:
+        # As a function: the two classes have the same bases, and neither is the other.
+        LockFailed.__init__(self, message, **failure)  # type: ignore[arg-type]
 
 
 class StaleDocument(DocLockError):

@@ -31,13 +31,16 @@ from .core.session import commits_of, context_of
 from .core.transaction import SessionPart
 from .dialects import is_rolled_back_later
 from .errors import (
+    CommitUnknown,
     DeadlockDetected,
     DocLockError,
     LockFailed,
+    LockLost,
     LockMisuse,
     LockNotAvailable,
     SnapshotConflict,
 )
+from .features.commit_lookup import look_up_commits
 from .functions import check_function, check_result
 from .options import check_positive
 from .session import LockingSession
@@ -63,6 +66,7 @@ def run_transaction(
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
     retry_on: RetryOn | None = None,
+    commit_outcome: bool = False,
 ) -> T:
     """Return ``fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
 
@@ -88,16 +92,21 @@ def run_transaction(
     :param retry_on: the errors to repeat as well: an exception class such as StaleDataError, a
         tuple of classes, or a function of the error that returns whether to repeat it.  An error
         that leaves open whether COMMIT was done is raised all the same.
+    :param commit_outcome: True sets this option of :class:`LockingSession` for the sessions of the
+        call, so that a COMMIT whose connection is lost is looked up.  One that the server has not
+        done is repeated.
     :raises DeadlockDetected: the error of the last attempt; its attribute ``attempts`` says how
         many there were.  An error of ``retry_on`` comes out in the same way.
     :raises SnapshotConflict: likewise.
+    :raises CommitUnknown: the connection was lost in COMMIT, and nobody can say whether it was done.
     :raises LockMisuse: called by a function that runs in a transaction of this kind, or the
         factory has returned a session that is in a transaction.
     :raises TypeError: an argument of another kind; the factory makes other sessions.
     :raises ValueError: less than one attempt; seconds that are negative, NaN or infinite.
     """
     policy = checked_policy(
-        session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on
+        *(session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on),
+        commit_outcome,
     )
     check_function("fn", fn, "of the session", arguments=1, instead="async_run_transaction()")
     return run_checked(policy, session_factory, fn)
@@ -114,10 +123,11 @@ class Policy(NamedTuple):
     max_backoff: float
     errors: tuple[type[Exception], ...]
     retry_on: Callable[[Exception], bool] | None = None
+    commit_outcome: bool = False
 
     def repeats(self, error: BaseException) -> bool:
         """Return whether another attempt follows this error."""
-        if isinstance(error, self.errors):
+        if isinstance(error, self.errors) or (isinstance(error, LockLost) and error.retryable):
             return True
         if self.retry_on is None or not isinstance(error, Exception):
             return False
@@ -133,28 +143,30 @@ def checked_policy(
     max_backoff: float,
     retry_not_available: bool,
     retry_on: object,
+    commit_outcome: object,
 ) -> Policy:
     """Return the checked arguments of :func:`run_transaction` as a Policy."""
     check_positive("attempts", attempts)
     _check_seconds("backoff", backoff)
     _check_seconds("max_backoff", max_backoff)
-    if not isinstance(retry_not_available, bool):
-        raise TypeError(f"retry_not_available must be True or False, not {retry_not_available!r}")
+    _check_bool("retry_not_available", retry_not_available)
+    _check_bool("commit_outcome", commit_outcome)
     if not callable(session_factory):
         raise TypeError(f"session_factory must be a function, not {session_factory!r}")
     errors: tuple[type[Exception], ...] = (DeadlockDetected, SnapshotConflict)
     if retry_not_available:
         errors += (LockNotAvailable,)
-    if retry_on is None:
-        return Policy(attempts, backoff, max_backoff, errors)
+    more: Callable[..., bool] | None = None
     if isinstance(retry_on, (type, tuple)):
-        return Policy(attempts, backoff, max_backoff, errors + _exception_classes(retry_on))
-    check_function(
-        *("retry_on", retry_on, "of the error, an exception class, or a tuple of classes"),
-        arguments=1,
-        instead="a plain function that returns True or False",
-    )
-    return Policy(attempts, backoff, max_backoff, errors, cast("Callable[..., bool]", retry_on))
+        errors += _exception_classes(retry_on)
+    elif retry_on is not None:
+        check_function(
+            *("retry_on", retry_on, "of the error, an exception class, or a tuple of classes"),
+            arguments=1,
+            instead="a plain function that returns True or False",
+        )
+        more = cast("Callable[..., bool]", retry_on)
+    return Policy(attempts, backoff, max_backoff, errors, more, bool(commit_outcome))
 
 
 def _exception_classes(retry_on: type | tuple[object, ...]) -> tuple[type[Exception], ...]:
@@ -164,6 +176,11 @@ def _exception_classes(retry_on: type | tuple[object, ...]) -> tuple[type[Except
         if not (isinstance(one, type) and issubclass(one, Exception)):
             raise TypeError(f"retry_on must name subclasses of Exception, and {one!r} is not one")
     return cast("tuple[type[Exception], ...]", classes)
+
+
+def _check_bool(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
 
 
 def _check_seconds(name: str, value: object) -> None:
@@ -261,7 +278,7 @@ class _Attempt(SessionPart):
 
     def can_be_repeated(self, failure: BaseException) -> bool:
         """Return whether nothing of it is in the database, nor in somebody else's transaction."""
-        if self.has_committed or self._is_in_lenders():
+        if self.has_committed or self._is_in_lenders() or isinstance(failure, CommitUnknown):
             return False
         # Of COMMIT, these alone are certainly the server's refusal.
         if self._in_commit and not isinstance(failure, (LockFailed, IntegrityError)):
@@ -307,6 +324,8 @@ class Attempts:
     def attempt(self, session: LockingSession) -> Iterator[None]:
         """Note the failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
+        if self._policy.commit_outcome:
+            look_up_commits(session, context_of(session))
         token = _current.set(attempt)
         context_of(session).parts.add(attempt)
         try:

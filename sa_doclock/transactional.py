@@ -29,6 +29,7 @@ def transactional(
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
     retry_on: RetryOn | None = None,
+    commit_outcome: bool = False,
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]:
     """Return a decorator of functions whose every call is a transaction of its own.
 
@@ -42,7 +43,8 @@ def transactional(
     :raises TypeError: also for ``@transactional`` without a session factory, and for a method.
     """
     policy = checked_policy(
-        session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on
+        *(session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on),
+        commit_outcome,
     )
 
     def decorate(function: Callable[Concatenate[S, P], T]) -> Callable[P, T]:

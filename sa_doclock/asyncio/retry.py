@@ -22,6 +22,7 @@ async def async_run_transaction(
     max_backoff: float = 2.0,
     retry_not_available: bool = False,
     retry_on: RetryOn | None = None,
+    commit_outcome: bool = False,
 ) -> T:
     """Return ``await fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
 
@@ -34,7 +35,8 @@ async def async_run_transaction(
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
     """
     policy = checked_policy(
-        session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on
+        *(session_factory, attempts, backoff, max_backoff, retry_not_available, retry_on),
+        commit_outcome,
     )
     check_function("fn", fn, "of the session", arguments=1)
     return await run_checked(policy, session_factory, fn)

@@ -20,6 +20,7 @@ from ..options import LockOptions, base_of, milliseconds
 from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .clock import ServerClock
 from .cluster import Cluster
+from .commit_outcome import CommitOutcomes, Outcome
 from .compatible_servers import FoundServer
 from .connection import (
     AUTOCOMMIT,
@@ -51,6 +52,7 @@ __all__ = [
     "UNMARKED",
     "CallFunction",
     "Cluster",
+    "CommitOutcomes",
     "ErrorCodes",
     "ExecuteStatement",
     "Identity",
@@ -62,6 +64,7 @@ __all__ = [
     "LockWaits",
     "NamedLocks",
     "NativeCode",
+    "Outcome",
     "Pipeline",
     "Pipelining",
     "Read",
@@ -124,6 +127,9 @@ class LockStrategy:
 
     marks: TransactionMarks | None = None
     """The marks of transactions; None: the database has none."""
+
+    commit_outcomes: CommitOutcomes | None = None
+    """The outcome of a COMMIT whose answer was lost; None: the server cannot be asked for it."""
 
     named_locks: NamedLocks | None = None
     """The locks of names; None: nothing is known of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -49,6 +49,13 @@ class Pipeline(Protocol):
 
     def send_writes(self) -> None:
         """Send the writes that are kept back.  :raises StaleDataError: one finds no row."""
+
+    def ask(self, question: str) -> Sequence[str | None]:
+        """Send the writes that are kept back, and a question behind them, in one round trip.
+
+        :param question: a SELECT without parameters that returns one row of texts.
+        :returns: the row.
+        """
 
     def forget_writes(self) -> None:
         """Keep no more writes back, and discard those that were not sent."""

@@ -36,6 +36,7 @@ class PartOptions(NamedTuple):
     warn_held_after: LockTimeout = None
     checkouts: Table | None = None
     adopt_for_update: bool = True
+    commit_outcome: bool = False
 
 
 OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
@@ -104,6 +105,10 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
 
         limit = HoldLimit(state, seconds)
         yield limit
+    if options.commit_outcome:
+        from .commit_lookup import CommitLookup
+
+        yield CommitLookup(session, state)
     if options.pipeline:
         from .pipeline import SessionPipeline
 

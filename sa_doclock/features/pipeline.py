@@ -25,6 +25,7 @@ from ..core.transaction import (
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
+from .commit_lookup import CommitLookup
 from .hold_limit import HoldLimit
 
 
@@ -130,10 +131,13 @@ class SessionPipeline(SessionPart):
         state = self._state()
         if state is not None:
             state.failure.refuse()
-        if len(self._pipelines) == 1:
-            return True
-        self.send_writes()  # all of them, before any is committed
-        return False
+        if len(self._pipelines) > 1:
+            self.send_writes()  # all of them, before any is committed
+            return False
+        lookup = None if state is None else state.parts.find(CommitLookup)
+        # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
+        ((connection, pipeline),) = self._pipelines.items()
+        return lookup is None or not lookup.learn_with_writes(connection, pipeline)
 
     def send_writes(self) -> None:
         """Send what waits for a COMMIT that is another's, or does not come."""

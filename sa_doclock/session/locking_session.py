@@ -82,12 +82,18 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         of a class declared with ``checkout=True``, also one by ``with_for_update()``, then reads
         who has the document checked out, by one more statement, and raises CheckedOut where
         another owner has it.  None: check-outs are not read.
+    :param commit_outcome: look up a COMMIT whose connection is lost before its answer comes.  Before
+        COMMIT the session asks PostgreSQL 13 or later for the id of a transaction that has written
+        (one round trip), and after the loss for the outcome, over a connection of its own.  Committed:
+        commit() returns, and the functions of :meth:`on_commit` run.  Not committed: LockLost, with
+        ``retryable``.  Still in progress: it waits as long as ``lock_timeout``, or 10 s.
+        Where the server cannot tell, and on every other database: CommitUnknown.
     :raises TypeError: ``lock_order`` names something that is not a mapped class;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is not a time; ``gate`` is not a
         DocumentGate; ``checkouts`` is not a table of :func:`checkout_table`.
     :raises ValueError: ``lock_order`` names a hierarchy twice; an unknown ``guard`` or ``priority``;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is negative or not finite, or
-        ``hold_limit`` is 0; ``pipeline`` with ``twophase``.
+        ``hold_limit`` is 0; ``pipeline`` or ``commit_outcome`` with ``twophase``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -110,6 +116,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         hold_limit: LockTimeout = None,
         warn_held_after: LockTimeout = None,
         checkouts: Table | None = None,
+        commit_outcome: bool = False,
         **kwargs: Any,
     ) -> None:
         options = session_options(tuple(lock_order))
@@ -129,6 +136,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             warn_held_after,
             checkouts,
             adopt_for_update,
+            commit_outcome,
         )
         super().__init__(*args, options=options, **kwargs)
         if self._part_options not in OF_DOCUMENTS_ALONE or is_routed(self):

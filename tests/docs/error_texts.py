@@ -23,7 +23,8 @@ from sa_doclock.dialects import strategy_classes
 PACKAGE: Final = Path(sa_doclock.__file__).parent
 OTHERS: Final = ("PendingRollbackError", "NoResultFound", "ValueError", "TypeError")
 CLASSES: Final = (
-    *("LockNotAvailable", "DeadlockDetected", "SnapshotConflict", "LockLost", "StaleDocument"),
+    *("LockNotAvailable", "DeadlockDetected", "SnapshotConflict", "LockLost"),
+    *("CommitUnknown", "StaleDocument"),
     *("CheckedOut", "CheckoutLost"),
     *("LockNotSupported", "UnsavedChanges", "WrongIsolation", "LockUpgradeRefused"),
     *("LockOrderViolation", "UnlockedWrite", "LockMisuse"),
@@ -95,7 +96,7 @@ _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
     "add|ALTER|ask|begin|Bind|call|Call|claim|connect|end|End|execute|Expunge|flush|Fork|give|have|hint|leave|"
-    "let|load|lock|Lock|make|map|migrate|name|open|pass|Pass|read|roll|run|say|select|set|Set|show|take|try|"
+    "let|load|lock|Lock|look|make|map|migrate|name|open|pass|Pass|read|roll|run|say|select|set|Set|show|take|try|"
     "use|Use|wait|decorate"
 )
 _CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)")
@@ -230,6 +231,7 @@ _MEANING: Final[Mapping[str, str]] = {
     "DeadlockDetected": "Transactions waited for each other, and the server has ended this one.",
     "SnapshotConflict": "What this transaction has read has been changed before it could write.",
     "LockLost": "The transaction that held the lock is over, and the session did not end it.",
+    "CommitUnknown": "The connection was lost in COMMIT: the transaction is saved as a whole, or not at all.",
     "StaleDocument": "The caller has seen an older version of the document.",
     "CheckedOut": "Another owner has the document checked out, as `.checkout` says: [check-outs](check-outs.md).",
     "CheckoutLost": "The check-out was taken over or checked in since: [check-outs](check-outs.md).",

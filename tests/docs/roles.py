@@ -10,6 +10,7 @@ from textwrap import dedent
 
 from sa_doclock.dialects.base import (
     Cluster,
+    CommitOutcomes,
     ErrorCodes,
     IsolationLevels,
     LockMonitoring,
@@ -33,6 +34,7 @@ ROLES: dict[str, type] = {
     "status": TransactionStatus,
     "lifecycle": TransactionLifecycle,
     "marks": TransactionMarks,
+    "commit_outcomes": CommitOutcomes,
     "named_locks": NamedLocks,
     "hold_limit": ServerHoldLimit,
     "pipelining": Pipelining,

@@ -19,6 +19,7 @@ from sa_doclock import (
     CheckedOut,
     Checkout,
     CheckoutLost,
+    CommitUnknown,
     DeadlockDetected,
     DocLockError,
     LockFailed,
@@ -40,12 +41,15 @@ from sa_doclock.errors import outcome_of
 from tests.support.models import Order, Voucher
 from tests.support.rows import rows
 
+Failure = type[LockFailed] | type[CommitUnknown]
+
 PARENTS: dict[type[DocLockError], type[Exception]] = {
     LockFailed: DocLockError,
     LockNotAvailable: LockFailed,
     DeadlockDetected: LockFailed,
     SnapshotConflict: LockFailed,
     LockLost: LockFailed,
+    CommitUnknown: DocLockError,
     StaleDocument: DocLockError,
     CheckedOut: DocLockError,
     CheckoutLost: DocLockError,
@@ -57,7 +61,7 @@ PARENTS: dict[type[DocLockError], type[Exception]] = {
     LockOrderViolation: LockMisuse,
     UnlockedWrite: LockMisuse,
 }
-FROM_DATABASE = [kind for kind in PARENTS if issubclass(kind, LockFailed)]
+FROM_DATABASE = [kind for kind in PARENTS if issubclass(kind, (LockFailed, CommitUnknown))]
 OURS = [kind for kind in PARENTS if kind not in FROM_DATABASE]
 RETRYABLE = {LockNotAvailable, DeadlockDetected, SnapshotConflict}
 COPIES: dict[str, Callable[[Any], Any]] = {
@@ -70,7 +74,7 @@ each_kind = rows("kind", PARENTS, ids=lambda kind: kind.__name__)
 each_copy = rows("copied", COPIES.values(), ids=COPIES)
 
 
-def _failed(kind: type[LockFailed], **more: Any) -> LockFailed:
+def _failed(kind: Failure, **more: Any) -> LockFailed | CommitUnknown:
     return kind(
         "Order 42: held",
         entity=Order,
@@ -104,9 +108,7 @@ def test_retryable_says_whether_the_same_again_may_succeed(kind: type[DocLockErr
 
 @rows("kind", FROM_DATABASE)
 @rows("caught", [exc.OperationalError, exc.DBAPIError, exc.SQLAlchemyError])
-def test_what_the_database_said_is_caught_as_before(
-    kind: type[LockFailed], caught: type[Exception]
-) -> None:
+def test_what_the_database_said_is_caught_as_before(kind: Failure, caught: type[Exception]) -> None:
     with pytest.raises(caught):
         raise _failed(kind)
 
@@ -124,7 +126,7 @@ def test_what_is_not_known_is_none(kind: type[DocLockError]) -> None:
 
 
 @pytest.mark.parametrize("kind", FROM_DATABASE)
-def test_the_reason_has_no_sql_and_no_parameters(kind: type[LockFailed]) -> None:
+def test_the_reason_has_no_sql_and_no_parameters(kind: Failure) -> None:
     error = _failed(kind)
     assert "[SQL: SELECT 1]" in str(error)
     error.add_details("; held by connection 7: SELECT 2")
@@ -158,9 +160,7 @@ def test_a_copy_tells_of_the_same_check_out(copied: Callable[[Any], Any]) -> Non
 
 @each_copy
 @pytest.mark.parametrize("kind", FROM_DATABASE)
-def test_a_copy_of_a_failure_tells_the_same(
-    kind: type[LockFailed], copied: Callable[[Any], Any]
-) -> None:
+def test_a_copy_of_a_failure_tells_the_same(kind: Failure, copied: Callable[[Any], Any]) -> None:
     error = _failed(kind)
     twin = copied(error)
     assert type(twin) is kind
@@ -187,7 +187,7 @@ def test_a_copy_of_a_misuse_tells_the_same(
 
 
 @pytest.mark.parametrize("kind", FROM_DATABASE)
-def test_the_text_has_the_statement_and_the_page_on_our_errors(kind: type[LockFailed]) -> None:
+def test_the_text_has_the_statement_and_the_page_on_our_errors(kind: Failure) -> None:
     text = str(_failed(kind))
     assert text.startswith("Order 42: held\n[SQL: SELECT 1]")
     assert "'key': 42" in text

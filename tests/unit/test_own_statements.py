@@ -39,6 +39,7 @@ QUESTIONS = (
     "dialects/mysql.py:MySQLLocks.storage_engine",
     "dialects/postgresql/__init__.py:PostgreSQLIsolation.note_default",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.note_server",
+    "features/commit_lookup.py:_can_ask",
     *(
         f"dialects/{name}.longest"
         for name in (
@@ -78,6 +79,7 @@ BESIDE_THE_POOL = (
     "tools/explain/explanation.py:_lock",
     "tools/explain/explanation.py:_some_key",
     "features/diagnosis.py:_holders",
+    "dialects/postgresql/commit_outcome.py:PostgreSQLCommitOutcomes.outcome",
     "features/shared_query.py:SharedQueries._answer",
 )
 #: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
@@ -127,6 +129,7 @@ OF_THE_CONNECTION = (
     "dialects/postgresql/lockable_rows.py:_check_below",
     "dialects/postgresql/lockable_rows.py:check_rows",
     "dialects/transaction_marks.py:_send",
+    "features/commit_lookup.py:CommitLookup._learn",
 )
 #: The end of a transaction that the session has begun, or that the server has ended.
 ENDS = (
@@ -134,6 +137,7 @@ ENDS = (
     "dialects/cluster.py:Galera.before_rollback",
     "dialects/sqlite.py:SQLiteLifecycle.commit_failed",
     "features/batch.py:BatchPriority._undone_by_savepoint",
+    "features/commit_lookup.py:do_commit",
     "features/gate/combined_turn.py:Turn._check",
     "core/pool/on_return.py",
     "core/pool/on_return.py:_execute",

@@ -50,4 +50,4 @@ from .parts import Part, compared_with_constants, takes
 from .questions import ask
 from .roles import is_row_of_root, is_second_class, part_as_mapped
 from .stored_keys import compares_in_python, select_equal_keys
-from .unique_keys import RowKey, key_and_values
+from .unique_keys import RowKey, key_and_values, unique_key

@@ -7,7 +7,7 @@ only at COMMIT.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from sqlalchemy import Column, Index, PrimaryKeyConstraint, Table, UniqueConstraint
@@ -51,15 +51,8 @@ def key_and_values(mapper: Mapper[Any], ident: Any) -> tuple[RowKey, Identity]:
     if not isinstance(ident, Mapping) or set(ident) == set(names):
         table = own_table(root_of(mapper))
         return RowKey(table, mapper.primary_key, names, primary=True), identity_of(mapper, ident)
-    keys = unique_keys(mapper)
-    key = next((one for one in keys if set(one.names) == set(ident)), None)
+    key = unique_key(mapper, ident)
     entity = mapper.class_.__name__
-    if key is None:
-        unique = "; ".join(f"({', '.join(one.names)})" for one in keys) or "none"
-        raise ValueError(
-            f"{entity} {key_text(ident)}: name the attributes of exactly one key of {entity}; its "
-            f"primary key is ({', '.join(names)}), and its unique keys are: {unique}"
-        )
     values = tuple(ident[name] for name in key.names)
     if any(value is None for value in values):
         raise ValueError(
@@ -67,6 +60,23 @@ def key_and_values(mapper: Mapper[Any], ident: Any) -> tuple[RowKey, Identity]:
             "have it; give a value for each attribute"
         )
     return key, columns_values(mapper, key.columns, values, ident)
+
+
+def unique_key(mapper: Mapper[Any], attributes: Collection[str]) -> RowKey:
+    """Return the unique key with exactly these attributes, or a mapping of them.
+
+    :raises ValueError: there is none.
+    """
+    keys = unique_keys(mapper)
+    key = next((one for one in keys if set(one.names) == set(attributes)), None)
+    if key is not None:
+        return key
+    entity, primary = mapper.class_.__name__, ", ".join(key_attributes(mapper))
+    unique = "; ".join(f"({', '.join(one.names)})" for one in keys) or "none"
+    raise ValueError(
+        f"{entity} {key_text(attributes)}: name the attributes of exactly one key of {entity}; its "
+        f"primary key is ({primary}), and its unique keys are: {unique}"
+    )
 
 
 @mapper_cache

@@ -8,7 +8,7 @@ from ..lock_request import (
     database_name,
     given,
 )
-from .connection import TransactionConnection, connections_of, level_of
+from .connection import TransactionConnection, connections_of, is_lost, level_of
 from .connection_events import watch, watch_all, watch_connection, watch_lent
 from .context import LockContext, state_of
 from .dialect_events import StatementCheck, check_statements, follow_dialect

@@ -61,6 +61,15 @@ def is_broken(connection: Connection, strategy: LockStrategy, error: BaseExcepti
     return strategy.lifecycle.has_unread_answer(connection, error)
 
 
+def is_lost(connection: Connection, strategy: LockStrategy, error: Any) -> bool:
+    """Return whether the error is the end of the connection, as SQLAlchemy knows it, or we do."""
+    driver: Any = connection.connection.dbapi_connection
+    of_driver = isinstance(error, connection.dialect.loaded_dbapi.Error)
+    if of_driver and connection.dialect.is_disconnect(error, driver, None):
+        return True
+    return is_broken(connection, strategy, error)
+
+
 @dataclass(eq=False)
 class TransactionConnection:
     """One connection that takes part in the session's transaction.

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from ..sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
-from .foreign import runs_built
+from .foreign import SPACE, runs_built
 from .lock_transaction import LockTransaction
 
 _EVENTS: Final = (
@@ -28,13 +28,11 @@ _EVENTS: Final = (
     "rollback_twophase",
 )
 # SQLAlchemy's event of a savepoint comes before the savepoint has its name, and a program may write
-# its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.  A listener of
-# the engine may put a comment behind each statement, as OpenTelemetry's sqlcommenter does.
-_SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
+# its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.
 _SAVEPOINT: Final = re.compile(
-    rf"{_SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
+    rf"{SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
     r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)"
-    rf"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|(?!/\*|--)\S+?){_SPACE}$""",
+    rf"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|(?!/\*|--)\S+?){SPACE}$""",
     re.IGNORECASE,
 )
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, raised_by_driver
 from ...dialects.base import LockStrategy, NativeCode
-from ...errors import DocLockError, LockFailed, LockLost, LockNotAvailable
+from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...interruptions import ErrorsIgnored
 from ...options import LockOptions
 from ..lock_info import public_key
@@ -21,7 +21,7 @@ from .connection import is_broken
 from .context import LockContext
 from .foreign import runs_built
 from .locks_lost import lost_error
-from .locks_lost_errors import failure_of, locks_lost_with_connection
+from .locks_lost_errors import failure_of, lost_with_connection
 
 
 class DriverError(NamedTuple):
@@ -65,7 +65,9 @@ def _refuse_in_fork(states: Sequence[LockContext], context: ExceptionContext) ->
             state.failure.parent.refuse()
 
 
-def _note_unwrapped(states: Sequence[LockContext], met: DriverError) -> LockLost | None:
+def _note_unwrapped(
+    states: Sequence[LockContext], met: DriverError
+) -> LockLost | CommitUnknown | None:
     """Note an error that the driver raises as it is: of its socket, or of an answer it cannot read."""
     error = met.context.original_exception
     # One of SQLAlchemy's or ours is none of the driver's, though it may have its frames still.
@@ -113,10 +115,7 @@ def _translate(
     """
     strategy = find_strategy(connection)
     if strategy is None:
-        if context.is_disconnect:
-            for one in states:
-                one.transaction.note_locks_lost()
-        return None
+        return _note_lost(states, None, None, context) if context.is_disconnect else None
     code = strategy.errors.native_code(context.original_exception)
     met = DriverError(context, connection, strategy, code)
     lost = _note_locks_lost(states, met)
@@ -168,21 +167,34 @@ def _add_advice(met: DriverError) -> None:
         met.context.sqlalchemy_exception.add_detail(advice)
 
 
-def _note_locks_lost(states: Sequence[LockContext], met: DriverError) -> LockLost | None:
+def _note_locks_lost(
+    states: Sequence[LockContext], met: DriverError
+) -> LockLost | CommitUnknown | None:
     """Have the states forget their locks, where the connection is lost; return the error of it."""
     context, connection, strategy, code = met
     if not (context.is_disconnect or is_broken(connection, strategy, context.original_exception)):
         return None
     context.is_disconnect = True
-    lost = None
-    for one in states:
-        error = locks_lost_with_connection(one, strategy, code, context)
-        one.transaction.note_locks_lost()
-        if error is not None and one.calls.current is None:
-            one.instrumentation.report_failed(error, None)
-        lost = lost or error
+    lost = _note_lost(states, strategy, code, context)
     # Not in place of what the handler of a signal has raised, whose error is the program's.
     return lost if raised_by_driver(connection, context.original_exception) else None
+
+
+def _note_lost(
+    states: Sequence[LockContext],
+    strategy: LockStrategy | None,
+    code: NativeCode | None,
+    context: ExceptionContext,
+) -> LockLost | CommitUnknown | None:
+    """Have the states forget the locks of a connection that is lost; return the error of it."""
+    lost = None
+    for one in states:
+        error = lost_with_connection(one, strategy, code, context)
+        one.transaction.note_locks_lost()
+        if isinstance(error, LockFailed) and one.calls.current is None:
+            one.instrumentation.report_failed(error, None)
+        lost = lost or error
+    return lost
 
 
 def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:

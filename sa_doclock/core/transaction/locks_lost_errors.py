@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from traceback import walk_tb
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Engine
 from sqlalchemy.engine import ExceptionContext
@@ -10,34 +11,44 @@ from sqlalchemy.orm import Session
 
 from ...dialects import product_of
 from ...dialects.base import LockStrategy, NativeCode
-from ...errors import LockFailed, LockLost
+from ...errors import CommitUnknown, LockFailed, LockLost
 from ..lock_request import add_document, database_name
 from .context import LockContext, state_of
+from .foreign import may_commit, runs_built
 from .lock_transaction import LockTransaction
 from .locks_lost import document_of
 
-F = TypeVar("F", bound=LockFailed)
+_COMMITS: Final = frozenset({"do_commit", "do_prepare_twophase", "do_commit_twophase"})
+"""The methods of a dialect that send COMMIT; after PREPARE the server keeps the transaction."""
+
+F = TypeVar("F", LockFailed, LockLost, CommitUnknown)
 
 
-def locks_lost_with_connection(
+def lost_with_connection(
     state: LockContext,
-    strategy: LockStrategy,
+    strategy: LockStrategy | None,
     code: NativeCode | None,
     context: ExceptionContext,
-) -> LockLost | None:
-    """Return the error of a statement that finds the connection, and so its locks, lost.
+) -> LockLost | CommitUnknown | None:
+    """Return the error of a statement that finds the connection lost, and its locks with it.
 
-    None where no lock was held there; and where COMMIT was sent: then nobody knows whether it was
-    done, unless the server says that it had ended the transaction before.
+    None where no lock was held there, and nothing was committed.
     """
-    connection = context.connection
-    assert connection is not None
-    ended_before = code in strategy.errors.ended_while_idle
-    if not _holds_on(state, connection):
+    ended_before = strategy is not None and code in strategy.errors.ended_while_idle
+    if _sends_commit(state, context):
+        if _is_not_done(state):
+            return _not_committed(state, context)
+        if not ended_before or len(state.connections.all()) > 1:
+            return _commit_unknown(state, context)
+    if strategy is None or not _holds_on(state, context.connection):
         return None
-    of_one_database = state.connections.commits_now() and len(state.connections.all()) == 1
-    if _sends_commit(state, context) and not (ended_before and of_one_database):
-        return None
+    return _lost_with_locks(state, strategy, context, ended_before=ended_before)
+
+
+def _lost_with_locks(
+    state: LockContext, strategy: LockStrategy, context: ExceptionContext, *, ended_before: bool
+) -> LockLost:
+    """Return the error of locks that ended with their connection, before a COMMIT was sent."""
     why = "the connection to the server was lost"
     if ended_before or state.transaction.is_over():
         why = "the server has ended the transaction, which took longer than its limit"
@@ -49,6 +60,49 @@ def locks_lost_with_connection(
     )
     error.connection_invalidated = True
     return about_held(state, error, strategy.name)
+
+
+def _is_not_done(state: LockContext) -> bool:
+    """Return whether the COMMIT that failed, of one database, was certainly not done."""
+    not_done = any(not_done() for not_done in state.parts.commit_not_done)
+    return not_done and len(state.connections.all()) == 1
+
+
+def _not_committed(state: LockContext, context: ExceptionContext) -> LockLost:
+    """Return the error of a COMMIT of which it is known that the server did not do it."""
+    error = failure_of(
+        LockLost,
+        "the connection to the server was lost in COMMIT, and the server did not commit: nothing of the "
+        "transaction is saved; run the whole transaction again",
+        context,
+    )
+    error.retryable = True
+    error.connection_invalidated = True
+    return _about_first(state, error)
+
+
+def _commit_unknown(state: LockContext, context: ExceptionContext) -> CommitUnknown:
+    """Return the error of a COMMIT whose answer is lost."""
+    databases = len(state.connections.all())
+    if databases > 1:
+        saved = f"each of the {databases} databases has saved its part, or has not"
+    else:
+        saved = "the transaction is saved as a whole, or not at all"
+    error = failure_of(
+        CommitUnknown,
+        f"the connection to the server was lost in COMMIT: {saved}, and the session cannot tell which; look in "
+        "the database before you run it again",
+        context,
+    )
+    error.connection_invalidated = True
+    return _about_first(state, error)
+
+
+def _about_first(state: LockContext, error: F) -> F:
+    """Put the document that is held for longest into the error, where one is."""
+    if any(map(state.ledger.has, state.ledger.places)):
+        return about_held(state, error)
+    return error
 
 
 def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
@@ -63,10 +117,19 @@ def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
 
 
 def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
-    """Return whether COMMIT was sent, alone or in a pipeline with the statement that has failed."""
-    if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
+    """Return whether COMMIT was sent, or what may have been one.
+
+    It is sent alone, in one of two phases, in a pipeline with the statement that has failed, or by the
+    program as text.
+    """
+    statement = context.statement
+    if statement is None:  # BEGIN, COMMIT, ROLLBACK
+        traceback = context.original_exception.__traceback__
+        return any(frame.f_code.co_name in _COMMITS for frame, _ in walk_tb(traceback))
+    if any(sends_commit() for sends_commit in state.parts.sends_commit):
         return True
-    return any(sends_commit() for sends_commit in state.parts.sends_commit)
+    own = runs_built(context.execution_context) or state.calls.current is not None
+    return not own and may_commit(statement)
 
 
 def _holds_on(state: LockContext, connection: Any) -> bool:
@@ -77,7 +140,7 @@ def _holds_on(state: LockContext, connection: Any) -> bool:
     return found.begun or found.opened_for is not None or len(state.connections.all()) == 1
 
 
-def about_held(state: LockContext, error: LockLost, database: str = "") -> LockLost:
+def about_held(state: LockContext, error: F, database: str = "") -> F:
     """Put the document that is held for longest, and its lock, into the error."""
     place, lock = state.ledger.first()
     if not database:

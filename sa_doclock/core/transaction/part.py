@@ -145,6 +145,10 @@ class SessionPart:
         """Return whether the statement that has failed just now was sent together with COMMIT."""
         return False
 
+    def commit_not_done(self) -> bool:
+        """Return whether the server has certainly not done the COMMIT whose connection was lost just now."""
+        return False
+
     def settings_undone(self) -> None:
         """The server may have undone a setting of the transaction, with a savepoint or its end."""
 
@@ -246,6 +250,7 @@ class SessionParts:
     before_commit: tuple[Callable[[], None], ...] = ()
     after_commit: tuple[Callable[[], None], ...] = ()
     sends_commit: tuple[Callable[[], bool], ...] = ()
+    commit_not_done: tuple[Callable[[], bool], ...] = ()
     settings_undone: tuple[Callable[[], None], ...] = ()
     discard: tuple[Callable[[], None], ...] = ()
     forget: tuple[Callable[[], None], ...] = ()

@@ -22,6 +22,7 @@ from ..base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     UNMARKED,
+    CommitOutcomes,
     IsolationLevels,
     LockStatements,
     LockStrategy,
@@ -39,6 +40,7 @@ from ..driver_frames import raised_within
 from ..error_codes import code_of
 from ..names import quoted_name, schema_of
 from ..table_answers import kept_answer
+from .commit_outcome import PostgreSQLCommitOutcomes
 from .errors import PostgreSQLErrors
 from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
 from .lockable_rows import check_rows
@@ -169,6 +171,7 @@ class PostgreSQLLocks(LockStrategy):
     status = PostgreSQLStatus()
     lifecycle = PostgreSQLLifecycle()
     marks = PostgreSQLMarks()
+    commit_outcomes: CommitOutcomes | None = PostgreSQLCommitOutcomes()
     waits = PostgreSQLWaits()
     hold_limit = PostgreSQLHoldLimit()
     named_locks = PostgreSQLNamedLocks(waits)
@@ -197,6 +200,8 @@ class PostgreSQLLocks(LockStrategy):
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
+        if self.compatible is not None:
+            self.commit_outcomes = None
 
     def check_table(self, connection: Connection, table: Table) -> None:
         if self.compatible is not None:

@@ -49,6 +49,9 @@ _IMMUTABLE: Final = frozenset(
 )
 
 
+_COMMIT: Final = "COMMIT"
+
+
 class Write(NamedTuple):
     """One statement of a flush."""
 
@@ -136,19 +139,31 @@ class PsycopgPipeline(CursorInterceptor):
         """
         if not self._has_kept():
             return
-        batch = self._next_batch(commit=commit)
+        batch = self._next_batch(_COMMIT if commit else None)
         self.commit_sent = commit
+        try:
+            self._send(batch)
+        finally:
+            self.commit_sent = False
+        if commit and batch.cursors[-1].statusmessage != _COMMIT:
+            raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
+
+    def ask(self, question: str) -> Sequence[str | None]:
+        self._drop_rolled_back()
+        batch = self._next_batch(question)
+        self._send(batch)
+        result = batch.cursors[-1].pgresult
+        values = [result.get_value(0, column) for column in range(result.nfields)]
+        return [None if value is None else value.decode() for value in values]
+
+    def _send(self, batch: _Batch) -> None:
         try:
             send_in_pipeline(self.driver, batch.calls())
         except self.connection.dialect.loaded_dbapi.Error as error:
-            self._raise(error, batch.failed(error))
+            self._raise(error, batch)
         except BaseException as error:
             self.connection.invalidate(error)
             raise
-        finally:
-            self.commit_sent = False
-        if commit and batch.cursors[-1].statusmessage != "COMMIT":
-            raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
 
     def execute(self, cursor: InterceptedCursor, query: Any, params: Any, options: Any) -> None:
         if not self._keep(cursor, query, params, many=False):
@@ -165,7 +180,7 @@ class PsycopgPipeline(CursorInterceptor):
     def before_other(self) -> None:
         """Send the writes before a statement of the driver's, whose user gets the driver's errors."""
         if self._has_kept():
-            send_in_pipeline(self.driver, self._next_batch(commit=False).calls())
+            send_in_pipeline(self.driver, self._next_batch().calls())
 
     def _keep(self, cursor: InterceptedCursor, query: Any, params: Any, *, many: bool) -> bool:
         """Return whether this statement is kept back; False: it has to be executed now."""
@@ -230,12 +245,14 @@ class PsycopgPipeline(CursorInterceptor):
         finally:
             self.forget_writes()
 
-    def _next_batch(self, *, commit: bool) -> _Batch:
+    def _next_batch(self, last: str | None = None) -> _Batch:
+        """Return what is kept, with this statement behind it."""
         kept, self._kept = self._kept, []
-        return _Batch(kept, self.cursor, commit=commit)
+        return _Batch(kept, self.cursor, last)
 
-    def _raise(self, error: Any, write: Write | None) -> NoReturn:
+    def _raise(self, error: Any, batch: _Batch) -> NoReturn:
         """Raise this error as if its statement had just been executed."""
+        write = batch.failed(error)
         if write is not None and write.updated is not None and error.sqlstate == _ROW_MISSING:
             expected = len(write.rows)
             matched = "0 were matched" if expected == 1 else "fewer were matched"
@@ -243,7 +260,8 @@ class PsycopgPipeline(CursorInterceptor):
                 f"UPDATE statement on table '{write.updated}' expected to update {expected} row(s); "
                 f"{matched}."
             ) from error
-        statement, parameters = ("COMMIT", None) if write is None else write[:2]
+        statement, parameters = (batch.last, None) if write is None else write[:2]
+        assert statement is not None
         self._failure = error
         try:
             self.connection.exec_driver_sql(statement, parameters)
@@ -264,17 +282,20 @@ class PsycopgPipelining(Pipelining):
 
 
 class _Batch:
-    """The statements that are sent in one round trip."""
+    """The statements that are sent in one round trip.
+
+    :param last: COMMIT, or a question, behind the writes.
+    """
 
     def __init__(
-        self, writes: Sequence[Write], make_cursor: Callable[[], Any], *, commit: bool
+        self, writes: Sequence[Write], make_cursor: Callable[[], Any], last: str | None
     ) -> None:
         rows: list[tuple[Write | None, str, Any, bool | None]] = [
             (write, write.sent, row, write.many or None) for write in writes for row in write.rows
         ]
-        if commit:
-            rows.append((None, "COMMIT", None, False))
-        self._rows, self._commit = rows, commit
+        if last is not None:
+            rows.append((None, last, None, False))
+        self._rows, self.last = rows, last
         # One cursor per statement: whether it has a result shows how far the server has come.
         self.cursors = [make_cursor() for _ in rows]
         self._sent = 0
@@ -286,10 +307,10 @@ class _Batch:
             self._sent += 1
 
     def failed(self, error: Any) -> Write | None:
-        """Return the write that has this error; None for COMMIT."""
+        """Return the write that has this error; None for the last statement."""
         at = self._sent
-        if self._commit and error.sqlstate is None and at == len(self._rows):
-            return None  # the connection is lost, and COMMIT was sent
+        if self.last is not None and error.sqlstate is None and at == len(self._rows):
+            return None  # the connection is lost, and the last statement was sent
         if error.sqlstate is not None or at == len(self._rows):  # else it was not even sent
             answered = [cursor.pgresult is not None for cursor in self.cursors]
             at = answered.index(False)

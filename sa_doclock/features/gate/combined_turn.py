@@ -23,7 +23,7 @@ from ...core.lock_info import DocumentKey, document_label
 from ...core.sqlalchemy_internals import is_flushing
 from ...core.transaction import LockContext, SessionPart, add_document, around, state_of
 from ...dialects import find_strategy
-from ...errors import DocLockError, LockFailed, LockLost, LockMisuse
+from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
 from ...options import LockOptions
 from ..on_commit import AfterCommit, call_all
 from .pending import Pending, is_of_several_classes, may_write
@@ -506,9 +506,9 @@ def _is_of_write(error: Exception) -> bool:
     return isinstance(error, StaleDataError)
 
 
-def _doubt(reason: str) -> LockFailed:
+def _doubt(reason: str) -> CommitUnknown:
     """Return the error of a call of which nobody knows whether it was saved."""
-    doubt = LockFailed(
+    doubt = CommitUnknown(
         f"{reason}: nobody knows whether that was saved; look whether the change is there before you "
         "run it again"
     )

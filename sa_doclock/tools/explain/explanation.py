@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,6 +20,7 @@ from ...core.documents import (
     mapper_of,
     own_table,
     parts_of,
+    unique_key,
 )
 from ...core.key_text import printable
 from ...core.loading import reads_of
@@ -132,6 +133,7 @@ def explain_lock(
     lock: LockOptions,
     *,
     lock_timeout: LockTimeout = None,
+    key: Collection[str] | None = None,
 ) -> LockExplanation:
     """Return what ``get_document(entity, key, lock)`` does here; nobody waits for this call.
 
@@ -143,11 +145,16 @@ def explain_lock(
         own ``lock_timeout`` and ``pipeline`` are left out.
     :param lock: with its modifiers; for SkipLocked the statements are those of ``entity_set()``.
     :param lock_timeout: as for ``get_entity()``.
+    :param key: the attributes of a unique key, as ``("provider", "event_id")``: what
+        ``get_or_create_entity()`` sends for a row that is there, whose key has no NULL.
     :raises LockNotSupported: this database, table or connection cannot give that lock; as the call
-        itself would raise it.  Or the table is empty, and only a type of the program knows a key.
+        itself would raise it.  Or the table is empty, and only a type of the program knows a key; with
+        ``key``, it has no row with that key.
     :raises TypeError: as ``get_entity()`` raises it for its arguments.
-    :raises ValueError: likewise.
+    :raises ValueError: likewise; ``key`` names no unique key, and the text lists them.
     """
+    if isinstance(key, str):
+        raise TypeError(f"key must be the attributes of a unique key, as ({key!r},), not {key!r}")
     engine = _engine_of(engine_or_session, entity)
     lock, seconds = check_wait(check_lock(lock), lock_timeout)
     mapper = mapper_of(entity)
@@ -156,18 +163,22 @@ def explain_lock(
         bind = own.execution_options(**engine.get_execution_options())
         strategy = strategy_for(bind)
         strategy.check_support(lock)
-        key = _some_key(bind, mapper)
-        _lock(bind, entity, key, lock, seconds)  # what is asked once for each engine is asked here
-        sent = _lock(bind, entity, key, lock, seconds)
+        unique = None if key is None else _some_unique_key(bind, mapper, key)
+        found = _some_key(bind, mapper)
+        given = unique or found
+        _lock(
+            bind, entity, given, lock, seconds
+        )  # what is asked once for each engine is asked here
+        sent = _lock(bind, entity, given, lock, seconds)
         with bind.connect() as connection:
             limit = strategy.waits.sent_around(connection, lock, seconds)
-        travelling = _travelling(bind, mapper, lock)
+        travelling = 0 if unique else _travelling(bind, mapper, lock)
         driver, count = bind.dialect.driver, len(sent.statements)
         trips = round_trips_of(strategy, driver, lock, count, travelling, limited=bool(limit))
     conflicts = conflicts_of(strategy.name, lock)
     levels = strategy.isolation.levels_for(lock)
     notes = (*modifier_notes(lock), *conflicts.notes)
-    if key is None and parts_of(lockable_root(mapper)):
+    if found is None and parts_of(lockable_root(mapper)):
         notes += (_NO_KEY_KNOWN,)
     table = own_table(mapper).fullname
     where = "" if strategy.locks_database else f"the row of {table} with this key: "
@@ -208,6 +219,23 @@ def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
     return None if found is None else tuple(found)
 
 
+def _some_unique_key(
+    engine: Engine, mapper: Mapper[Any], attributes: Collection[str]
+) -> Mapping[str, Any]:
+    """Return the values of a unique key in any row, by their attributes."""
+    key = unique_key(mapper, attributes)
+    known = [column.is_not(None) for column in key.columns]
+    with Session(engine) as session:
+        rows = select(*(getattr(mapper.class_, name) for name in key.names)).where(*known)
+        found = session.execute(rows.limit(1)).first()
+    if found is None:
+        names = ", ".join(key.names)
+        raise LockNotSupported(
+            f"{mapper.class_.__name__} has no row with the unique key ({names}); add one row, and explain again"
+        )
+    return dict(zip(key.names, found, strict=True))
+
+
 def _lock(
     engine: Engine, entity: type[Any], key: Any, lock: LockOptions, seconds: float | None
 ) -> _Recorder:
@@ -217,6 +245,8 @@ def _lock(
         if LockOptions.SkipLocked in lock:
             statement = session.entity_set(entity, lock, lock_timeout=seconds)
             session.scalars(statement.limit(1)).all()
+        elif isinstance(key, Mapping):
+            session.get_or_create_entity(entity, key, lock, lock_timeout=seconds)
         else:
             key = _absent_key(mapper_of(entity)) if key is None else key
             session.get_document(entity, key, lock, lock_timeout=seconds)

@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from sa_doclock import (
     UnsavedChanges,
     checkout_table,
     document,
+    explain_lock,
     run_transaction,
 )
 from sa_doclock.testing import recorded_locks
@@ -527,3 +529,31 @@ def test_a_primary_key_as_a_mapping(session: LockingSession) -> None:
     event, created = session.get_or_create_entity(Event, {"id": 8}, defaults=KEY)
     assert (created, event.id, event.number) == (True, 8, "e1")
     assert session.get_or_create_entity(Event, KEY) == (event, False)
+
+
+@pytest.mark.parametrize("how", [{}, {"lock_timeout": 20}])
+def test_explain_lock_shows_what_is_sent(
+    database: Database, make_engine: Callable[..., sa.Engine], how: dict[str, Any]
+) -> None:
+    level = {} if database.name == "sqlite" else {"isolation_level": "READ COMMITTED"}
+    engine = make_engine(**level)
+    with LockingSession(engine) as session:
+        session.get_or_create_entity(Event, KEY)
+        session.save_changes()
+        session.get_or_create_entity(Bill, {"code": "c1"}, defaults={"serial": 1})
+        session.save_changes()
+        for entity, key in ((Event, KEY), (Bill, {"code": "c1"}), (Bill, {"serial": 1})):
+            get = partial(session.get_or_create_entity, entity, key, **how)
+            sent = [" ".join(one.split()) for one in statements_of(session, get)]
+            session.rollback()
+            explained = explain_lock(engine, entity, ForUpdate, key=tuple(key), **how)
+            assert set(sent) <= set(explained.statements), entity
+            if not how:
+                assert sent == [*explained.statements], entity
+            assert explained.rows
+    with pytest.raises(ValueError, match="its unique keys are: "):
+        explain_lock(engine, Event, ForUpdate, key=("provider",))
+    with pytest.raises(LockNotSupported, match=r"no row with the unique key \(token\)"):
+        explain_lock(engine, Event, ForUpdate, key=("token",))
+    with pytest.raises(TypeError, match="key must be the attributes"):
+        explain_lock(engine, Event, ForUpdate, key="token")

@@ -16,8 +16,8 @@ from sqlalchemy.exc import IntegrityError, NoResultFound
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import (
+    CommitUnknown,
     DocumentGate,
-    LockFailed,
     LockingSession,
     LockLost,
     LockMisuse,
@@ -419,7 +419,7 @@ def test_what_an_interrupted_commit_has_saved_nobody_calls_lost(
         assert calls[1].result(PATIENCE) == 33 == total(session)
     else:
         error = calls[1].exception(PATIENCE)
-        assert isinstance(error, LockFailed)
+        assert isinstance(error, CommitUnknown)
         assert not isinstance(error, LockLost)  # which says that nothing was saved
         assert error.connection_invalidated
         assert "nobody knows" in str(error)
@@ -486,10 +486,10 @@ def test_ctrl_c_at_any_line_leaves_nobody_waiting_and_nobody_misinformed(
             interrupted = ctrl_c.during(meeting.begin)
             errors = [other.exception(PATIENCE) for other in meeting.others]
             kinds = {type(error) for error in errors}
-            assert kinds <= {LockLost, LockFailed, type(None)}
+            assert kinds <= {LockLost, CommitUnknown, type(None)}
             found, told = total(session) - saved, errors.count(None)
             session.rollback()
-            assert found in {told, told + 1} or LockFailed in kinds, ctrl_c.raised
+            assert found in {told, told + 1} or CommitUnknown in kinds, ctrl_c.raised
             saved += found + 1
             meeting.joining = 0
             assert meeting.begin() == saved

@@ -34,7 +34,9 @@ class CommitCut:
     :ivar happened: it has come, and the connection is over.
     """
 
-    _COMMIT = re.compile(rb"(?<![A-Za-z])COMMIT(?![A-Za-z])")
+    _COMMIT = re.compile(
+        rb"(?<![A-Za-z])COMMIT(?![A-Za-z])", re.IGNORECASE
+    )  # pg8000 sends "commit"
 
     def __init__(self, *, reaches_server: bool, tagged: bool) -> None:
         self._reaches_server, self._tagged = reaches_server, tagged

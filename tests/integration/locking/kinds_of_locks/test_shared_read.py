@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.expectations import (
     GOES_ON,
     READER_AFTER_WRITER,
@@ -26,7 +26,7 @@ from tests.integration.locking.steps import (
     save,
 )
 from tests.support.actors import Actor
-from tests.support.models import Order
+from tests.support.models import Customer, Order
 from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.quick
@@ -113,3 +113,19 @@ def test_every_kind_of_mapping_keeps_writers_out(
         assert session.get_one_entity(kind.entity, kind.ident, SharedRead).total == 30, kind
         assert not finds_held(kind.entity, kind.ident, SharedRead)(other), kind
         assert finds_held(kind.entity, kind.ident)(other), kind
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_related_row_is_shared_under_the_lock_of_the_header(
+    session: LockingSession, other: LockingSession
+) -> None:
+    """Two orders of one customer, side by side; the customer stays as it is."""
+    for number, one in enumerate((session, other), start=1):
+        one.get_one_entity(Order, number, LockOptions.ForUpdate).total += 1
+        one.get_one_entity(Customer, 1, SharedRead | LockOptions.NoWait)
+        assert one.held_locks[Customer, (1,)] is SharedRead
+    other.save_changes()
+    with pytest.raises(LockNotAvailable):
+        other.get_one_entity(Customer, 1, LockOptions.ForUpdate | LockOptions.NoWait)
+    session.save_changes()
+    other.get_one_entity(Customer, 1, LockOptions.ForUpdate | LockOptions.NoWait)

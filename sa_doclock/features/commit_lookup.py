@@ -1,0 +1,245 @@
+"""The outcome of a COMMIT whose answer was lost, for a session made with ``commit_outcome=True``.
+
+SQLAlchemy ends a transaction with ``Dialect.do_commit()``, and an error that comes out of it is an
+error of the commit: no event can undo that.  So the lookup stands around this method.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from threading import Lock
+from typing import Any, Final, cast
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from sqlalchemy import Connection
+from sqlalchemy.engine import Dialect
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from ..core.transaction import LockContext, SessionPart, TransactionConnection, is_lost
+from ..dialects import find_strategy, side_engine
+from ..dialects.base import CommitOutcomes, LockStrategy, Outcome, Pipeline, ask_driver
+from ..errors import LockNotSupported
+from ..options import LockOptions
+
+_log = logging.getLogger("sa_doclock")
+
+PATIENCE: Final = 10.0
+"""The seconds to wait for the end of a transaction, in a session without a ``lock_timeout``."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
+
+Transaction = Sequence[Any]
+"""The row by which the server finds a transaction again."""
+
+
+class CommitLookup(SessionPart):
+    """Finds out whether a COMMIT was done whose answer is lost.
+
+    :raises ValueError: the session commits in two phases.
+    """
+
+    def __init__(self, session: Session, state: LockContext) -> None:
+        if session.twophase:
+            raise ValueError(
+                "commit_outcome=True and twophase=True exclude each other: a prepared transaction "
+                "outlives its connection, and the list of them at the server has its outcome"
+            )
+        self._state = ref(state)
+        lock, seconds = state.options.resolve(LockOptions.ForUpdate, None)
+        at_once = LockOptions.NoWait in lock
+        self._seconds = 0.0 if at_once else PATIENCE if seconds is None else seconds
+        self._learned: WeakKeyDictionary[Connection, Transaction] = WeakKeyDictionary()
+        self._watched: WeakSet[TransactionConnection] = WeakSet()
+        self._wrote: WeakSet[Connection] = WeakSet()
+        self._not_done = False
+
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """See :class:`SessionPart`: from now on the COMMIT of the connection comes by here."""
+        state, strategy = self._state(), find_strategy(connection)
+        if state is None or strategy is None or not _can_ask(strategy, connection):
+            return
+        _intercept(connection.dialect)
+        connection.info[_LOOKUP] = ref(self), ref(connection)
+        one = state.connections.find(connection)
+        if one is not None and one not in self._watched:  # it comes for savepoints too
+            self._watched.add(one)
+            one.listen("before_cursor_execute", self._note_statement)
+
+    def _note_statement(
+        self, connection: Connection, _cursor: Any, _text: str, _values: Any, context: Any, *_: Any
+    ) -> None:
+        if context.isinsert or context.isupdate or context.isdelete:
+            self._wrote.add(connection)
+
+    def ended(self, *, committed: bool) -> None:
+        """See :class:`SessionPart`."""
+        self._learned.clear()
+        self._watched.clear()
+        self._wrote.clear()
+        self._not_done = False
+
+    def commit_not_done(self) -> bool:
+        """See :class:`SessionPart`."""
+        return self._not_done
+
+    def learn_with_writes(self, connection: Connection, pipeline: Pipeline) -> bool:
+        """Learn the transaction together with the writes that a pipeline keeps back.
+
+        :returns: False where there is nothing to learn, and COMMIT may be sent with the writes.
+        """
+        one = self._find(connection)
+        if one is None or _LOOKUP not in connection.info or not self._may_have_written(one):
+            return False
+        self._learned[connection] = pipeline.ask(_outcomes_of(one).question)
+        return True
+
+    def commit(self, connection: Connection, send: Callable[[], object]) -> None:
+        """Send COMMIT, and return where the server has done it, though its answer was lost."""
+        one = self._find(connection)
+        if one is None:
+            send()
+            return
+        self._not_done = True  # until it is sent
+        transaction = self._learn(one)
+        self._not_done = False
+        try:
+            send()
+        except Exception as error:
+            if (
+                transaction is None
+                or transaction[0] is None
+                or not is_lost(connection, one.strategy, error)
+            ):
+                raise
+            outcome = self._look_up(connection, _outcomes_of(one), transaction)
+            self._not_done = outcome is Outcome.ABORTED
+            if outcome is not Outcome.COMMITTED:
+                raise
+            _log.warning("commit: the connection was lost in COMMIT, which the server has done")
+            connection.invalidate(error)
+
+    def _find(self, connection: Connection) -> TransactionConnection | None:
+        """Return what is known of the connection, if the session commits it now."""
+        state = self._state()
+        if state is None or not state.connections.commits_now():
+            return None
+        found = state.connections.find(connection)
+        return found if found is not None and found.connection is connection else None
+
+    def _learn(self, one: TransactionConnection) -> Transaction | None:
+        """Return the transaction; None: the session has written nothing that it knows of."""
+        if one.connection in self._learned:
+            return self._learned.pop(one.connection)
+        if not self._may_have_written(one) or one.strategy.status.is_aborted(one.connection):
+            return None
+        # By the driver: SQLAlchemy is in the midst of the commit, and handles what comes out of it.
+        cursor = one.connection.connection.cursor()
+        try:
+            cursor.execute(_outcomes_of(one).question)
+            return cast("Transaction", cursor.fetchone())
+        finally:
+            cursor.close()
+
+    def _may_have_written(self, one: TransactionConnection) -> bool:
+        """Return whether there may be something to save, as far as the session can see."""
+        state = self._state()
+        assert state is not None
+        # What the session cannot read may write, and so may who has the Connection.
+        foreign = state.connections.foreign_statements or one.watched
+        return bool(foreign) or one.connection in self._wrote
+
+    def _look_up(
+        self, connection: Connection, outcomes: CommitOutcomes, transaction: Transaction
+    ) -> Outcome:
+        """Ask the server until it knows, or the time is over."""
+        from .batch import pause  # noqa: PLC0415  # of a COMMIT that was lost
+
+        until, seconds = time.monotonic() + self._seconds, _FIRST_PAUSE
+        with side_engine(connection.engine) as engine:
+            while True:
+                try:
+                    with engine.connect() as other:
+                        outcome = outcomes.outcome(other, transaction)
+                except Exception as error:  # noqa: BLE001  # it may be starting, or recovering
+                    _log.debug("commit: the server does not tell the outcome: %r", error)
+                    outcome = Outcome.IN_PROGRESS
+                left = until - time.monotonic()
+                if outcome is not Outcome.IN_PROGRESS or left <= 0:
+                    return outcome
+                pause(min(seconds, left), under_asyncio=connection.dialect.is_async)
+                seconds = min(2 * seconds, _LONGEST_PAUSE)
+
+
+def look_up_commits(session: Session, state: LockContext) -> None:
+    """Have a session look up the outcome of its commits, if it does not yet."""
+    if state.parts.find(CommitLookup) is None:
+        state.parts.add(CommitLookup(session, state))
+
+
+def _outcomes_of(one: TransactionConnection) -> CommitOutcomes:
+    outcomes = one.strategy.commit_outcomes
+    assert outcomes is not None  # else its COMMIT is not intercepted
+    return outcomes
+
+
+def _can_ask(strategy: LockStrategy, connection: Connection) -> bool:
+    """Return whether the server answers the question, which must not fail in a transaction.
+
+    It is asked once of an engine.
+    """
+    outcomes = strategy.commit_outcomes
+    if outcomes is None:
+        return False
+    known: bool | None = strategy.findings.get(CommitLookup)
+    if known is not None:
+        return known
+    try:
+        with strategy.asking(connection) as other:
+            ask_driver(other, outcomes.question)
+    except LockNotSupported:
+        return False
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            return False  # the program's next statement meets it
+        known = False
+    else:
+        known = True
+    strategy.findings[CommitLookup] = known
+    return known
+
+
+# In Connection.info, which goes with the connection to the server.
+_LOOKUP: Final = "sa_doclock.commit_lookup"
+
+# Threads: it is changed under the lock, behind the method that it tells of.
+_intercepted: Final[WeakSet[Dialect]] = WeakSet()
+_first: Final = Lock()
+
+
+def _intercept(dialect: Dialect) -> None:
+    """Have the COMMITs of this dialect looked up, where a session wants it."""
+    if dialect in _intercepted:
+        return
+    with _first:
+        if dialect not in _intercepted:
+            vars(dialect)["do_commit"] = partial(do_commit, dialect.do_commit)
+            _intercepted.add(dialect)
+
+
+def do_commit(own: Callable[[Any], object], pooled: Any) -> None:
+    """Replace the method of a dialect, whose name it has: see ``_sends_commit()`` of the core.
+
+    :param own: the method.
+    :param pooled: the connection of the pool.
+    """
+    info = getattr(pooled, "info", None)
+    entry = info.pop(_LOOKUP, None) if isinstance(info, dict) else None
+    lookup, connection = (None, None) if entry is None else (entry[0](), entry[1]())
+    if lookup is None or connection is None:
+        own(pooled)
+    else:
+        lookup.commit(connection, partial(own, pooled))

@@ -1,0 +1,65 @@
+"""Sessions through a proxy that cuts the connection in COMMIT: before the server has it, or after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from tests.integration.locking.conftest import documents, elsewhere, keepers
+from tests.integration.questions.conftest import run_on, url_of
+from tests.reliability.faults.proxy import Proxy, proxy_to
+from tests.support.databases import Database
+from tests.support.models import Customer
+
+__all__ = ["Through", "before_or_after", "documents", "elsewhere", "keepers", "through"]
+
+NAME = sa.select(Customer.name).where(Customer.id == 1)
+
+before_or_after = pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+
+
+@dataclass
+class Through:
+    """The way to the server, through the proxy."""
+
+    documents: Database
+    proxy: Proxy
+
+    def run(self, play: Callable[[sa.Engine], object], driver: str = "", **options: Any) -> None:
+        """Run this with an engine of this driver, in a greenlet where it is asynchronous."""
+        url = self.proxy.url
+        if driver:
+            url = url_of(self.documents, driver, url)
+            url = url.set(query={}) if driver in ("pg8000", "asyncpg") else url
+        run_on(url, play, **options)
+
+    @contextmanager
+    def engine(self, **options: Any) -> Iterator[sa.Engine]:
+        """Make an engine of the database's own driver."""
+        engine = sa.create_engine(self.proxy.url, **options)
+        try:
+            yield engine
+        finally:
+            engine.dispose()
+
+    @contextmanager
+    def cutting(self, *, done: bool) -> Iterator[None]:
+        """Cut the COMMIT of this block.
+
+        :param done: after the server has done it; else before the server gets it.
+        """
+        cut = self.proxy.cut_next_commit(reaches_server=done)
+        yield
+        assert cut.happened
+
+
+@pytest.fixture
+def through(documents: Database) -> Iterator[Through]:
+    """Stand in front of the server."""
+    with proxy_to(documents.url) as proxy:
+        yield Through(documents, proxy)
