@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from .run_audit import RunAudit, add_options, separate_from_tests
+from .run_audit import RunAudit, add_options, is_wanted, separate_from_tests
 from .unlocked_writes import UnlockedWrites
 
 if TYPE_CHECKING:
@@ -50,9 +50,8 @@ def pytest_configure(config: pytest.Config) -> None:
     mode = config.getoption("doclock_guard")
     if mode is not None:
         writes.set_guard(mode)
-    file = config.getoption("doclock_audit")
-    if file is not None:
-        config.pluginmanager.register(RunAudit(config, file), "sa_doclock.audit")
+    if is_wanted(config):
+        config.pluginmanager.register(RunAudit(config), "sa_doclock.audit")
     elif config.getoption("doclock_audit_strict"):
         raise pytest.UsageError("--doclock-audit-strict needs --doclock-audit")
 
