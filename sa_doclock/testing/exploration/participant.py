@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from os.path import relpath
@@ -109,9 +110,14 @@ class Participant:
             self.connection = connection
             self._used.append(ref(connection))
 
-    def has_used(self, connection: Connection) -> bool:
-        """Return whether it has sent a statement on this very object."""
-        return any(reference() is connection for reference in [*self._used])
+    def shares(self, connection: Connection) -> bool:
+        """Return whether it uses this very object, or another one on the same connection of the driver."""
+        used = (reference() for reference in [*self._used])
+        return any(
+            one is connection or _driver_of(one) is _driver_of(connection)
+            for one in used
+            if one is not None and not one.closed
+        )
 
     def number_of(self, connection: Connection) -> int:
         """Return the number of the open transaction of this connection."""
@@ -134,6 +140,14 @@ class Participant:
     def conflicts(self, accesses: Accesses) -> bool:
         """Return whether one of its open transactions conflicts with a step of the other one."""
         return any(one.conflicts(accesses) for one in [*self.transactions.values()])
+
+
+def _driver_of(connection: Connection) -> object:
+    """Return the driver's connection; an object of its own where there is none now."""
+    with suppress(Exception):  # its function may end it in this moment
+        if not (connection.closed or connection.invalidated):
+            return connection.connection.driver_connection
+    return object()
 
 
 current_participant: ContextVar[Any] = ContextVar("sa_doclock.testing.participant", default=None)

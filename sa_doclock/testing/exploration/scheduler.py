@@ -317,7 +317,7 @@ class Scheduler:
                 self._unseen.note_parallel(step)
                 self.events.append((SENT, step))
                 return
-            if not other.done and other.has_used(connection):
+            if not other.done and other.shares(connection):
                 self._unseen.note_shared(step)
             self._note_goes_on(participant)
             participant.use(connection)

@@ -106,8 +106,8 @@ class Unseen:
         """Note a connection that both functions use, in one transaction."""
         self._note(
             "shared",
-            f"both functions use one Connection{_at_line(step.line)}, and so one transaction, in which nothing "
-            "conflicts: bind the sessions to the engine",
+            f"both functions use one connection{_at_line(step.line)}, and so one transaction, in which nothing "
+            "conflicts: bind the sessions to the engine, and use no StaticPool",
         )
 
     def note_raw(self, participant: Participant, line: str | None) -> None:

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import NullPool
+from sqlalchemy.pool import NullPool, StaticPool
 
 from sa_doclock import LockingSession, run_transaction
 from sa_doclock.testing import Exploration, Outcome, explore
@@ -217,8 +217,26 @@ def test_a_connection_that_both_functions_use(run: Run, engine: sa.Engine) -> No
             with Session(connection) as session:
                 session.scalar(TOTAL)
 
-        blind(run(at_another_time, in_savepoint), "both functions use one Connection in ")
+        blind(run(at_another_time, in_savepoint), "both functions use one connection in ")
         connection.rollback()
+
+
+@pytest.mark.databases("sqlite")
+def test_a_pool_of_one_connection(run: Run, engine: sa.Engine) -> None:
+    own = sa.create_engine(
+        engine.url, poolclass=StaticPool, connect_args={"check_same_thread": False}
+    )
+
+    def read() -> None:
+        with Session(own) as session:
+            session.scalar(TOTAL)
+            session.scalar(TOTAL)
+
+    def write() -> None:
+        add(own)
+
+    blind(run(read, write), "both functions use one connection in ")
+    own.dispose()
 
 
 def test_helpers_of_before_and_invariant_are_not_counted(run: Run, engine: sa.Engine) -> None:
