@@ -332,9 +332,10 @@ SERVER = f"""
 {MODELS}
 import storage
 storage.put(*models())
-print("ready", flush=True)
+import os, threading
+os.chdir("/")
 try:
-    import threading
+    print("ready", flush=True)
     threading.Event().wait()
 finally:
     print("stopped", flush=True)

@@ -8,11 +8,10 @@ import sys
 import sysconfig
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from itertools import islice
 from os import sep
 from pathlib import Path
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...caller import frames, is_of_library
 
@@ -56,18 +55,17 @@ _listening: list[RanBy] = []
 
 def places_of_program() -> Places:
     """Return the lines of the program that are being executed, of at most three functions."""
-    found = tuple(islice(_frames_of_program(), _DEPTH))
+    found: list[Place] = []
+    for frame in frames():
+        if _is_of_program(frame):
+            found.append(Place(frame.f_code.co_filename, frame.f_lineno))
+            if len(found) == _DEPTH:
+                break
     if not found:
         return NOWHERE
     for ran in _listening:
         ran.note(found[0])
-    return found
-
-
-def _frames_of_program() -> Iterator[Place]:
-    for frame in frames():
-        if _is_of_program(frame):
-            yield Place(frame.f_code.co_filename, frame.f_lineno)
+    return tuple(found)
 
 
 def _is_of_program(frame: FrameType) -> bool:
@@ -124,7 +122,7 @@ class RanBy:
     """
 
     def __init__(self) -> None:
-        self._tests: dict[str, dict[str, tuple[str, ...]]] = {}
+        self._tests: dict[Place, dict[str, tuple[str, ...]]] = {}
 
     @contextmanager
     def listening(self, packages: Collection[str]) -> Iterator[None]:
@@ -142,31 +140,38 @@ class RanBy:
 
     def note(self, place: Place) -> None:
         """Note that this line runs."""
-        tests = self._tests.setdefault(str(place), {})
-        test = _current_test()
-        if test not in tests and len(tests) < _MOST_TESTS:
-            tests[test] = _callers(place)
+        tests = self._tests.get(place)
+        if tests is None:
+            tests = self._tests[place] = {}
+        if len(tests) < _MOST_TESTS:
+            test = _current_test()
+            if test not in tests:
+                tests[test] = _callers(place)
 
     def tests_of(self, sites: Collection[str]) -> list[str]:
         """Return the tests that ran all of these lines, by their node ids."""
-        each = [self._tests[one] for one in sites if one in self._tests]
+        each = [known for known in map(self._of, sites) if known]
         common = [test for test in (each[-1] if each else ()) if all(test in one for one in each)]
         return [test for test in common or (each[-1] if each else ()) if test]
 
     def callers_of(self, site: str, tests: Collection[str]) -> tuple[str, ...]:
         """Return the lines that called this one, if possible in one of these tests."""
-        known = self._tests.get(site, {})
+        known = self._of(site)
         chains = [known[test] for test in (*tests, *known) if test in known]
         return next(filter(None, chains), ())
 
-    def export(self) -> dict[str, dict[str, tuple[str, ...]]]:
-        """Return what is known, for ``merge()`` in another process."""
-        return self._tests
+    def _of(self, site: str) -> dict[str, tuple[str, ...]]:
+        file, _, line = site.rpartition(":")
+        return self._tests.get(Place(file, int(line)), {})
 
-    def merge(self, exported: dict[str, dict[str, list[str]]]) -> None:
+    def export(self) -> list[Any]:
+        """Return what is known, for ``merge()`` in another process."""
+        return [[*place, tests] for place, tests in self._tests.items()]
+
+    def merge(self, exported: list[Any]) -> None:
         """Add what is known in another process."""
-        for site_, tests in exported.items():
-            mine = self._tests.setdefault(site_, {})
+        for file, line, tests in exported:
+            mine = self._tests.setdefault(Place(file, line), {})
             for test, callers in tests.items():
                 if len(mine) < _MOST_TESTS:
                     mine.setdefault(test, tuple(callers))
@@ -185,9 +190,10 @@ _MOST_CALLERS: Final = 3
 def _callers(place: Place) -> tuple[str, ...]:
     """Return the line of each file that has called this one, the nearest first."""
     by_file: dict[str, Place] = {}
-    for one in _frames_of_program():
-        if not one.file.startswith("<"):  # such as a worker of pytest-xdist
-            by_file.setdefault(one.file, one)
+    for frame in filter(_is_of_program, frames()):
+        file = frame.f_code.co_filename
+        if not file.startswith("<"):  # such as a worker of pytest-xdist
+            by_file.setdefault(file, Place(file, frame.f_lineno))
         if len(by_file) > _MOST_CALLERS:
             break
     by_file.pop(place.file, None)

@@ -68,19 +68,21 @@ def audit(
     """
     if json_wanted and sarif is not None:
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
-    files = [(file, form) for file, form in ((sarif, "sarif"), (html, "html")) if file is not None]
+    files = {file: form for file, form in ((sarif, Audit.to_sarif), (html, Audit.to_html)) if file}
     with errors_as_text():
-        for file, _ in files:
+        for file in files:
             check_writable(file)
         run = _runner_of(program)
-    packages = [*(package or ()), *_package_of(program)]
+    folder, packages = Path.cwd(), [*(package or ()), *_package_of(program)]
     with audited(packages=packages) as found, progress_lines(found, sys.stderr):
         status = _status_of(run, quiet=json_wanted)
     say(found.to_json() if json_wanted else found.report())
-    for file, form in files:
-        status = _write(file, found.to_sarif() if form == "sarif" else found.to_html()) or status
-    errors = any(one.severity == "error" for one in found.findings)
-    raise typer.Exit(status or (_ERRORS_FOUND if errors else 0))
+    written = [_write(folder, file, form(found)) for file, form in files.items()]
+    raise typer.Exit(status or max(written, default=0) or _status_by(found))
+
+
+def _status_by(found: Audit) -> int:
+    return _ERRORS_FOUND if any(one.severity == "error" for one in found.findings) else 0
 
 
 def check_writable(file: Path) -> None:
@@ -97,10 +99,13 @@ def check_writable(file: Path) -> None:
         raise BadUsage(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _write(file: Path, text: str) -> int:
-    """Write a report, and say so on the standard error; return 1 where it fails."""
+def _write(folder: Path, file: Path, text: str) -> int:
+    """Write a report, and say so on the standard error; return 1 where it fails.
+
+    :param folder: the current one before the program ran, which may have changed it.
+    """
     try:
-        file.write_text(text, encoding="utf-8")
+        (folder / file).write_text(text, encoding="utf-8")
     except OSError as error:
         typer.echo(f"sa-doclock: {file} cannot be written: {error.strerror}", err=True)
         return 1
