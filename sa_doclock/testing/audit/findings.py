@@ -89,7 +89,7 @@ def _together(one: AuditFinding, other: AuditFinding) -> AuditFinding:
 
 
 _SHOWN_TESTS: Final = 3
-_ALTERNATIVES: Final = re.compile(r"(?<=;) (?=or )|(?<=\.) (?=With sa_doclock: )")
+_ALTERNATIVES: Final = re.compile(r"(?<=;) (?=or\b)|(?<=\.) (?=With sa_doclock: )")
 
 
 def table_of(findings: Sequence[AuditFinding], paths: Paths) -> Iterator[str]:
