@@ -15,9 +15,7 @@ def lost_update(name: str, attributes: str, read: str, *, computed: bool) -> str
     """
     lock = f"lock the row where it is read, at {read}: {_get(name)}, or .with_for_update() at a select()"
     attribute = attributes.partition(", ")[0]
-    relative = (
-        f"or, for a sum, compute it in the UPDATE: update({name}).values({attribute}={name}.{attribute} + 1); "
-    )
+    relative = f"or, for a sum, compute it in the UPDATE: update({name}).values({attribute}={name}.{attribute} + 1); "
     return (
         f"{lock}; {relative if computed else ''}or give {name} a version_id_col, so that the second "
         f"writer fails. {_OURS}: session.get_one_entity({name}, ident, LockOptions.ForUpdate)"
