@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .left_sessions import LeakedSessionWarning, LeftSessions, add_option
-from .run_audit import RunAudit, add_options, separate_from_tests
+from .run_audit import RunAudit, add_options, is_wanted, separate_from_tests
 from .unlocked_writes import UnlockedWrites
 
 if TYPE_CHECKING:
@@ -54,12 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
     mode = config.getoption("doclock_guard")
     if mode is not None:
         writes.set_guard(mode)
-    leaks = config.getoption("doclock_leaks")
-    if leaks != "off":
-        config.pluginmanager.register(LeftSessions(config, leaks), "sa_doclock.left_sessions")
-    file = config.getoption("doclock_audit")
-    if file is not None:
-        config.pluginmanager.register(RunAudit(config, file), "sa_doclock.audit")
+from .left_sessions import LeakedSessionWarning, LeftSessions, add_option
+from .run_audit import RunAudit, add_options, is_wanted, separate_from_tests
     elif config.getoption("doclock_audit_strict"):
         raise pytest.UsageError("--doclock-audit-strict needs --doclock-audit")
 

@@ -28,6 +28,18 @@ def add_options(group: pytest.OptionGroup) -> None:
         help="find where the program lacks a lock; with =FILE.json or =FILE.sarif, write it there too",
     )
     group.addoption(
+        f"{OPTION}-html",
+        metavar="FILE",
+        help="the same, and write its findings there as a page of HTML",
+    )
+    group.addoption(
+        f"{OPTION}-package",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="an installed package that is the program's own, beside those whose source is in the project",
+    )
+    group.addoption(
         f"{OPTION}-strict",
         action="store_true",
         help="the run fails if the audit has found an error",
@@ -41,21 +53,44 @@ def separate_from_tests(config: pytest.Config, parser: pytest.Parser, args: list
         config.known_args_namespace = parser.parse_known_args(args, namespace=copy(config.option))
 
 
+def is_wanted(config: pytest.Config) -> bool:
+    """Return whether an option asks for the audit."""
+    return config.getoption("doclock_audit") is not None or bool(
+        config.getoption("doclock_audit_html")
+    )
+
+
+def _check_writable(file: Path) -> None:
+    is_new = not file.exists()
+    try:
+        file.open("ab").close()
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise pytest.UsageError(f"{file} cannot be written: {error.strerror}") from None
+
+
 class RunAudit:
     """Watches from the configuration on, and reports at the end."""
 
-    def __init__(self, config: pytest.Config, file: str) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         """Begin to watch.
 
-        :param file: the end of its name tells its format; empty for none.
-        :raises pytest.UsageError: it tells none.
+        :raises pytest.UsageError: the name of a file does not tell its format, or it cannot be written.
         """
+        file, html = config.getoption("doclock_audit"), config.getoption("doclock_audit_html")
         if file and Path(file).suffix not in _SUFFIXES:
             raise pytest.UsageError(f"{OPTION}={file}: the name ends with .json or .sarif")
+        self._files = {file: Path(file or "").suffix, html: ".html"}
+        self._folder = config.invocation_params.dir
+        if not hasattr(config, "workerinput"):  # a worker of pytest-xdist writes none
+            for one in filter(None, self._files):
+                _check_writable(self._folder / one)
         from sa_doclock.testing import Audit  # noqa: PLC0415  # SQLAlchemy, only where it is used
 
-        self._config, self._file = config, file
-        self._audit: Audit = Audit()
+        self._config = config
+        packages = config.getoption("doclock_audit_package")
+        self._audit: Audit = Audit(packages=packages, root=config.rootpath)
         self._watching = ExitStack()
         self._watching.enter_context(self._audit.watching())
 
@@ -70,10 +105,14 @@ class RunAudit:
         errors = any(one.severity == "error" for one in self._audit.findings)
         if errors and self._config.getoption("doclock_audit_strict"):
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
-        if self._file:
-            is_json = self._file.endswith(".json")
-            text = self._audit.to_json() if is_json else self._audit.to_sarif()
-            Path(self._config.invocation_params.dir, self._file).write_text(text, encoding="utf-8")
+        for file, suffix in self._files.items():
+            if file:
+                (self._folder / file).write_text(self._text_in(suffix), encoding="utf-8")
+
+    def _text_in(self, suffix: str) -> str:
+        if suffix == ".json":
+            return self._audit.to_json()
+        return self._audit.to_sarif() if suffix == ".sarif" else self._audit.to_html()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -88,8 +127,8 @@ class RunAudit:
         terminalreporter.section("audit (sa_doclock)")
         for line in self._audit.report().splitlines():
             terminalreporter.write_line(line)
-        if self._file:
-            terminalreporter.write_line(f"written to {self._file}")
+        for file in filter(None, self._files):
+            terminalreporter.write_line(f"written to {file}")
 
     def pytest_unconfigure(self) -> None:
         """Watch no more, where the run has ended before its tests."""

@@ -1,4 +1,7 @@
-"""Lock documents, a header row and its details, with SQLAlchemy on five databases."""
+"""Lock documents, a header row and its details, with SQLAlchemy on five databases.
+
+PYTEST_DONT_REWRITE: ``sa-doclock audit -- -m pytest`` imports this package before pytest does.
+"""
 
 from importlib import import_module
 from importlib.util import find_spec

@@ -10,8 +10,10 @@ and whether it has the write lock.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack, suppress
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
@@ -45,6 +47,26 @@ def locks_database(bind: Engine | Connection) -> bool:
     return found is not None and found.locks_database
 
 
+_THIS_MACHINE: Final = frozenset({None, "", "localhost", "127.0.0.1", "::1"})
+
+
+def server_of(engine: Engine) -> Hashable:
+    """Return the same value for all engines of one server, or of one SQLite file, by their URLs.
+
+    A program may make an engine for each call.  Engines that differ in ``creator=`` alone look alike.
+    """
+    url = engine.url
+    if locks_database(engine):
+        database = url.database
+        return (engine.dialect.name, Path(database).resolve() if database else None)
+    host = None if url.host in _THIS_MACHINE else url.host
+    return (engine.dialect.name, host, url.port, *sorted(url.query.items()))
+
+
+is_kit_asking: ContextVar[bool] = ContextVar("sa_doclock.testing.asking", default=False)
+"""True in a thread or task in which the kit itself asks a server."""
+
+
 def connection_id(connection: Connection) -> int | None:
     """Return the server's id of this connection; nothing is sent."""
     monitoring = monitoring_of(connection)
@@ -56,14 +78,14 @@ def connection_id(connection: Connection) -> int | None:
 
 
 class ServersAsked:
-    """The servers of several engines, each of which is asked over one connection of its own.
+    """The servers of several engines, each asked over one connection of its own.
 
     :param run: runs a function of SQLAlchemy's on an asynchronous engine.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any]) -> None:
         self._run = run
-        self._opened: dict[Engine, tuple[Connection, ExitStack]] = {}
+        self._opened: dict[Hashable, tuple[Connection, ExitStack]] = {}
 
     def blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
         """Return the ids of those that wait, each with the ids of those that it waits for.
@@ -77,19 +99,24 @@ class ServersAsked:
 
     def ask(self, engine: Engine, question: Callable[[], Any]) -> Any:
         """Call a function that uses this engine; under asyncio, in a greenlet of SQLAlchemy's."""
-        return self._run(question) if engine.dialect.is_async else question()
+        asking = is_kit_asking.set(True)
+        try:
+            return self._run(question) if engine.dialect.is_async else question()
+        finally:
+            is_kit_asking.reset(asking)
 
     def close(self) -> None:
         """Close the connections."""
-        for engine, (_, stack) in self._opened.items():
+        for connection, stack in self._opened.values():
             with suppress(DBAPIError):
-                self.ask(engine, stack.close)
+                self.ask(connection.engine, stack.close)
 
     def _connection(self, engine: Engine) -> Connection:
-        if engine not in self._opened:
+        key = (server_of(engine), engine.dialect.driver)
+        if key not in self._opened:
             stack = ExitStack()
-            self._opened[engine] = stack.enter_context(side_connection(engine, {})), stack
-        return self._opened[engine][0]
+            self._opened[key] = stack.enter_context(side_connection(engine, {})), stack
+        return self._opened[key][0]
 
 
 def _blockers(connection: Connection) -> Mapping[int, set[int]] | None:

@@ -46,7 +46,7 @@ def participant() -> Iterator[Participant]:
 
 
 def on_error(context: Context) -> None:
-    listeners = Listeners(cast("Any", Engines()))
+    listeners = Listeners(cast("Any", Engines()), cast("Any", None))
     listeners._on_error(cast("ExceptionContext", context))
 
 

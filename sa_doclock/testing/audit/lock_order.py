@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, TypeVar
 
+from . import cures
 from .findings import AuditFinding
 from .rows import Row, short_name
 from .rules import Rule
@@ -146,14 +147,7 @@ class LockOrder(Rule):
         ]
         what = "the same rows" if certain else "rows of these classes"
         message = f"transactions lock {what} in different orders: " + "; ".join(steps)
-        if len(set(names)) == 1:
-            cure = (
-                f"lock them in one call, which sorts the keys: "
-                f"session.get_entities({names[0]}, idents, LockOptions.ForUpdate)"
-            )
-        else:
-            order = ", ".join(dict.fromkeys(names))
-            cure = f"lock in one order; LockingSession(engine, lock_order=({order})) refuses others"
+        cure = cures.lock_order(names)
         return self._finding(certain, message, tuple(places), cure, count)
 
 

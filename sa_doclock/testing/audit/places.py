@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import site
+import sys
 import sysconfig
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from os import sep
+from pathlib import Path
 from types import FrameType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...caller import frames, is_of_library
 
@@ -27,16 +32,25 @@ Places = tuple[Place, ...]
 NOWHERE: Final[Places] = (Place("<unknown>", 0),)
 
 _DEPTH: Final = 3
-_INSTALLED: Final = tuple(
+_PACKAGES: Final = tuple(
     f"{folder}{sep}"
     for folder in {
-        *(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *(sysconfig.get_paths()[name] for name in ("purelib", "platlib")),
         *site.getsitepackages(),
         site.getusersitepackages(),
     }
 )
+"""The folders of installed packages."""
+
+_INSTALLED: Final = (
+    *_PACKAGES,
+    # The script of a command, such as pytest, is the outermost frame of all that it runs.
+    *(f"{sysconfig.get_paths()[name]}{sep}" for name in ("stdlib", "platstdlib", "scripts")),
+)
 # Threads: each use is one operation of a dict, which is atomic; two threads find the same.
 _is_program: dict[str, bool] = {}  # by file
+_own_packages: list[str] = []
+_listening: list[RanBy] = []
 
 
 def places_of_program() -> Places:
@@ -47,14 +61,140 @@ def places_of_program() -> Places:
             found.append(Place(frame.f_code.co_filename, frame.f_lineno))
             if len(found) == _DEPTH:
                 break
-    return tuple(found) or NOWHERE
+    if not found:
+        return NOWHERE
+    for ran in _listening:
+        ran.note(found[0])
+    return tuple(found)
 
 
 def _is_of_program(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
     known = _is_program.get(file)
     if known is None:
-        known = not (file.startswith((*_INSTALLED, "<frozen")) or is_of_library(frame))
+        path = os.path.abspath(file)  # noqa: PTH100  # a link stays what it is named
+        installed = path.startswith(_INSTALLED) and not is_of_own_package(path)
+        known = not (installed or file.startswith("<frozen") or is_of_library(frame))
         if not file.startswith("<"):  # "<string>" is anybody's
             _is_program[file] = known
     return known
+
+
+def in_packages(file: str) -> str:
+    """Return the path of a file of an installed package below their folder; of others, nothing."""
+    return next((file[len(one) :] for one in _PACKAGES if file.startswith(one)), "")
+
+
+def is_of_own_package(file: str) -> bool:
+    """Return whether a file is of an installed package that is the program's own."""
+    name = in_packages(file).partition(sep)[0]
+    return name.removesuffix(".py") in _own_packages
+
+
+def packages_in(root: Path) -> set[str]:
+    """Return the packages whose source is in this project: an installed copy is the program too."""
+    folders = (path for base in (root, root / "src") for path in base.glob("*/__init__.py"))
+    return {path.parent.name for path in folders} - _FOLDERS_OF_TESTS
+
+
+_FOLDERS_OF_TESTS: Final = frozenset({"test", "tests", "testing"})
+
+
+def is_of_tests(path: str) -> bool:
+    """Return whether a file, by its path in the project, is one of tests."""
+    *folders, name = Path(path).parts or ("",)
+    stem = name.removesuffix(".py")
+    return (
+        not _FOLDERS_OF_TESTS.isdisjoint(folders)
+        or stem == "conftest"
+        or stem.startswith("test_")
+        or stem.endswith("_test")
+    )
+
+
+_MOST_TESTS: Final = 20  # of each line
+
+
+class RanBy:
+    """The tests that ran a line of the program, each with the lines that called it there.
+
+    Of each line the first 20 tests are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._tests: dict[Place, dict[str, tuple[str, ...]]] = {}
+
+    @contextmanager
+    def listening(self, packages: Collection[str]) -> Iterator[None]:
+        """Listen in the block, with these packages as the program's own."""
+        _own_packages.extend(packages)
+        _is_program.clear()
+        _listening.append(self)
+        try:
+            yield
+        finally:
+            _listening.remove(self)
+            for one in packages:
+                _own_packages.remove(one)
+            _is_program.clear()
+
+    def note(self, place: Place) -> None:
+        """Note that this line runs."""
+        tests = self._tests.get(place)
+        if tests is None:
+            tests = self._tests[place] = {}
+        if len(tests) < _MOST_TESTS:
+            test = _current_test()
+            if test not in tests:
+                tests[test] = _callers(place)
+
+    def tests_of(self, sites: Collection[str]) -> list[str]:
+        """Return the tests that ran all of these lines, by their node ids."""
+        each = [known for known in map(self._of, sites) if known]
+        common = [test for test in (each[-1] if each else ()) if all(test in one for one in each)]
+        return [test for test in common or (each[-1] if each else ()) if test]
+
+    def callers_of(self, site: str, tests: Collection[str]) -> tuple[str, ...]:
+        """Return the lines that called this one, if possible in one of these tests."""
+        known = self._of(site)
+        chains = [known[test] for test in (*tests, *known) if test in known]
+        return next(filter(None, chains), ())
+
+    def _of(self, site: str) -> dict[str, tuple[str, ...]]:
+        file, _, line = site.rpartition(":")
+        return self._tests.get(Place(file, int(line)), {})
+
+    def export(self) -> list[Any]:
+        """Return what is known, for ``merge()`` in another process."""
+        return [[*place, tests] for place, tests in self._tests.items()]
+
+    def merge(self, exported: list[Any]) -> None:
+        """Add what is known in another process."""
+        for file, line, tests in exported:
+            mine = self._tests.setdefault(Place(file, line), {})
+            for test, callers in tests.items():
+                if len(mine) < _MOST_TESTS:
+                    mine.setdefault(test, tuple(callers))
+
+
+def _current_test() -> str:
+    """Return the node id of the test that pytest runs in this process; else nothing."""
+    if "pytest" not in sys.modules:  # of a process that started this one
+        return ""
+    return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+
+
+_MOST_CALLERS: Final = 3
+
+
+def _callers(place: Place) -> tuple[str, ...]:
+    """Return the line of each file that has called this one, the nearest first."""
+    by_file: dict[str, Place] = {}
+    for frame in filter(_is_of_program, frames()):
+        file = frame.f_code.co_filename
+        if not file.startswith("<"):  # such as a worker of pytest-xdist
+            by_file.setdefault(file, Place(file, frame.f_lineno))
+        if len(by_file) > _MOST_CALLERS:
+            break
+    by_file.pop(place.file, None)
+    return tuple(map(str, by_file.values()))

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, ClassVar, Final, NamedTuple
 
+from . import cures
 from .data_flow import is_computed
 from .findings import AuditFinding, Severity
 from .places import NOWHERE, Place, Places
@@ -181,10 +182,7 @@ class LostUpdate(Rule):
                 message = f"{name}.{names} is computed from what was read: {what}; of two transactions at once, one change is lost"
             else:
                 message = f"{name}.{names} is replaced: {what}; what another transaction has written in between is lost"
-            cure = (
-                f"lock where it is read: {name.lower()} = session.get_one_entity({name}, ident, "
-                f"LockOptions.ForUpdate), or give {name} a version_id_col"
-            )
+            cure = cures.lost_update(name, names, read, computed=certain)
             yield self._finding(certain, message, (read, assigned, flushed), cure, count)
 
 
@@ -278,12 +276,8 @@ class DetailWithoutHeader(Rule):
             f"{place} writes {detail} without the lock of its {header}, which {other} takes before "
             f"it writes {detail}"
         )
-        cure = (
-            f'declare the document, @document(parts=("{part}",)) at class {header}, and write under '
-            f"its lock: with session.locked_document({header}, ident) as {header.lower()}:"
-        )
-        if pair.collection is None:
-            cure += f" (class {header} needs the relationship {part})"
+        is_mapped = pair.collection is not None
+        cure = cures.detail_without_header(header, part, place, is_mapped=is_mapped)
         return self._finding(any(locked.values()), message, (place, other), cure, count)
 
 
@@ -319,10 +313,7 @@ class StaleAfterLock(Rule):
                 f"{name} keeps the values that {before} has read, {then}: {locked} locks its row, but "
                 "SQLAlchemy does not refresh an object that is loaded"
             )
-            cure = (
-                f"add .execution_options(populate_existing=True) at {locked}, or "
-                f"session.get_one_entity({name}, ident, LockOptions.ForUpdate) of a LockingSession"
-            )
+            cure = cures.stale_after_lock(name, locked)
             yield self._finding(certain, message, (before, locked), cure, count)
 
 
@@ -338,11 +329,7 @@ class LockWithoutEffect(Rule):
         for (tables, database, reason, place), count in self.tally:
             of = f" of {tables}" if tables else ""
             message = f"the lock{of} at {place} has no effect on {database}: {reason}"
-            cure = (
-                "use a LockingSession, which makes the lock real or raises LockNotSupported: "
-                "sessionmaker(engine, class_=LockingSession)"
-            )
-            yield self._finding(True, message, (place,), cure, count)
+            yield self._finding(True, message, (place,), cures.lock_without_effect(), count)
 
 
 HOLD_LIMIT: Final = 0.2
@@ -384,8 +371,5 @@ class LongHold(Rule):
                 f"the lock that {locked} has taken is held for up to {self._longest[key]:.1f} s "
                 f"while no statement runs, before {following}"
             )
-            cure = (
-                f"do the slow work before the lock at {locked}, or after the commit: "
-                "session.on_commit(function) of a LockingSession"
-            )
-            yield replace(self._finding(True, message, key, cure, count), severity="warning")
+            found = self._finding(True, message, key, cures.long_hold(locked), count)
+            yield replace(found, severity="warning")

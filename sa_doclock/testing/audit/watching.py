@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Engine, event
@@ -13,9 +13,12 @@ from sqlalchemy.orm import Mapper, QueryableAttribute, Session
 
 from ...session import LockingSession
 from ..exploration import Exploration, explore
-from .findings import CODES, AuditFinding, sarif_of, table_of
+from .findings import CODES, AuditFinding, each_once, json_of, sarif_of, table_of
+from .html import html_of
 from .listeners import Listeners
 from .lock_order import LockOrder
+from .paths import Paths
+from .places import RanBy, packages_in
 from .rules import (
     HOLD_LIMIT,
     DetailWithoutHeader,
@@ -46,9 +49,23 @@ class Audit:
     An audit keeps no object, session or connection alive, and forgets the rows of a transaction with
     it.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the order in which
     they were locked, and 2,000 different things of each code; ``left_out`` counts what had no room.
+
+    :param hold_limit: seconds that a transaction may hold locks while no statement runs.
+    :param packages: the names of installed packages whose lines are the program's own.  Those whose
+        source is in the project are found without.
+    :param root: the folder of the project, to which paths are relative; by default the current one.
     """
 
-    def __init__(self, *, hold_limit: float = HOLD_LIMIT) -> None:
+    def __init__(
+        self,
+        *,
+        hold_limit: float = HOLD_LIMIT,
+        packages: Collection[str] = (),
+        root: Path | None = None,
+    ) -> None:
+        self._paths = Paths(Path.cwd() if root is None else root)
+        self._packages = packages_in(self._paths.root) | {*packages}
+        self._ran_by = RanBy()
         self._rules: tuple[Rule, ...] = (
             *(LostUpdate(), DetailWithoutHeader(), LockOrder()),
             *(LockWithoutEffect(), StaleAfterLock(), LongHold(hold_limit)),
@@ -57,10 +74,25 @@ class Audit:
 
     @property
     def findings(self) -> list[AuditFinding]:
-        """The findings that have a place: errors first, then by code, the most frequent first."""
+        """The findings that have a place, each once: errors first, then by code, the most frequent first.
+
+        Those of lines of tests alone are the last of their severity.
+        """
         codes = list(CODES)
         found = [one for rule in self._rules for one in rule.findings() if one.sites]
-        return sorted(found, key=lambda one: (one.severity, codes.index(one.code), -one.count))
+
+        def rank(one: AuditFinding) -> tuple[Any, ...]:
+            of_tests = all(map(self._paths.is_of_tests, one.sites))
+            return (one.severity, of_tests, codes.index(one.code), -one.count)
+
+        return [self._with_callers(one) for one in sorted(each_once(found), key=rank)]
+
+    def _with_callers(self, finding: AuditFinding) -> AuditFinding:
+        tests = self._ran_by.tests_of(finding.sites)
+        callers = self._ran_by.callers_of(finding.sites[-1], tests)
+        files = {site.rpartition(":")[0] for site in finding.sites}
+        others = tuple(one for one in callers if one.rpartition(":")[0] not in files)
+        return replace(finding, callers=others, tests=tuple(tests))
 
     @property
     def statements(self) -> int:
@@ -84,8 +116,14 @@ class Audit:
 
     def report(self) -> str:
         """Return the findings as a table, for people."""
-        found, left_out, (times, first) = self.findings, self.left_out, self.failures
-        lines = [*table_of(found), ""] if found else []
+        found = self.findings
+        table = [*table_of(found, self._paths), ""] if found else []
+        return "\n".join([*table, *self._summary(found)])
+
+    def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
+        """Return how much was seen, in lines."""
+        left_out, (times, first) = self.left_out, self.failures
+        lines = []
         errors = sum(one.severity == "error" for one in found)
         lines.append(
             f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
@@ -98,18 +136,27 @@ class Audit:
                 f"the audit has failed {times} times, so findings may be missing; the first:"
             )
             lines.append(first)
-        return "\n".join(lines)
+        return lines
 
     def to_json(self) -> str:
-        """Return the findings as a list of JSON objects, whose members are those of AuditFinding."""
-        return json.dumps([asdict(one) for one in self.findings], indent=2)
+        """Return the findings as a list of JSON objects, whose members are those of AuditFinding.
+
+        Files of the project are relative to it, and installed ones to their folder.  ``in_tests`` is true
+        where all lines are those of tests, and ``story`` has the steps of two transactions.
+        """
+        return json_of(self.findings, self._paths)
+
+    def to_html(self) -> str:
+        """Return the findings as one page of HTML, which loads nothing and runs no script."""
+        found = self.findings
+        return html_of(found, self._summary(found), self._paths)
 
     def to_sarif(self) -> str:
         """Return the findings as SARIF 2.1.0, which code forges show at the line.
 
-        Files below the current folder are relative to it.
+        Files of the project are relative to it.
         """
-        return sarif_of(self.findings)
+        return sarif_of(self.findings, self._paths)
 
     def export(self) -> dict[str, Any]:
         """Return all that was found, in lists, texts and numbers, for ``merge()`` in another process."""
@@ -118,6 +165,7 @@ class Audit:
             "rules": {rule.code: rule.export() for rule in self._rules},
             "counts": [watched.statements, watched.transactions, watched.rows_left_out],
             "failures": [watched.failures, watched.first_failure],
+            "ran_by": self._ran_by.export(),
         }
 
     def merge(self, exported: dict[str, Any]) -> None:
@@ -136,6 +184,7 @@ class Audit:
         failures, first = exported["failures"]
         watched.failures += failures
         watched.first_failure = watched.first_failure or first
+        self._ran_by.merge(exported["ran_by"])
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -144,7 +193,8 @@ class Audit:
         for target, name, listener, options in listeners:
             event.listen(target, name, listener, **options)
         try:
-            yield
+            with self._ran_by.listening(self._packages):
+                yield
         finally:
             for target, name, listener, _ in listeners:
                 event.remove(target, name, listener)
@@ -160,7 +210,12 @@ class Audit:
 
 
 @contextmanager
-def audit(*, hold_limit: float = HOLD_LIMIT) -> Iterator[Audit]:
+def audit(
+    *,
+    hold_limit: float = HOLD_LIMIT,
+    packages: Collection[str] = (),
+    root: Path | None = None,
+) -> Iterator[Audit]:
     """Watch every Session and Engine of this process in the block, and find what lacks a lock.
 
     Sync or async, of whatever class, ours or not.  No model is changed and nothing is sent.  The
@@ -169,8 +224,11 @@ def audit(*, hold_limit: float = HOLD_LIMIT) -> Iterator[Audit]:
     that does not run finds nothing in it.
 
     :param hold_limit: seconds that a transaction may hold locks while no statement runs.
+    :param packages: the names of installed packages whose lines are the program's own, as of a program
+        that is tested as it is installed.
+    :param root: the folder of the project, to which paths are relative; by default the current one.
     """
-    found = Audit(hold_limit=hold_limit)
+    found = Audit(hold_limit=hold_limit, packages=packages, root=root)
     with found.watching():
         yield found
 
@@ -201,7 +259,9 @@ def explore_finding(
         explored = explore(
             first, second or first, before=before, invariant=invariant, orders=orders
         )
-    if not any((one.code, one.sites) == (finding.code, finding.sites) for one in again.findings):
+    if not any(
+        (one.code, one.message) == (finding.code, finding.message) for one in again.findings
+    ):
         raise ValueError(
             f"the functions do not execute the lines of this {finding.code}: "
             f"{', '.join(finding.sites)}"

@@ -14,10 +14,17 @@ from ...functions import check_function
 from ..loops import AsyncConnections, LoopThread, check_functions
 from ..outcome import Outcome
 from .listeners import EnginesSeen, Listeners
-from .participant import Participant, Step, current_participant
-from .result import Exploration, Failure, kind_of, short_line, short_sql, timeline_of
-from .scheduler import Chooser, Function, Scheduler, Waits
+from .participant import Participant, Step, current_participant, short_line, short_sql
+from .result import (
+    Exploration,
+    Failure,
+    kind_of,
+    repeats,
+    timeline_of,
+)
+from .scheduler import WAITS, Chooser, Function, Scheduler, Waits
 from .search import FIRST, SECOND, Diverged, Search
+from .unseen import Unseen
 
 Progress = Callable[[str], object]
 
@@ -48,12 +55,15 @@ def explore(
     Errors in a run, a deadlock or a typed error of this library, are outcomes of the functions, and
     no failures unless the invariant says so.
 
+    A thread, a process or a connection of the driver is not scheduled: its statements go unseen, and the
+    result says so.
+
     :param first: a function or coroutine function without arguments, which opens its own session; so
         is ``second``.  Functions run in a thread each, coroutines in an event loop of their own.
     :param before: sets the data back before each run, and commits.
     :param invariant: raises AssertionError, or returns a false value that is not None, where the data
         are wrong after a run.  Where it takes two arguments, they are the two outcomes, each with
-        ``value`` and ``error``.
+        ``value`` and ``error``; it may raise their errors too.
     :param orders: run no more orders than these.
     :param order: run this order alone, the ``order`` of a failure.
     :param reduce: False: also run the orders that seem to be equal.  For programs whose statements
@@ -64,6 +74,7 @@ def explore(
     :param progress: is called with a line of text every five seconds; by default the line is written
         to the standard error.
     :raises TimeoutError: a run has not ended.
+    :raises RuntimeError: the invariant itself has failed, by another error than AssertionError.
     :raises ValueError: ``order`` is not made of 1 and 2.
     """
     check_functions(first=first, second=second, before=before)
@@ -113,11 +124,13 @@ class Explorer:
         self._began = self._shown_at = time.monotonic()
         self._loop = LoopThread()
         self._engines = EnginesSeen()
-        self._listeners = Listeners(self._engines)
+        self._unseen = Unseen()
+        self._listeners = Listeners(self._engines, self._unseen)
         self._connections: AsyncConnections[Participant] = AsyncConnections(current_participant.get)
         self._call_function = partial(self._connections.run, self._loop)
         self._waits = Waits(self._loop.run_function, patience)
-        self._runs = 0
+        self._runs = self._waited = self._retried = 0
+        self._repeats: dict[int, int] = {}  # of each function alone
         self._failures: list[Failure] = []
         self._reasons: dict[str, None] = {}  # each once, in their order
 
@@ -129,17 +142,21 @@ class Explorer:
             stack.callback(self._waits.servers.close)
             stack.enter_context(self._connections.listening())
             stack.enter_context(self._listeners.listening())
+            stack.enter_context(self._unseen.listening())
             yield
 
     def run_alone(self) -> None:
         """Call each function alone, which fills the caches of the program and of SQLAlchemy."""
         for number, function in zip((FIRST, SECOND), self._functions, strict=True):
             self._loop.call(self._before)
-            current_participant.set(Participant(number))
+            participant = Participant(number, self._unseen)
+            current_participant.set(participant)
             try:
-                self._call_function(function)
+                with self._unseen.watching():
+                    self._call_function(function)
             finally:
                 current_participant.set(None)
+            self._repeats[number] = repeats(participant.steps)
         self._engines.ask(self._waits.servers.ask)
 
     def run_all(self, orders: int, search: Search) -> None:
@@ -175,9 +192,9 @@ class Explorer:
         """
         if self._every_step:
             return
-        runs, failures = self._runs, [*self._failures]
+        counts, failures = (self._runs, self._waited, self._retried), [*self._failures]
         self._run(_in_turn)
-        self._runs = runs
+        self._runs, self._waited, self._retried = counts
         if failures:
             self._failures = failures
         elif self._failures:
@@ -190,18 +207,29 @@ class Explorer:
 
     def result(self) -> Exploration:
         """Return what was found."""
-        self._reasons.update(dict.fromkeys(sorted(self._waits.unforced)))
-        reasons = "; ".join(self._reasons)
-        return Exploration(self._runs, not reasons, tuple(self._failures), reasons)
+        unseen = self._unseen.reasons()
+        reasons = "; ".join([*unseen, *self._reasons, *sorted(self._waits.unforced)])
+        return Exploration(
+            self._runs,
+            not reasons,
+            tuple(self._failures),
+            reasons,
+            unseen="; ".join(unseen),
+            waited=self._waited,
+            retried=self._retried,
+        )
 
     def _run(self, choose: Chooser) -> tuple[bool, Sequence[Step]]:
         """Run once; return whether the order could be forced, and the steps of its turns."""
         self._loop.call(self._before)
-        scheduler = Scheduler(self._waits, self._call_function, every_step=self._every_step)
+        scheduler = Scheduler(
+            self._waits, self._call_function, self._unseen, every_step=self._every_step
+        )
         self._listeners.turns = scheduler
         self._runs += 1
         try:
-            outcomes = scheduler.run(self._functions, choose, self._timeout)
+            with self._unseen.watching():
+                outcomes = scheduler.run(self._functions, choose, self._timeout)
         except Diverged as error:
             self._reasons[f"an order could not be forced: {error}"] = None
             return False, scheduler.chosen
@@ -213,24 +241,46 @@ class Explorer:
                 f"{short_sql(step.statement)!r} in {short_line(step.line)} waited for a statement "
                 f"with which it seems to have nothing in common; {_RUN_ALL}"
             ] = None
+        self._count(scheduler, outcomes)
         self._judge(scheduler, outcomes)
         return True, scheduler.chosen
+
+    def _count(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
+        """Count the order if a function waited in it, or tried again."""
+        both = scheduler.participants.values()
+        for one in both:
+            self._unseen.note_run(one)
+        self._waited += any(kind == WAITS for kind, _ in scheduler.events)
+        self._retried += any(
+            outcome.error is None and repeats(one.steps) > self._repeats[one.number]
+            for one, outcome in zip(both, outcomes, strict=True)
+        )
 
     def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
         """Ask the invariant, and note a failure."""
         error: Exception | None = None
+        order = "".join(str(step.function) for step in scheduler.chosen)
         try:
             held = self._loop.call(self._invariant, *outcomes[: _parameters(self._invariant)])
-        except Exception as raised:  # noqa: BLE001  # the invariant may fail in any way
+        except Exception as raised:
+            of_function = any(raised is one.error for one in outcomes)
+            if not isinstance(raised, AssertionError) and not of_function:
+                raise RuntimeError(_bug_of_invariant(raised, order)) from raised
             held, error = False, raised
         if held is None or held:
             return
-        steps = scheduler.chosen
-        order = "".join(str(step.function) for step in steps)
         timeline = timeline_of(scheduler.events, outcomes)
         self._failures.append(
             Failure(order, kind_of(scheduler.sent, outcomes), timeline, outcomes, error)
         )
+
+
+def _bug_of_invariant(error: Exception, order: str) -> str:
+    return (
+        f'the invariant failed after order "{order}" with {type(error).__name__}: {error}. It says nothing '
+        "about the two functions: an invariant raises AssertionError, or returns False, where the data are "
+        "wrong; the error of an outcome may come out of it too"
+    )
 
 
 def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.engine import ExceptionContext
@@ -23,14 +24,16 @@ from ..lock_waits import COMMIT
 from .accesses import Access, Accesses, TransactionAccesses, at_end
 from .footprint import Reading, accesses_of, level_set_by, rows_of
 from .participant import OWN_TRANSACTION, Participant, Step, current_participant
+from .result import ROLLBACK
 from .scheduler import Scheduler
+from .unseen import Unseen
 
 AUTOCOMMIT: Final = "AUTOCOMMIT"
 
 _MANY_SNAPSHOTS: Final = frozenset({"READ UNCOMMITTED", "READ COMMITTED", AUTOCOMMIT})
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Known:
     """The facts about one engine.
 
@@ -44,41 +47,65 @@ class _Known:
     views: frozenset[str] = frozenset()
 
 
+_UNKNOWN: Final = _Known()
+
+
 class EnginesSeen:
-    """The engines, each with the facts that were asked once, on a connection of our own."""
+    """The engines, each with the facts that were asked once, on a connection of our own.
+
+    A program may make an engine for each call.  One that was not asked is like the others with its URL
+    and default level, if those are all alike.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[Engine, _Known] = {}
+        self._to_ask: dict[Engine, Hashable] = {}
+        self._known: WeakKeyDictionary[Engine, _Known] = WeakKeyDictionary()
+        self._alike: dict[Hashable, _Known] = {}
 
     def add(self, connection: Connection) -> None:
         """Note that a function uses the engine of this connection."""
-        self._known.setdefault(connection.engine, _Known())
+        if connection.engine not in self._known:
+            self._to_ask.setdefault(connection.engine, _looks_of(connection))
 
     def ask(self, run: Callable[[Engine, Callable[[], Any]], Any]) -> None:
         """Ask each engine that was seen.
 
         :param run: calls a function that uses an engine.
         """
-        for engine in [*self._known]:
+        for engine, looks in self._to_ask.items():
+            known = _UNKNOWN
             with suppress(SQLAlchemyError, NotImplementedError):
-                self._known[engine] = run(engine, partial(_ask, engine))
+                known = run(engine, partial(_ask, engine))
+            self._known[engine] = known
+            same = self._alike.setdefault(looks, known)
+            if (same.level, same.views) != (known.level, known.views):
+                self._alike[looks] = _UNKNOWN
+        self._to_ask.clear()
+
+    def _of(self, connection: Connection) -> _Known:
+        known = self._known.get(connection.engine)
+        if known is None:
+            known = self._known[connection.engine] = self._alike.get(
+                _looks_of(connection), _UNKNOWN
+            )
+        return known
 
     def level(self, connection: Connection) -> str | None:
         """Return the level of a transaction on this connection; None: not known."""
-        known = self._known.get(connection.engine, _Known())
-        found: str | None = connection.get_execution_options().get("isolation_level", known.level)
+        options = connection.get_execution_options()
+        found: str | None = options.get("isolation_level", self._of(connection).level)
         return found
 
     def in_transaction(self, connection: Connection) -> bool | None:
         """Return whether the driver knows of an open transaction; None: it does not tell."""
-        strategy = self._known.get(connection.engine, _Known()).strategy
+        strategy = self._of(connection).strategy
         if strategy is None or connection.invalidated:
             return None
         return strategy.status.in_transaction(connection)
 
     def is_deadlock(self, connection: Connection, error: BaseException) -> bool:
         """Return whether a driver's error is that of a deadlock."""
-        strategy = self._known.get(connection.engine, _Known()).strategy
+        strategy = self._of(connection).strategy
         code = None if strategy is None else strategy.errors.native_code(error)
         if strategy is None or code is None:
             return False
@@ -95,8 +122,17 @@ class EnginesSeen:
             whole_database=strategy is not None and strategy.locks_database,
             passes_writers=strategy is not None and level in strategy.isolation.past_writers,
             one_snapshot=level not in _MANY_SNAPSHOTS,
-            views=self._known.get(connection.engine, _Known()).views,
+            views=self._of(connection).views,
         )
+
+
+def _looks_of(connection: Connection) -> Hashable:
+    """Return the facts that tell engines apart without asking: nothing is sent."""
+    driver: Any = connection.connection.dbapi_connection
+    getter = getattr(driver, "get_autocommit", None)  # of MySQL's drivers
+    autocommit = getter() if getter else getattr(driver, "autocommit", None)
+    known = autocommit if isinstance(autocommit, int) else None
+    return connection.engine.url, connection.default_isolation_level, known
 
 
 def _ask(engine: Engine) -> _Known:
@@ -129,13 +165,13 @@ class Listeners:
     :ivar turns: gives the turns; None: nobody waits, and only the engines are noted.
     """
 
-    def __init__(self, engines: EnginesSeen) -> None:
-        self._engines = engines
+    def __init__(self, engines: EnginesSeen, unseen: Unseen) -> None:
+        self._engines, self._unseen = engines, unseen
         self.turns: Scheduler | None = None
 
     def listening(self) -> AbstractContextManager[None]:
         """Listen in a block."""
-        commit, rollback = partial(self._end, COMMIT), partial(self._end, "ROLLBACK")
+        commit, rollback = partial(self._end, COMMIT), partial(self._end, ROLLBACK)
         return listening(
             (Engine, "before_cursor_execute", self._before_statement),
             (Engine, "after_cursor_execute", self._after_statement),
@@ -153,10 +189,13 @@ class Listeners:
         context: Any,
         _executemany: bool,
     ) -> None:
-        participant: Participant | None = current_participant.get()
+        participant = self._participant()
         if participant is None:
+            if current_participant.get() is None:
+                self._unseen.note_statement(statement)
             return
-        self._engines.add(connection)
+        if self.turns is None:
+            self._engines.add(connection)
         transaction = _transaction(participant, connection)
         used = self._uses(connection, statement, context, transaction)
         number = transaction.number
@@ -165,7 +204,13 @@ class Listeners:
         step = Step(participant.number, statement, _values(parameters), number)
         step.used, step.rows = used, rows_of(statement, context)
         step.accesses = transaction.new(used)
+        participant.was_seen |= bool(used)
         self._go(participant, connection, step)
+
+    def _participant(self) -> Participant | None:
+        """Return the function of this exploration that runs in this thread or task."""
+        found: Participant | None = current_participant.get()
+        return found if found is not None and found.unseen is self._unseen else None
 
     def _uses(
         self, connection: Connection, statement: str, context: Any, transaction: TransactionAccesses
@@ -194,7 +239,7 @@ class Listeners:
         context: Any,
         many: bool,
     ) -> None:
-        participant: Participant | None = current_participant.get()
+        participant = self._participant()
         if participant is None or participant.step is None:
             return
         rows = None if many else keep_rows(context, cursor)
@@ -205,7 +250,7 @@ class Listeners:
             transaction.add(step.accesses)
 
     def _on_error(self, context: ExceptionContext) -> None:
-        participant: Participant | None = current_participant.get()
+        participant = self._participant()
         if participant is None or participant.step is None:
             return
         step = participant.step
@@ -220,7 +265,7 @@ class Listeners:
             transaction.forget_locks()
 
     def _end(self, statement: str, connection: Connection, *_: object) -> None:
-        participant: Participant | None = current_participant.get()
+        participant = self._participant()
         if participant is None:
             return
         transaction = _transaction(participant, connection)
@@ -235,6 +280,7 @@ class Listeners:
 
     def _go(self, participant: Participant, connection: Connection, step: Step) -> None:
         step.line = line_of_program()
+        participant.steps.append(step)
         if self.turns is None:
             participant.step = step
         else:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import time
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from os.path import relpath
+from pathlib import Path
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import Connection, Engine
 
-from ..lock_waits import holds_file
+from ..lock_waits import holds_file, server_of
 from .accesses import Accesses, TransactionAccesses
 
 OWN_TRANSACTION: Final = 0
@@ -51,6 +55,9 @@ class Participant:
     """One of the two functions, in one run.
 
     :ivar number: 1 or 2.
+    :ivar unseen: takes note of what it does out of sight.
+    :ivar was_seen: one of its statements used a table.
+    :ivar steps: all that it has sent, in order.
     :ivar turn: what it waits for before its next step; None while it runs.
     :ivar waits: for a lock of the other one, or for a mutex.
     :ivar in_process: it waits inside of this process, as a session at a gate does.
@@ -59,6 +66,9 @@ class Participant:
     """
 
     number: int
+    unseen: Any = None
+    was_seen: bool = False
+    steps: list[Step] = field(default_factory=list)
     done: bool = False
     turn: Future[None] | None = None
     step: Step | None = None
@@ -86,17 +96,28 @@ class Participant:
         """The engine of its last statement."""
         return None if self.connection is None else self.connection.engine
 
-    @property
-    def holds_file(self) -> bool:
-        """True if one of its connections has the write lock of a SQLite file."""
+    def holds_file_of(self, engine: Engine) -> bool:
+        """Return whether one of its connections has the write lock of this engine's SQLite file."""
         connections = (reference() for reference in [*self._used])
-        return any(one is not None and holds_file(one) for one in connections)
+        return any(
+            one is not None and server_of(one.engine) == server_of(engine) and holds_file(one)
+            for one in connections
+        )
 
     def use(self, connection: Connection) -> None:
         """Note that its next statement is on this connection."""
         if connection is not self.connection:
             self.connection = connection
             self._used.append(ref(connection))
+
+    def shares(self, connection: Connection) -> bool:
+        """Return whether it uses this very object, or another one on the same connection of the driver."""
+        used = (reference() for reference in [*self._used])
+        return any(
+            one is connection or _driver_of(one) is _driver_of(connection)
+            for one in used
+            if one is not None and not one.closed
+        )
 
     def number_of(self, connection: Connection) -> int:
         """Return the number of the open transaction of this connection."""
@@ -121,5 +142,34 @@ class Participant:
         return any(one.conflicts(accesses) for one in [*self.transactions.values()])
 
 
+def _driver_of(connection: Connection) -> object:
+    """Return the driver's connection; an object of its own where there is none now."""
+    with suppress(Exception):  # its function may end it in this moment
+        if not (connection.closed or connection.invalidated):
+            return connection.connection.driver_connection
+    return object()
+
+
 current_participant: ContextVar[Any] = ContextVar("sa_doclock.testing.participant", default=None)
 """The function that runs in this thread or task, and in those that it has started."""
+
+_LONGEST: Final = 100
+_COLUMNS_READ: Final = re.compile(r"^SELECT (.{20,}?) FROM ", re.IGNORECASE)
+
+
+def short_sql(statement: str) -> str:
+    """Return the statement on one line, without the list of columns that it reads."""
+    text = _COLUMNS_READ.sub("SELECT ... FROM ", " ".join(statement.split()))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def short_line(line: str | None) -> str:
+    """Return a line of the program, relative to the directory of the test run."""
+    if line is None:
+        return ""
+    file, _, number = line.rpartition(":")
+    try:
+        near = relpath(file)
+    except ValueError:  # another drive
+        return line
+    return line if near.startswith("..") else f"{Path(near).as_posix()}:{number}"

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from os.path import relpath
-from pathlib import Path
 from textwrap import wrap
 from typing import Final, NamedTuple
 
@@ -15,7 +12,7 @@ from ...errors import DeadlockDetected
 from ..lock_waits import COMMIT
 from ..outcome import Outcome
 from .accesses import Access, Mode
-from .participant import OWN_TRANSACTION, Step
+from .participant import OWN_TRANSACTION, Step, short_line, short_sql
 from .scheduler import GOES_ON, WAITS
 from .search import FIRST, SECOND
 
@@ -25,6 +22,8 @@ READ_SKEW: Final = "read skew"
 DEADLOCK: Final = "deadlock"
 ERROR: Final = "error"
 UNKNOWN: Final = "not known"
+
+ROLLBACK: Final = "ROLLBACK"
 
 _READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK})
 
@@ -113,6 +112,24 @@ def _sides(one: _Work, other: _Work) -> set[bool]:
     }
 
 
+def repeats(steps: Sequence[Step]) -> int:
+    """Return how often a function met an error of the database, or began a transaction again.
+
+    It began again where a transaction that was rolled back is followed by one with the same first statement.
+    """
+    found = sum(step.error is not None for step in steps)
+    first: dict[int, str] = {}  # by transaction
+    undone: str | None = None
+    for step in steps:
+        if step.statement == ROLLBACK:
+            undone = first.get(step.transaction)
+        elif step.used and step.transaction not in first:
+            first[step.transaction] = step.statement
+            found += step.statement == undone
+            undone = None
+    return found
+
+
 _SHOWN: Final = 3
 
 
@@ -149,28 +166,47 @@ class Failure:
 class Exploration:
     """The findings of :func:`explore`.
 
+    An invariant that held in every order says less where nothing was at stake.  ``waited`` and ``retried``
+    tell functions that exclude each other, or are right because they try again, from functions that never
+    conflict, for which both are 0.
+
     :ivar runs: the number of orders that were run.
     :ivar complete: every order of the statements was run, less those that cannot differ from one
         that was.
     :ivar failures: the orders after which the invariant did not hold, in the order in which they
         were run.
     :ivar incomplete_because: why not every order was run; empty where ``complete`` is true.
+    :ivar unseen: the part of it about statements that were not seen or not scheduled; empty where
+        there were none.
+    :ivar waited: the number of orders in which a function waited for the other one.
+    :ivar retried: the number of orders in which a function met an error of the database, or rolled
+        back, tried again, and returned.
     """
 
     runs: int
     complete: bool
     failures: Sequence[Failure]
     incomplete_because: str = ""
+    unseen: str = ""
+    waited: int = 0
+    retried: int = 0
 
-    def check(self) -> None:
+    def check(self, *, allow_unseen: bool = False) -> None:
         """Raise an error if there is a failure, with the timelines of the first three.
 
         Where there is none, and not every order was run, this is a RuntimeWarning.
 
-        :raises AssertionError: the invariant did not hold.
+        :param allow_unseen: True: statements that were not seen are a warning too, and no error.
+        :raises AssertionError: the invariant did not hold, or statements were not seen, so that nothing
+            was proved.
         """
         if self.failures:
             raise AssertionError(str(self)) from self.failures[0].error
+        if self.unseen and not allow_unseen:
+            raise AssertionError(
+                f"explore() does not see all that the functions do: {self.unseen}. Change this, or accept "
+                "it with check(allow_unseen=True)"
+            )
         if not self.complete:
             warnings.warn(str(self), RuntimeWarning, stacklevel=2)
 
@@ -178,17 +214,24 @@ class Exploration:
         every = "all of them" if self.complete else f"not all: {self.incomplete_because}"
         failed = len(self.failures)
         head = f"the invariant did not hold in {failed} of {self.runs} orders ({every})"
+        head += f"; {self._conflicts()}"
         shown = "\n\n".join(
             f"{number}. {one}" for number, one in enumerate(self.failures[:_SHOWN], 1)
         )
         return f"{head}\n\n{shown}" if shown else head
 
+    def _conflicts(self) -> str:
+        """Say how the two functions met."""
+        if not self.waited and not self.retried:
+            return "they never waited for each other, and never tried again"
+        return (
+            f"one waited for the other in {self.waited} of them, and tried again in {self.retried}"
+        )
+
 
 _WIDTH: Final = 48
-_LONGEST: Final = 100
-_COLUMNS_READ: Final = re.compile(r"^SELECT (.{20,}?) FROM ", re.IGNORECASE)
 _NAMES: Final = {1: "first", 2: "second"}
-_ENDS: Final = frozenset({"COMMIT", "ROLLBACK"})
+_ENDS: Final = frozenset({COMMIT, ROLLBACK})
 
 
 def timeline_of(events: Sequence[tuple[str, Step]], outcomes: tuple[Outcome, Outcome]) -> str:
@@ -202,24 +245,6 @@ def timeline_of(events: Sequence[tuple[str, Step]], outcomes: tuple[Outcome, Out
     for function, outcome in zip(_NAMES, outcomes, strict=True):
         lines.extend(_cells(function, [_end(outcome)]))
     return "\n".join(lines)
-
-
-def short_sql(statement: str) -> str:
-    """Return the statement on one line, without the list of columns that it reads."""
-    text = _COLUMNS_READ.sub("SELECT ... FROM ", " ".join(statement.split()))
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
-
-
-def short_line(line: str | None) -> str:
-    """Return a line of the program, relative to the directory of the test run."""
-    if line is None:
-        return ""
-    file, _, number = line.rpartition(":")
-    try:
-        near = relpath(file)
-    except ValueError:  # another drive
-        return line
-    return line if near.startswith("..") else f"{Path(near).as_posix()}:{number}"
 
 
 def _cell(kind: str, step: Step, *, waited: bool) -> list[str]:

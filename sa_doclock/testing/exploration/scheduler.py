@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
@@ -28,6 +28,7 @@ from ..lock_waits import (
     connection_id,
     locks_database,
     monitoring_of,
+    server_of,
     waits_for_file,
 )
 from ..loops import wait_for_turn
@@ -35,6 +36,7 @@ from ..outcome import Outcome
 from .accesses import conflict
 from .participant import Participant, Step, current_participant
 from .search import FIRST, SECOND, Diverged
+from .unseen import Unseen
 
 IN_PROCESS: Final = "a function waited in this process, at a gate or between two tries"
 NOT_SAID: Final = "a function waited, and no server said for whom"
@@ -51,15 +53,15 @@ class Waits:
     def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:
         self.servers = ServersAsked(run)
         self._patience = patience
-        self._owners: dict[tuple[Engine, int], int] = {}  # by the server's id of the connection
-        self._asked_at: dict[Engine, float] = {}
+        self._owners: dict[tuple[Hashable, int], int] = {}  # by the server's id of the connection
+        self._asked_at: dict[Hashable, float] = {}
         self.unforced: set[str] = set()
 
     def note_owner(self, participant: Participant, connection: Connection) -> None:
         """Note whose connection it is from now on."""
         number = connection_id(connection)
         if number is not None:
-            self._owners[connection.engine, number] = participant.number
+            self._owners[server_of(connection.engine), number] = participant.number
 
     def find(self, waiter: Participant, other: Participant) -> bool:
         """Return whether one function, which has not got on for a moment, waits for the other one."""
@@ -70,7 +72,8 @@ class Waits:
         engine = waiter.engine
         if engine is not None:
             if locks_database(engine):
-                found = waits_for_file(waiter.statement, quiet, other_holds=other.holds_file)
+                holds = other.holds_file_of(engine)
+                found = waits_for_file(waiter.statement, quiet, other_holds=holds)
             else:
                 found = self._waits_in_server(engine, waiter, other, quiet)
             if found:
@@ -91,10 +94,11 @@ class Waits:
         monitoring = monitoring_of(engine)
         if monitoring is None:
             return None
-        asked_at = self._asked_at.get(engine, 0.0)
+        server = server_of(engine)
+        asked_at = self._asked_at.get(server, 0.0)
         if time.monotonic() - asked_at < monitoring.seconds_between_looks:
             return {}
-        self._asked_at[engine] = time.monotonic()
+        self._asked_at[server] = time.monotonic()
         return self.servers.blockers(engine)
 
     def _guess(self, quiet: float, longest: float) -> bool:
@@ -103,10 +107,11 @@ class Waits:
         return quiet >= longest
 
     def _ids(self, engine: Engine, participant: Participant) -> set[int]:
+        server = server_of(engine)
         return {
             number
             for (one, number), owner in self._owners.items()
-            if one is engine and owner == participant.number
+            if one == server and owner == participant.number
         }
 
 
@@ -125,6 +130,7 @@ class Scheduler:
     """Runs two functions once.
 
     :param call: calls a function, and awaits what it returns where that is a coroutine.
+    :param unseen: takes note of what the functions do out of sight.
     :param every_step: also those that cannot matter to the other one wait for their turn.
     :ivar events: the steps in order, each with what became of it.
     :ivar chosen: the function of each turn, with its step.
@@ -134,9 +140,17 @@ class Scheduler:
     current: ClassVar[ContextVar[Any]] = current_participant
 
     def __init__(
-        self, waits: Waits, call: Callable[[Function], Any], *, every_step: bool = False
+        self,
+        waits: Waits,
+        call: Callable[[Function], Any],
+        unseen: Unseen | None = None,
+        *,
+        every_step: bool = False,
     ) -> None:
-        self.participants = {number: Participant(number) for number in (FIRST, SECOND)}
+        self._unseen = Unseen() if unseen is None else unseen
+        self.participants = {
+            number: Participant(number, self._unseen) for number in (FIRST, SECOND)
+        }
         self.events: list[tuple[str, Step]] = []
         self.chosen: list[Step] = []
         self.surprise: Step | None = None
@@ -297,7 +311,14 @@ class Scheduler:
     def wait_for_turn(self, participant: Participant, connection: Connection, step: Step) -> None:
         """Return when the step may be sent."""
         turn: Future[None] = Future()
+        other = self.participants[FIRST + SECOND - participant.number]
         with self._changed:
+            if participant.turn is not None:  # of another thread or task of this function
+                self._unseen.note_parallel(step)
+                self.events.append((SENT, step))
+                return
+            if not other.done and other.shares(connection):
+                self._unseen.note_shared(step)
             self._note_goes_on(participant)
             participant.use(connection)
             participant.step = step

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import shutil
+import signal
 import sys
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from threading import Event, Thread
 from typing import Annotated, Final, Optional, TextIO
@@ -23,6 +27,7 @@ from .database import BadUsage
 
 _PYTHONS: Final = ("python", "python3")
 _ERRORS_FOUND: Final = 2
+_BY_SIGNAL: Final = 128  # as shells have it
 _ON_TERMINAL, _ELSEWHERE = 5.0, 60.0  # seconds from one line of progress to the next
 
 
@@ -41,28 +46,71 @@ def audit(
         Optional[Path],  # noqa: UP045  # as Url
         typer.Option(metavar="FILE", help="Write SARIF 2.1.0 there.", show_default="none"),
     ] = None,
+    html: Annotated[
+        Optional[Path],  # noqa: UP045  # as Url
+        typer.Option(metavar="FILE", help="Write a page of HTML there.", show_default="none"),
+    ] = None,
+    package: Annotated[
+        Optional[list[str]],  # noqa: UP045  # as Url
+        typer.Option(
+            metavar="NAME",
+            help="An installed package that is the program's own; can be repeated.",
+            show_default="those whose source is here",
+        ),
+    ] = None,
 ) -> None:
     """Run a program, and find where it lacks a lock.
 
-    It runs in this process; other processes that it starts are not watched.
+    It runs in this process; other processes that it starts are not watched.  Ctrl-C and SIGTERM end the
+    program, and the report follows.
 
     Exit status: the program's; if that is 0, 2 for errors that were found.
     """
     if json_wanted and sarif is not None:
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
+    files = {file: form for file, form in ((sarif, Audit.to_sarif), (html, Audit.to_html)) if file}
     with errors_as_text():
+        for file in files:
+            check_writable(file)
         run = _runner_of(program)
-    with audited() as found, progress_lines(found, sys.stderr):
+    folder, packages = Path.cwd(), [*(package or ()), *_package_of(program)]
+    with audited(packages=packages) as found, progress_lines(found, sys.stderr):
         status = _status_of(run, quiet=json_wanted)
-    if json_wanted:
-        say(found.to_json())
-    else:
-        say(found.report())
-        if sarif is not None:
-            sarif.write_text(found.to_sarif(), encoding="utf-8")
-            say(f"written to {sarif}")
-    errors = any(one.severity == "error" for one in found.findings)
-    raise typer.Exit(status or (_ERRORS_FOUND if errors else 0))
+    say(found.to_json() if json_wanted else found.report())
+    written = [_write(folder, file, form(found)) for file, form in files.items()]
+    raise typer.Exit(status or max(written, default=0) or _status_by(found))
+
+
+def _status_by(found: Audit) -> int:
+    return _ERRORS_FOUND if any(one.severity == "error" for one in found.findings) else 0
+
+
+def check_writable(file: Path) -> None:
+    """Find out before the run whether the report can be written.
+
+    :raises BadUsage: it cannot.
+    """
+    is_new = not file.exists()
+    try:
+        file.open("ab").close()
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise BadUsage(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _write(folder: Path, file: Path, text: str) -> int:
+    """Write a report, and say so on the standard error; return 1 where it fails.
+
+    :param folder: the current one before the program ran, which may have changed it.
+    """
+    try:
+        (folder / file).write_text(text, encoding="utf-8")
+    except OSError as error:
+        typer.echo(f"sa-doclock: {file} cannot be written: {error.strerror}", err=True)
+        return 1
+    typer.echo(f"written to {file}", err=True)
+    return 0
 
 
 @contextmanager
@@ -109,12 +157,31 @@ def _runner_of(program: Sequence[str]) -> Callable[[], object]:
     return partial(runpy.run_path, str(path), run_name="__main__")
 
 
+def _package_of(program: Sequence[str]) -> Iterator[str]:
+    """Yield the package that a module or an installed command is of, if that works with SQLAlchemy."""
+    name, *arguments = program[1:] if program[0] in _PYTHONS and program[1:] else program
+    if name == "-m" and arguments:
+        module = arguments[0]
+    else:
+        commands = metadata.entry_points(group="console_scripts", name=name)
+        module = next((one.module for one in commands), "")
+    package = module.partition(".")[0]
+    for distribution in metadata.packages_distributions().get(package, ()):
+        if any(map(_NEEDS_SQLALCHEMY.match, metadata.requires(distribution) or ())):
+            yield package
+            return
+
+
+_NEEDS_SQLALCHEMY: Final = re.compile(r"sqlalchemy\b(?!.*\bextra\b)", re.IGNORECASE)
+
+
 def _script_of(name: str) -> Path:
     """Return the file of the program."""
     path = Path(name).absolute()  # as python does
     if path.is_file():
         return path
-    found = shutil.which(name)
+    # A command of this environment, be it active or not; one of another could not import its own.
+    found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
         raise BadUsage(f"there is no program {name!r}")
     with Path(found).open("rb") as file:
@@ -127,8 +194,10 @@ def _script_of(name: str) -> Path:
 def _status_of(run: Callable[[], object], *, quiet: bool) -> int:
     """Run the program; return its exit status.  Its traceback is printed as Python does."""
     try:
-        with redirect_stdout(sys.stderr if quiet else sys.stdout):
+        with redirect_stdout(sys.stderr if quiet else sys.stdout), _ended_by_sigterm():
             run()
+    except KeyboardInterrupt:
+        return _BY_SIGNAL + signal.SIGINT
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0
@@ -138,3 +207,17 @@ def _status_of(run: Callable[[], object], *, quiet: bool) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Have SIGTERM raise SystemExit, as Ctrl-C raises KeyboardInterrupt, unless the program handles it."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(_BY_SIGNAL + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

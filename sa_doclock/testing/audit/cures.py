@@ -1,0 +1,80 @@
+"""The cure of each finding: first in plain SQLAlchemy, then with this library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_OURS: Final = "With sa_doclock"
+
+
+def lost_update(name: str, attributes: str, read: str, *, computed: bool) -> str:
+    """Return the cure of an object that is written as it was read without a lock.
+
+    :param computed: the new value is computed from the old one.
+    """
+    lock = f"lock the row where it is read, at {read}: {_get(name)}, or .with_for_update() at a select()"
+    attribute = attributes.partition(", ")[0]
+    relative = f"or, for a sum, compute it in the UPDATE: update({name}).values({attribute}={name}.{attribute} + 1); "
+    return (
+        f"{lock}; {relative if computed else ''}or give {name} a version_id_col, so that the second "
+        f"writer fails. {_OURS}: session.get_one_entity({name}, ident, LockOptions.ForUpdate)"
+    )
+
+
+def detail_without_header(header: str, part: str, place: str, *, is_mapped: bool) -> str:
+    """Return the cure of a detail that is written without the lock of its header.
+
+    :param is_mapped: the header's class has a relationship of this name.
+    """
+    needs = "" if is_mapped else f" (class {header} needs the relationship {part})"
+    return (
+        f"lock the header first, before {place}: {_get(header)}. {_OURS}: "
+        f'@document(parts=("{part}",)) at class {header}{needs}, and '
+        f"with session.locked_document({header}, ident)"
+    )
+
+
+def lock_order(names: Sequence[str]) -> str:
+    """Return the cure of rows of these classes that are locked in different orders."""
+    order = ", ".join(dict.fromkeys(names))
+    if len(set(names)) > 1:
+        return (
+            f"lock in one order everywhere: {order}. "
+            f"{_OURS}: LockingSession(engine, lock_order=({order})) refuses others"
+        )
+    return (
+        f"lock all rows in the order of their keys, before the first is written: select({order})"
+        f".where({order}.id.in_(idents)).order_by({order}.id).with_for_update(). "
+        f"{_OURS}: session.get_entities({order}, idents, LockOptions.ForUpdate) sorts them"
+    )
+
+
+def stale_after_lock(name: str, locked: str) -> str:
+    """Return the cure of an object that keeps its values when its row is locked."""
+    return (
+        f"add .execution_options(populate_existing=True) at {locked}, or call "
+        f"session.refresh({name.lower()}, with_for_update=True). "
+        f"{_OURS}: session.get_one_entity({name}, ident, LockOptions.ForUpdate)"
+    )
+
+
+def lock_without_effect() -> str:
+    """Return the cure of a lock that the database does not get."""
+    return (
+        "lock in a transaction, not in AUTOCOMMIT; on SQLite, begin it with BEGIN IMMEDIATE; on SQL Server, "
+        f'add with_hint(table, "WITH (UPDLOCK, ROWLOCK)"). {_OURS}: a LockingSession makes the lock real or '
+        "raises LockNotSupported"
+    )
+
+
+def long_hold(locked: str) -> str:
+    """Return the cure of a lock that is held while nothing runs."""
+    return (
+        f"do the slow work before the lock at {locked}, or after session.commit(). "
+        f"{_OURS}: session.on_commit(function)"
+    )
+
+
+def _get(name: str) -> str:
+    return f"session.get({name}, ident, with_for_update=True, populate_existing=True)"

@@ -1,0 +1,76 @@
+"""The course of events that a finding warns of, as a table of two columns: who does what, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+Story = Sequence[tuple[str, str]]
+"""Each step: the transaction that takes it, "first" or "second", and what it does.
+
+``{0}`` is the first of the finding's lines, ``{-1}`` the last, and so on.
+"""
+
+FIRST: Final = "first"
+SECOND: Final = "second"
+
+STORIES: Final[Mapping[str, Story]] = {
+    "lost-update": (
+        (FIRST, "reads the row without a lock: {0}"),
+        (SECOND, "reads the same row, with the same values"),
+        (FIRST, "writes its new value, and commits: {-1}"),
+        (SECOND, "writes a value that is based on the old one, and commits"),
+        (SECOND, "the first change is lost, without an error"),
+    ),
+    "detail-without-header": (
+        (FIRST, "locks the header: {-1}"),
+        (FIRST, "reads the details, such as for a sum"),
+        (SECOND, "writes a detail without that lock, and commits: {0}"),
+        (FIRST, "writes the header by the details that it read, and commits"),
+        (FIRST, "the header and its details do not match"),
+    ),
+    "lock-order-cycle": (
+        (FIRST, "locks one row: {0}"),
+        (SECOND, "locks another row: {2}"),
+        (FIRST, "wants the second row, and waits: {1}"),
+        (SECOND, "wants the first row: {3}"),
+        (SECOND, "deadlock: the database ends one of the two"),
+    ),
+    "lock-without-effect": (
+        (FIRST, "asks for the lock, and gets none: {0}"),
+        (SECOND, "does the same, and does not wait"),
+        (FIRST, "writes, and commits"),
+        (SECOND, "writes what it computed before, and commits"),
+        (SECOND, "the first change is lost, without an error"),
+    ),
+    "stale-after-lock": (
+        (FIRST, "reads the row: {0}"),
+        (SECOND, "changes the row, and commits"),
+        (FIRST, "locks the row; the object keeps the old values: {-1}"),
+        (FIRST, "writes what it computed from them, and commits"),
+        (SECOND, "its change is lost, in spite of the lock"),
+    ),
+    "long-hold": (
+        (FIRST, "locks the row: {0}"),
+        (SECOND, "wants the row, and waits"),
+        (FIRST, "works or waits, without a statement"),
+        (FIRST, "goes on, and commits: {-1}"),
+        (SECOND, "goes on, or has failed by a lock timeout"),
+    ),
+}
+"""The story of each code."""
+
+
+def story_of(code: str, sites: Sequence[str]) -> Story:
+    """Return the steps of this finding, with its lines; none where the code has no story."""
+    return [(who, _with_sites(text, sites)) for who, text in STORIES.get(code, ())]
+
+
+def _with_sites(text: str, sites: Sequence[str]) -> str:
+    head, brace, rest = text.partition("{")
+    if not brace:
+        return text
+    index = int(rest.rstrip("}"))
+    if not sites:
+        return head.rstrip(": ")
+    return f"{head}{sites[min(index, len(sites) - 1)]}"
