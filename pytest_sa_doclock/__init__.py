@@ -54,8 +54,11 @@ def pytest_configure(config: pytest.Config) -> None:
     mode = config.getoption("doclock_guard")
     if mode is not None:
         writes.set_guard(mode)
-from .left_sessions import LeakedSessionWarning, LeftSessions, add_option
-from .run_audit import RunAudit, add_options, is_wanted, separate_from_tests
+    leaks = config.getoption("doclock_leaks")
+    if leaks != "off":
+        config.pluginmanager.register(LeftSessions(config, leaks), "sa_doclock.left_sessions")
+    if is_wanted(config):
+        config.pluginmanager.register(RunAudit(config), "sa_doclock.audit")
     elif config.getoption("doclock_audit_strict"):
         raise pytest.UsageError("--doclock-audit-strict needs --doclock-audit")
 
