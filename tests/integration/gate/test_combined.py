@@ -316,7 +316,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_takes_its_function_out(
 
     calls = [send(fail) for _ in range(4)]  # which fill the first commit
     with monkeypatch.context() as patched:
-        patched.setattr("sa_doclock.features.gate.combined.Wakeup", Interrupted)
+        patched.setattr("sa_doclock.features.gate.queue.Wakeup", Interrupted)
         if its_turn_comes:
             taken_out = send(add(1000))
         else:
@@ -344,7 +344,7 @@ def test_the_next_thread_is_told_that_it_is_its_turn_though_an_interruption_come
 
     calls = [send(fail) for _ in range(4)]  # which fill the first commit
     with monkeypatch.context() as patched:
-        patched.setattr("sa_doclock.features.gate.combined.Wakeup", Missed)
+        patched.setattr("sa_doclock.features.gate.queue.Wakeup", Missed)
         last = send(add(1))
     held()
     assert last.result(PATIENCE) == 31 == total(session)
@@ -452,6 +452,7 @@ def test_an_interruption_of_an_on_commit_function_is_its_callers(
 
 INTERRUPTED = (
     "sa_doclock.features.gate.combined",
+    "sa_doclock.features.gate.document_gate",
     "sa_doclock.features.gate.combined_turn",
     "contextlib",
 )
