@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.exc import StatementError
@@ -21,7 +21,7 @@ from ...core.documents import declares, document_key, mapper_of
 from ...core.lock_info import document_label
 from ...core.sqlalchemy_internals import is_flushing
 from ...core.transaction import LockContext, SessionPart, add_document, around, state_of
-from ...dialects import find_strategy
+from ...dialects import strategy_for
 from ...errors import DocLockError, LockFailed, LockLost, LockMisuse
 from ...options import LockOptions
 from ..on_commit import AfterCommit, call_all
@@ -29,6 +29,11 @@ from .pending import Pending, has_row_twice, may_write
 from .queue import QueueEntry
 
 E = TypeVar("E", bound=DocLockError)
+
+# The callers of a queue that are with the server at once, where each has a transaction of its own: one
+# holds the document, and the next one has to be there when it is released, though it needs one and a
+# half round trips to get there.
+_AT_SERVER: Final = 4
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -68,6 +73,10 @@ class Call(QueueEntry):
     def waits(self) -> bool:
         """Return whether its function has not begun."""
         return self.turn is None and not self.is_done
+
+    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
+        """See :class:`QueueEntry`: several may be on their way to the server."""
+        return len(admitted) < _AT_SERVER and QueueEntry.may_follow(self, admitted)
 
     @property
     def label(self) -> str:
@@ -226,7 +235,7 @@ class Turn(SessionPart):
         """Lock, run, save; no error comes out but an interruption of this thread.
 
         :param calls: takes one call after the other, and notes it in ``taken``.
-        :param note_granted: lets the next caller go to the server, where it waits for this one.
+        :param note_granted: lets the next caller follow, and wait for this one at the server.
         """
         try:
             given = self.head.session_factory()  # for the functions: it may be of asyncio
@@ -234,9 +243,9 @@ class Turn(SessionPart):
             with closing(self._session):
                 self._state.parts.add(self)
                 self._session.begin()
-                self._lock()
                 if self._alone and not self._locks_database():
                     note_granted()
+                self._lock()
                 for call in calls:
                     if call is self.taken[0]:
                         call.forget()  # its error came behind functions that are saved now
@@ -274,8 +283,8 @@ class Turn(SessionPart):
 
     def _locks_database(self) -> bool:
         """Return whether nobody can wait at the server for the same document."""
-        strategy = find_strategy(self._state.connections.all()[0])
-        return strategy is not None and strategy.locks_database
+        bind = self._session.get_bind(mapper_of(self.head.entity))
+        return strategy_for(bind).locks_database
 
     def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -45,7 +45,7 @@ class DocumentQueue:
         """Return whether it may go to the server, where all before it are admitted."""
         if not self.admitted or (entry.shared and self.admits_readers):
             return True
-        return entry.next_may_follow and all(one.granted for one in self.admitted)
+        return entry.may_follow(self.admitted)
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +75,10 @@ class QueueEntry:
     def waits(self) -> bool:
         """Return whether it counts as one that waits."""
         return not self.admitted
+
+    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
+        """Return whether it may wait at the server behind these."""
+        return self.next_may_follow and all(one.granted for one in admitted)
 
 
 class GateQueues:
