@@ -479,7 +479,8 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     for _ in range(combined._ALONE // combined._RAISED + 20):
         with pytest.raises(ZeroDivisionError):
             gate.run(sessions, Order, 1, fail)
-    assert sessions_of_three(lambda: gate.waiting == 3) == 3
+    at_server = 1 if session.get_bind().dialect.name == "sqlite" else 3  # none is late there
+    assert sessions_of_three(lambda: (gate.waiting, len(made)) == (3, at_server)) == 3
     for _ in range(combined._MOST):
         gate.run(sessions, Order, 1, add(1))
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
