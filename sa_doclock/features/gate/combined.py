@@ -191,11 +191,13 @@ class CombinedCommits(GateQueues):
         done = sum(call.is_done for call in turn.taken)
         left = 0 if turn.refused else max(queue.suspects - done, 0)
         queue.suspects = turn.suspects or left
-        points = self._points.pop(key, 0) + _RAISED * turn.raised + _REFUSED * turn.refused - done
-        if points > 0:
-            if len(self._points) >= _REMEMBERED:
-                self._points.clear()
-            self._points[key] = min(points, _MOST)
+        points = self._points.get(key, 0) + _RAISED * turn.raised + _REFUSED * turn.refused - done
+        if points <= 0:
+            self._points.pop(key, None)
+            return
+        if len(self._points) > _REMEMBERED:
+            self._points.clear()
+        self._points[key] = min(points, _MOST)
 
 
 def new_call(
