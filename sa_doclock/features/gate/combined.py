@@ -176,11 +176,10 @@ class CombinedCommits(GateQueues):
             return
         turn.settle()
         for call in turn.taken:
-            if not call.is_done:
-                if turn.suspects or not call.is_skipped:
-                    call.forget()
-                call.turn = None
-            elif call is not head:
+            if not call.is_done and (turn.suspects or not call.is_skipped):
+                call.forget()
+            call.turn = None  # last: from here on another transaction may take it
+            if call.is_done and call is not head:
                 self._answer(call)
         self._count(turn)
         head.leads = None

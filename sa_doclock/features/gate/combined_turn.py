@@ -98,13 +98,15 @@ class Call(QueueEntry):
         """Return what the function returns, called in the context of its caller."""
 
         def run() -> Any:
-            running.set((*running.get(), turn))
-            return self.function(session, document)
+            token = running.set((*running.get(), turn))
+            try:
+                result = self.function(session, document)
+                return asyncio.ensure_future(result) if self.is_task else result
+            finally:
+                running.reset(token)
 
         result = self.context.run(run)
-        if not self.is_task:
-            return result
-        return await_only(_result_of(self.context.run(asyncio.ensure_future, result)))
+        return await_only(_result_of(result)) if self.is_task else result
 
     def run_on_commit(self) -> None:
         """Call what the function asked for; an error is its caller's, and the commit is done."""
@@ -128,8 +130,11 @@ class Call(QueueEntry):
             begun = "the task that waited for it was cancelled"
             self.finish(self.named(_doubt(begun) if self.turn else interrupted()))
         error, self.error = self.error, None
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # whose traceback has this frame
         return self.value
 
 
@@ -188,6 +193,11 @@ class Turn(SessionPart):
     # the session may be older than what functions have sent.
     _ended = _is_sent = _watches = _has_sent = _in_doubt = _is_stale = False
     _changed = False  # the function that runs had its changes sent
+
+    _session: Any
+    _state: Any
+    _document: Any
+    _root: Any
 
     def __init__(self, head: Call, *, alone: bool) -> None:
         self.head, self._alone = head, alone
@@ -263,6 +273,8 @@ class Turn(SessionPart):
                 self.error = error
         finally:
             self.has_ended = True
+            # Which have this part: without it nothing of them waits for a garbage collection.
+            self._session = self._state = self._document = self._root = None
             if self.is_saved:
                 self._run_on_commit()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -513,6 +515,27 @@ def test_a_missing_document_and_what_is_no_function(
         with pytest.raises(TypeError):
             gate.run(factory, Order, 1, function)  # type: ignore[arg-type]
     assert gate.waiting == 0
+
+
+def test_its_session_does_not_wait_for_a_garbage_collection(
+    gate: DocumentGate, session_factory: Any
+) -> None:
+    made: list[weakref.ref[Session]] = []
+
+    def sessions() -> Session:
+        session: Session = session_factory()
+        made.append(weakref.ref(session))
+        return session
+
+    gc.disable()
+    try:
+        gate.run(sessions, Order, 1, add(1))
+        with pytest.raises(ZeroDivisionError) as raised:
+            gate.run(sessions, Order, 1, fail)
+        del raised  # with the frames of its traceback
+        assert [session() for session in made] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_each_has_the_parts_of_the_one_before_and_the_context_of_its_caller(
