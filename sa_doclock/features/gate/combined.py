@@ -95,7 +95,10 @@ class CombinedCommits(GateQueues):
         try:
             self.enter(call, seconds=call.left(), under_asyncio=call.is_task)
             if not (call.admitted or call.is_done or self._withdraw(call)):
-                self._wait(call)  # its function runs
+                assert call.wakeup is not None
+                with observed_wait():  # its function runs
+                    while not (call.admitted or call.is_done):
+                        call.wakeup.wait(None)
             while not call.is_done:
                 self._lead(call)
             self.leave([call])
@@ -105,12 +108,6 @@ class CombinedCommits(GateQueues):
                 call.finish(call.named(interrupted()))
             self.leave([call])
             raise
-
-    def _wait(self, call: Call) -> None:
-        assert call.wakeup is not None
-        with observed_wait():
-            while not (call.admitted or call.is_done):
-                call.wakeup.wait(None)
 
     def _withdraw(self, call: Call) -> bool:
         """Refuse a call whose time is over; return False if its function has begun."""
@@ -130,10 +127,7 @@ class CombinedCommits(GateQueues):
         most = 1 if alone else max(suspects // 2, 1) if suspects else self._combine
         behind: list[Any] = self._call(lambda: [*call.queue.waiting])
         call.leads = turn = Turn(call, alone=alone)
-        turn.run(
-            self._taken(turn, most),
-            partial(self.note_granted, [call]),
-        )
+        turn.run(self._taken(turn, most), partial(self.note_granted, [call]))
         if isinstance(turn.error, LockNotAvailable) and not turn.taken and call.seconds is None:
             self._refuse_late(behind)
         self._end(call)

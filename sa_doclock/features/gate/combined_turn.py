@@ -237,11 +237,7 @@ class Turn(SessionPart):
 
     # The turn.
 
-    def run(
-        self,
-        calls: Iterator[Call],
-        note_granted: Callable[[], object],
-    ) -> None:
+    def run(self, calls: Iterator[Call], note_granted: Callable[[], object]) -> None:
         """Lock, run, save; no error comes out but an interruption of this thread.
 
         :param calls: takes one call after the other, and notes it in ``taken``.
@@ -492,15 +488,12 @@ class Turn(SessionPart):
                 one.finish()
         elif culprit is not None:
             culprit.is_skipped = True
-            self._doubt_before(culprit)
+            # The function that failed may have committed what was sent before: none of that again.
+            for one in ran if self._in_doubt else ():
+                if one.error is None:
+                    one.finish(one.named(_doubt("another function of the commit ended it")))
         else:
             self.suspects = len(taken)
-
-    def _doubt_before(self, culprit: Call) -> None:
-        """Run none again where the function that failed may have committed what was sent before."""
-        for one in self.taken if self._in_doubt else ():
-            if one.error is None and one is not culprit:
-                one.finish(one.named(_doubt("another function of the commit ended it")))
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""

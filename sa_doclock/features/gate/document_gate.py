@@ -138,7 +138,7 @@ class DocumentGate(CombinedCommits):
 
         The functions run in a task of their own, so that the cancellation of a caller does not
         touch the others.  A caller that is cancelled before its function begins takes it out.
-        After that the function is saved as if its caller were still there, unless it has to run again.
+        After that the function is saved as if its caller were still there.
         """
         given = {"version": version, "checkout": checkout}
         loop = asyncio.get_running_loop()
