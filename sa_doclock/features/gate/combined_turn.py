@@ -247,19 +247,7 @@ class Turn(SessionPart):
             given = self.head.session_factory()  # for the functions: it may be of asyncio
             self._session, self._state = _checked(given)
             with closing(self._session):
-                self._state.parts.add(self)
-                self._session.begin()
-                if self._alone and not self._locks_database():
-                    note_granted()
-                self._lock()
-                for call in calls:
-                    if call is self.taken[0]:
-                        call.forget()  # its error came behind functions that are saved now
-                    if not self._alone and (self.head.queue.waiting or len(self.taken) > 1):
-                        self._watch()
-                    if not call.is_skipped:
-                        self._run_one(call, given)
-                self._save()
+                self._lock_and_save(given, calls, note_granted)
         except _Undone as undone:
             self._blame(undone)
         except Exception as error:  # noqa: BLE001  # the callers raise it
@@ -273,6 +261,23 @@ class Turn(SessionPart):
             self._session = self._state = self._document = self._root = None
             if self.is_saved:
                 self._run_on_commit()
+
+    def _lock_and_save(
+        self, session: Any, calls: Iterator[Call], note_granted: Callable[[], object]
+    ) -> None:
+        self._state.parts.add(self)
+        self._session.begin()
+        if self._alone and not self._locks_database():
+            note_granted()
+        self._lock()
+        for call in calls:
+            if call is self.taken[0]:
+                call.forget()  # its error came behind functions that are saved now
+            if not self._alone and (self.head.queue.waiting or len(self.taken) > 1):
+                self._watch()
+            if not call.is_skipped:
+                self._run_one(call, session)
+        self._save()
 
     def _lock(self) -> None:
         """Lock the document, and load it; each call compares its own version."""
@@ -488,12 +493,15 @@ class Turn(SessionPart):
                 one.finish()
         elif culprit is not None:
             culprit.is_skipped = True
-            # The function that failed may have committed what was sent before: none of that again.
-            for one in ran if self._in_doubt else ():
-                if one.error is None:
-                    one.finish(one.named(_doubt("another function of the commit ended it")))
+            self._doubt_before(culprit)
         else:
             self.suspects = len(taken)
+
+    def _doubt_before(self, culprit: Call) -> None:
+        """Run none again where the function that failed may have committed what was sent before."""
+        for one in self.taken if self._in_doubt else ():
+            if one.error is None and one is not culprit:
+                one.finish(one.named(_doubt("another function of the commit ended it")))
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""

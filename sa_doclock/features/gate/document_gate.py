@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVar
 
@@ -63,7 +61,6 @@ class DocumentGate(CombinedCommits):
         self.next_waits_at_server = next_waits_at_server
         self.refuses_second_session = second_session == "refuse"
         super().__init__(check_positive("combine", combine))
-        _gates.add(self)
 
     def run(
         self,
@@ -147,18 +144,3 @@ class DocumentGate(CombinedCommits):
 
     def __repr__(self) -> str:
         return f"<DocumentGate: {self.waiting} waiting, {len(self._queues)} documents>"
-
-
-# Global, for a process that forks: whoever waits in the parent does not leave in the child.
-# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
-_gates: weakref.WeakSet[DocumentGate] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
-    for gate in _gates:
-        gate._reset()  # noqa: SLF001  # its own module's
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)

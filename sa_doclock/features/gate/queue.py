@@ -7,6 +7,7 @@ documents that one call asks for it may hold the first ones; every call takes th
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
@@ -14,6 +15,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
+from weakref import WeakSet
 
 from .wakeup import TaskWakeup, Wakeup, observed_wait
 
@@ -86,6 +88,7 @@ class GateQueues:
 
     def __init__(self) -> None:
         self._reset()
+        _gates.add(self)
 
     def _reset(self) -> None:
         self._queues: dict[Hashable, DocumentQueue] = {}
@@ -210,3 +213,18 @@ class GateQueues:
                 entry.notified = entry.wakeup.notify()
                 if not entry.notified:
                     del queue.admitted[entry]
+
+
+# Global, for a process that forks: whoever waits in the parent does not leave in the child.
+# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
+_gates: WeakSet[GateQueues] = WeakSet()
+
+
+def _forked() -> None:
+    # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
+    for gate in _gates:
+        gate._reset()  # noqa: SLF001  # its own module's
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
