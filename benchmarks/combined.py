@@ -1,11 +1,17 @@
 """Measure gate.run() on one hot document, against locked() and the ORM by hand.
 
-Every caller changes a detail of the same document: 32 threads over a TCP proxy that adds 1 ms each way,
-then without latency, where the flush of each commit to the disk can be saved (give a server that has
-fsync on).  Then, over the proxy: by number of callers; with functions that raise after a change, and
-with flushes that fail, by their share; 32 tasks; and one caller alone.
+Every caller changes a detail of the same document.  The parts, each of which can be run by itself:
 
-    python -m benchmarks.combined [--databases postgresql,mysql,mariadb] [--json FILE]
+- far: 32 threads over a TCP proxy that adds 1 ms each way;
+- near: the same without latency, where the flush of each commit to the disk can be saved (give a
+  server that has fsync on);
+- callers: by number of callers over the proxy, and one caller alone; the picture is made of these;
+- raised, refused: with functions that raise after a change, with flushes that fail, by their share;
+- tasks: 32 tasks of asyncio over the proxy;
+- trips: as raised and refused, with 25 ms each way, so that the ratios are those of the round trips
+  and a busy machine does not matter; it is run only if it is named.
+
+    python -m benchmarks.combined [--databases postgresql,mysql,mariadb] [--only PARTS] [--json FILE]
 """
 
 from __future__ import annotations
@@ -28,7 +34,7 @@ from benchmarks.lab.figures import Figure
 from benchmarks.lab.models import DeclaredDoc, Doc, clean, fill, totals_are_right
 from benchmarks.lab.pairing import interval
 from benchmarks.lab.places import Place
-from benchmarks.lab.threads import Rates, compare
+from benchmarks.lab.threads import Rates, compare, rate
 from benchmarks.ways import Way, doclock
 from benchmarks.ways.orm import BY_HAND, change, orm
 from sa_doclock import AsyncLockingSession
@@ -38,6 +44,8 @@ THREADS = 32
 CALLERS = (1, 2, 4, 8, 16, 32)
 SHARES = (0.01, 0.03, 0.1, 0.3, 1.0)
 SECONDS = 12.0
+FAR_AWAY, TRIPS_SECONDS = 0.025, 12.0
+TRIP_SHARES = (0.0, 0.03, 0.1, 0.3, 1.0)
 SLICE, QUICK_SLICE = 1.0, 0.4  # seconds that one way is measured at a time
 BY_RUN, BY_RUN_PIPELINED, BY_BLOCK = "gate.run", "gate.run, pipeline", "locked_document"
 
@@ -110,24 +118,66 @@ def by_block(engine: sa.Engine) -> Way:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    with script.run(__file__, __doc__ or "", arguments) as run:
+    with script.run(__file__, __doc__ or "", arguments, tuple(PARTS)) as run:
         run.on_each(("postgresql", "mysql", "mariadb"), measure)
 
 
 def measure(run: script.Script, place: Place) -> None:
     fill(place.engine())
-    for name, latency in (("near", 0.0), ("far", LATENCY)):
-        place.proxy.delay(latency)
-        url = place.far_url if latency else place.url
-        engine = place.engine(url, pool_size=THREADS, max_overflow=THREADS)
-        _compare(run, place, name, made(place, engine))
-    _curve(run, place, engine)
-    for kind, fail in FAILURES.items():
-        for share in SHARES if place.name == "postgresql" else (0.03, 0.1):
-            _fail(run, place, engine, f"{kind}_{share:g}", partial(_sometimes, fail, share))
-    asyncio.run(_tasks(run, place))
+    for name, part in PARTS.items():
+        if run.wants(name) and (name != "trips" or run.options.only):
+            part(run, place)
     run.findings.note(f"{place.name}.wrong_documents", Figure(not totals_are_right(place.engine())))
     clean(place.engine())
+
+
+def _engine(place: Place, latency: float) -> sa.Engine:
+    place.proxy.delay(latency)
+    url = place.far_url if latency else place.url
+    return place.engine(url, pool_size=THREADS, max_overflow=THREADS)
+
+
+def _near(run: script.Script, place: Place) -> None:
+    _compare(run, place, "near", made(place, _engine(place, 0)))
+
+
+def _far(run: script.Script, place: Place) -> None:
+    _compare(run, place, "far", made(place, _engine(place, LATENCY)))
+
+
+def _failing(kind: str, run: script.Script, place: Place) -> None:
+    engine = _engine(place, LATENCY)
+    for share in SHARES if place.name == "postgresql" else (0.03, 0.1):
+        _fail(run, place, engine, f"{kind}_{share:g}", partial(_sometimes, FAILURES[kind], share))
+
+
+def _trips(run: script.Script, place: Place) -> None:
+    """Measure by share of failures where a round trip takes so long that nothing else counts."""
+    engine, seconds = _engine(place, FAR_AWAY), run.options.seconds or TRIPS_SECONDS
+    table = run.table(
+        f"{place.name}, {FAR_AWAY * 1000:g} ms each way",
+        "fails",
+        "by hand",
+        "gate.run",
+        "x by hand",
+    )
+    for kind, fail in FAILURES.items():
+        for share in TRIP_SHARES:
+            ways = [
+                by_hand(engine, _sometimes(fail, share)),
+                combined(engine, fails=_sometimes(fail, share)),
+            ]
+            answered = [way._replace(update=_answered(way.update)) for way in ways]
+            hand, gate = (rate(way, THREADS, lambda _: 1, seconds)[0] for way in answered)
+            run.findings.note(f"{place.name}.trips.{kind}_{share:g}", Figure(gate / hand))
+            name = f"{kind} {share:.0%}"
+            table.add_row(name, f"{hand:.1f}", f"{gate:.1f}", f"{gate / hand:.2f}")
+    run.show(table)
+
+
+def _of_tasks(run: script.Script, place: Place) -> None:
+    place.proxy.delay(LATENCY)
+    asyncio.run(_tasks(run, place))
 
 
 async def _tasks(run: script.Script, place: Place) -> None:
@@ -189,9 +239,9 @@ def _length(run: script.Script) -> float:
     return 0.05 if run.tiny else QUICK_SLICE if run.quick else SLICE
 
 
-def _curve(run: script.Script, place: Place, engine: sa.Engine) -> None:
+def _curve(run: script.Script, place: Place) -> None:
     """Measure by number of callers; one alone is compared with the block."""
-    ways = made(place, engine)
+    ways = made(place, _engine(place, LATENCY))
     points: dict[str, list[tuple[int, float]]] = {way.name: [] for way in ways.values()}
     for callers in CALLERS[:1] if run.tiny else CALLERS:
         rates = compare(ways, callers, lambda _: 1, run.effort(SECONDS / 2), _length(run))
@@ -272,6 +322,17 @@ def _note(
         )
     run.findings.note(f"{place.name}.{where}.errors", Figure(rates.errors))
     run.show(table)
+
+
+PARTS: Mapping[str, Callable[[script.Script, Place], None]] = {
+    "near": _near,
+    "far": _far,
+    "callers": _curve,
+    "raised": partial(_failing, "raised"),
+    "refused": partial(_failing, "refused"),
+    "tasks": _of_tasks,
+    "trips": _trips,
+}
 
 
 if __name__ == "__main__":

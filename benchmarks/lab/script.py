@@ -38,6 +38,10 @@ class Script:
         self.console.width = max(self.console.width, WIDTH)
         self._folder = folder
 
+    def wants(self, part: str) -> bool:
+        """Return whether this part is measured: without ``--only``, each is."""
+        return not self.options.only or part in self.options.only
+
     def effort(self, seconds: float) -> Effort:
         """Return the amount of measurement, for a script that usually takes so many seconds."""
         if self.tiny:
@@ -57,7 +61,8 @@ class Script:
         given = dict(one.split("=", 1) for one in self.options.url)
         for name in names:
             if name not in self.options.databases:
-                self.findings.lacks(name, f"{name} was left out by --databases")
+                if not self.options.only:  # else another run may have its figures
+                    self.findings.lacks(name, f"{name} was left out by --databases")
                 continue
             try:
                 with closing(place(name, given, self._folder)) as found:
@@ -92,15 +97,20 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def run(module: str, purpose: str, arguments: Sequence[str] | None) -> Iterator[Script]:
+def run(
+    module: str, purpose: str, arguments: Sequence[str] | None, parts: Sequence[str] = ()
+) -> Iterator[Script]:
     """Run a script; what it has found by the end is written, whatever happens.
 
     :param module: ``__file__`` of the script.
     :param purpose: its docstring, whose first paragraph says what it measures.
+    :param parts: the names of its parts, of which one run may measure some.
     """
     paragraphs = purpose.split("\n\n")
-    options = _arguments(purpose, arguments)
+    options = _arguments(purpose, arguments, parts)
     findings = Findings(Path(module).stem, " ".join(paragraphs[0].split()))
+    if options.only and options.json and options.json.exists():
+        findings = Findings.read(options.json)  # with the parts of other runs
     with tempfile.TemporaryDirectory() as folder:
         script = Script(findings, options, Path(folder))
         script.console.print(f"[bold]{escape(findings.purpose)}[/]")
@@ -125,7 +135,9 @@ def _draw(script: Script, findings: Findings, folder: Path) -> None:
         script.console.print(f"[yellow]no picture[/]: {escape(str(absent))}")
 
 
-def _arguments(purpose: str, arguments: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(
+    purpose: str, arguments: Sequence[str] | None, parts: Sequence[str]
+) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=purpose, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -145,6 +157,18 @@ def _arguments(purpose: str, arguments: Sequence[str] | None) -> argparse.Namesp
         metavar="NAME=URL",
         help="of a server; else SA_DOCLOCK_TEST_POSTGRESQL_URL and so on",
     )
+    parser.add_argument(
+        "--only",
+        type=lambda names: names.split(","),
+        default=[],
+        metavar="PARTS",
+        help="measure these parts, and keep the others' figures in the file of --json: "
+        + (", ".join(parts) or "this script has none"),
+    )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw a picture there")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.only if name not in parts]
+    if unknown:
+        parser.error(f"--only: {', '.join(unknown)} is not a part; it has {', '.join(parts)}")
+    return options

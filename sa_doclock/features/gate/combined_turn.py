@@ -7,10 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from contextvars import Context, copy_context
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from inspect import isawaitable, iscoroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.exc import StatementError
@@ -19,31 +18,35 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
 from ...core.documents import declares, document_key, mapper_of
-from ...core.lock_info import DocumentKey, document_label
+from ...core.lock_info import document_label
 from ...core.sqlalchemy_internals import is_flushing
 from ...core.transaction import LockContext, SessionPart, add_document, around, state_of
-from ...dialects import find_strategy
+from ...dialects import strategy_for
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
 from ...options import LockOptions
 from ..on_commit import AfterCommit, call_all
-from .pending import Pending, is_of_several_classes, may_write
-from .wakeup import Wakeup
+from .pending import Pending, has_row_twice, may_write
+from .queue import QueueEntry
 
 E = TypeVar("E", bound=DocLockError)
 
+# The callers of a queue that are with the server at once, where each has a transaction of its own: one
+# holds the document, and the next one has to be there when it is released, though it needs one and a
+# half round trips to get there.
+_AT_SERVER: Final = 4
 
-@dataclass(eq=False)
-class Call:
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Call(QueueEntry):
     """One call of gate.run(): its function, and what becomes of it.
 
     :ivar seconds: how long it may wait for its turn; None: any time.
     :ivar given: ``version=`` and ``checkout=``.
+    :ivar is_task: the caller is a task, and not a thread.
     :ivar context: of the caller: another thread may run the function.
-    :ivar wakeup: ends the wait of the caller's thread; None of a task, which has ``answer``.
-    :ivar notified: the wait of the thread was ended: it is answered, or the head of the queue.
-    :ivar turn: the one that it runs as the head of its queue.
-    :ivar is_done: its value or error is final.
-    :ivar is_gone: its caller was interrupted or cancelled; its function does not begin any more.
+    :ivar leads: the turn that it runs, since it is the first of its queue.
+    :ivar turn: the one in which its function has begun.
+    :ivar is_done: its value or error is final, or its caller was interrupted.
     :ivar is_skipped: its function raised after a change, in a turn that was undone; its error counts
         once the functions before it are saved.
     :ivar on_commit: what its function gave to ``session.on_commit()``.
@@ -52,22 +55,28 @@ class Call:
     session_factory: Callable[[], Any]
     entity: type[Any]
     ident: Any
-    document: DocumentKey
     function: Callable[[Any, Any], Any]
     seconds: float | None
     given: Mapping[str, Any]
+    is_task: bool
     started: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)
-    wakeup: Wakeup | None = None
-    answer: asyncio.Future[None] | None = None
+    leads: Turn | None = None
     turn: Turn | None = None
-    notified: bool = False
     is_done: bool = False
-    is_gone: bool = False
     is_skipped: bool = False
     on_commit: Sequence[Callable[[], object]] = ()
     value: Any = None
     error: BaseException | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Return whether its function has not begun."""
+        return self.turn is None and not self.is_done
+
+    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
+        """See :class:`QueueEntry`: several may be on their way to the server."""
+        return len(admitted) < _AT_SERVER and QueueEntry.may_follow(self, admitted)
 
     @property
     def label(self) -> str:
@@ -85,21 +94,19 @@ class Call:
             return None
         return max(self.seconds - (time.monotonic() - self.started), 0.0)
 
-    def invoke(self, before: Callable[[], object], session: Any, document: Any) -> Any:
+    def invoke(self, turn: Turn, session: Any, document: Any) -> Any:
         """Return what the function returns, called in the context of its caller."""
 
         def run() -> Any:
-            before()
-            return self.function(session, document)
+            token = running.set((*running.get(), turn))
+            try:
+                result = self.function(session, document)
+                return asyncio.ensure_future(result) if self.is_task else result
+            finally:
+                running.reset(token)
 
         result = self.context.run(run)
-        if not isawaitable(result):
-            return result
-        if self.answer is None:
-            if iscoroutine(result):
-                result.close()
-            raise TypeError("the function returned an awaitable: use gate.async_run()")
-        return await_only(_result_of(self.context.run(asyncio.ensure_future, result)))
+        return await_only(_result_of(result)) if self.is_task else result
 
     def run_on_commit(self) -> None:
         """Call what the function asked for; an error is its caller's, and the commit is done."""
@@ -117,21 +124,17 @@ class Call:
         self.error = self.error or error
         self.is_done = True
 
-    def notify(self) -> None:
-        """End the wait of the caller."""
-        self.notified = True
-        if self.wakeup is not None:
-            self.wakeup.notify()
-        elif self.answer is not None and not self.answer.done():
-            self.answer.set_result(None)
-
     def result(self) -> Any:
         """Return what the function returned, which is saved; or raise."""
+        if not self.is_done:  # its task was cancelled
+            begun = "the task that waited for it was cancelled"
+            self.finish(self.named(_doubt(begun) if self.turn else interrupted()))
         error, self.error = self.error, None
-        if error is None and not self.is_done:
-            error = self.named(interrupted())
-        if error is not None:
-            raise error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # whose traceback has this frame
         return self.value
 
 
@@ -156,52 +159,63 @@ async def _result_of(task: asyncio.Future[Any]) -> Any:
         await asyncio.wait([task])
     except asyncio.CancelledError:
         task.cancel()
+        await asyncio.gather(task, return_exceptions=True)  # it uses the session until it ends
         raise
     if task.cancelled():
         raise _FunctionCancelled
     return task.result()
 
 
+running: ContextVar[tuple[Turn, ...]] = ContextVar("sa_doclock.combined", default=())
+"""The turns whose functions this thread or task is in."""
+
+
 class Turn(SessionPart):
     """One transaction, and the calls whose functions share it.
 
     :param head: the call whose caller runs the turn.
-    :param alone: it is for one function, whose transaction others wait for at the server.
-    :ivar overlapped: the next head does not wait for its end.
-    :ivar taken: the calls of the turn, in order of arrival, of which nobody was notified yet.
+    :param alone: it is for one function, and others wait for its transaction at the server.
+    :ivar taken: the calls whose functions have begun, in order of arrival.
+    :ivar error: of the transaction, and so of all its callers.
     :ivar has_ended: nothing of it runs any more; a task that a function started may outlive it.
     :ivar is_saved: all databases have committed, or no function had anything to save.
-    :ivar locks_database: nobody can wait at the server for the same document.
     :ivar suspects: the number of calls at its front of which one made the flush fail.
     :ivar raised: whether a function raised after a change.
     :ivar refused: whether the flush of one function alone failed.
     """
 
-    overlapped = has_ended = is_saved = raised = refused = locks_database = False
+    has_ended = is_saved = raised = refused = False
     suspects = 0
-    _is_sent = False
-    _error: BaseException | None = None
+    error: BaseException | None = None
     _running: Call | None = None
-    _ended = _watches = _changed = _has_sent = _in_doubt = _is_stale = False
+    # Of the transaction: the function that runs has ended it; COMMIT is on its way; the functions'
+    # statements are noted; changes were sent; a function may have committed them; the objects in
+    # the session may be older than what functions have sent.
+    _ended = _is_sent = _watches = _has_sent = _in_doubt = _is_stale = False
+    _changed = False  # the function that runs had its changes sent
+
+    _session: Any
+    _state: Any
+    _document: Any
+    _root: Any
 
     def __init__(self, head: Call, *, alone: bool) -> None:
-        self.head, self.alone = head, alone
+        self.head, self._alone = head, alone
         self.taken: list[Call] = []
         self._pending = Pending()
         self._statements: list[Any] = []
-        self._watched: list[Connection] = []
 
     # The hooks of SessionPart.
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """See :class:`SessionPart`: note what is sent, if there is somebody to save it from."""
-        if self._watches and connection not in self._watched:
-            self._watched.append(connection)
-            event.listen(connection, "before_cursor_execute", self._note_statement)
+        noted = connection, "before_cursor_execute", self._note_statement
+        if self._watches and not event.contains(*noted):
+            event.listen(*noted)
 
     def before_flush(self, session: Session) -> None:
         """See :class:`SessionPart`: note whose changes are sent."""
-        self._is_stale |= is_of_several_classes(session)
+        self._is_stale |= has_row_twice(session)
         if self._running is not None:
             self._changed |= not self._pending.is_same(Pending(session))
             self._pending = Pending()
@@ -223,43 +237,47 @@ class Turn(SessionPart):
 
     # The turn.
 
-    def run(
-        self,
-        calls: Iterator[Call],
-        *,
-        others_wait: Callable[[], bool],
-        before: Callable[[], object],
-    ) -> None:
+    def run(self, calls: Iterator[Call], note_granted: Callable[[], object]) -> None:
         """Lock, run, save; no error comes out but an interruption of this thread.
 
         :param calls: takes one call after the other, and notes it in ``taken``.
-        :param others_wait: returns whether there are other calls, before one is taken.
-        :param before: is called in the context of each function.
+        :param note_granted: lets the next caller follow, and wait for this one at the server.
         """
         try:
             given = self.head.session_factory()  # for the functions: it may be of asyncio
             self._session, self._state = _checked(given)
             with closing(self._session):
-                self._state.parts.add(self)
-                self._session.begin()
-                self._lock()
-                for call in calls:
-                    if call is self.taken[0]:
-                        call.forget()  # its error came behind functions that are saved now
-                    if not call.is_skipped:
-                        self._run_one(call, given, before, watch=others_wait())
-                self._save()
+                self._lock_and_save(given, calls, note_granted)
         except _Undone as undone:
             self._blame(undone)
         except Exception as error:  # noqa: BLE001  # the callers raise it
             if isinstance(error.__context__, _Undone):  # the rollback has failed too
                 self._blame(error.__context__)
             else:
-                self._error = error
+                self.error = error
         finally:
             self.has_ended = True
+            # Which have this part: without it nothing of them waits for a garbage collection.
+            self._session = self._state = self._document = self._root = None
             if self.is_saved:
                 self._run_on_commit()
+
+    def _lock_and_save(
+        self, session: Any, calls: Iterator[Call], note_granted: Callable[[], object]
+    ) -> None:
+        self._state.parts.add(self)
+        self._session.begin()
+        if self._alone and not self._locks_database():
+            note_granted()
+        self._lock()
+        for call in calls:
+            if call is self.taken[0]:
+                call.forget()  # its error came behind functions that are saved now
+            if not self._alone and (self.head.queue.waiting or len(self.taken) > 1):
+                self._watch()
+            if not call.is_skipped:
+                self._run_one(call, session)
+        self._save()
 
     def _lock(self) -> None:
         """Lock the document, and load it; each call compares its own version."""
@@ -275,24 +293,23 @@ class Turn(SessionPart):
         self._root = self._session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
-        strategy = find_strategy(self._state.connections.all()[0])
-        self.locks_database = strategy is not None and strategy.locks_database
 
-    def _run_one(
-        self, call: Call, session: Any, before: Callable[[], object], *, watch: bool
-    ) -> None:
+    def _locks_database(self) -> bool:
+        """Return whether nobody can wait at the server for the same document."""
+        bind = self._session.get_bind(mapper_of(self.head.entity))
+        return strategy_for(bind).locks_database
+
+    def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.
 
         :raises _Undone: it raised after a change, or ended the transaction.
         """
-        if not self.alone and (watch or len(self.taken) > 1):
-            self._watch()
         self._flush_before(call)
         self._changed = False
         self._statements.clear()
         self._pending, self._running = Pending(self._session), call
         try:
-            call.value = call.invoke(before, session, self._document_of(call))
+            call.value = call.invoke(self, session, self._document_of(call))
             self._check()
         except BaseException as error:
             if not self._is_of(call, error):
@@ -302,7 +319,7 @@ class Turn(SessionPart):
             call.on_commit = self._take_on_commit()
             if not self._watches or any(map(may_write, self._statements)):
                 self._has_sent = self._is_stale = True
-            self._is_stale |= is_of_several_classes(self._session)
+            self._is_stale |= has_row_twice(self._session)
         finally:
             self._pending, self._running = Pending(), None
 
@@ -321,9 +338,9 @@ class Turn(SessionPart):
 
         Python's signals interrupt the main thread alone.  There nobody can tell the two apart.
         """
-        if isinstance(error, Exception) or (call is self.head and call.answer is None):
-            return True
-        return call.answer is None and threading.current_thread() is not threading.main_thread()
+        if isinstance(error, Exception) or call.is_task:
+            return isinstance(error, Exception)
+        return call is self.head or threading.current_thread() is not threading.main_thread()
 
     def _watch(self) -> None:
         """Note from now on what is sent: another function may be saved though this one raises."""
@@ -453,7 +470,7 @@ class Turn(SessionPart):
         saved = [call for call in self.taken if call.error is None]
         for call in saved:
             call.run_on_commit()
-        if self.head.answer is None:  # of tasks, the caller's own raises it in the loop
+        if not self.head.is_task:  # of tasks, the caller's own raises it in the loop
             for call in saved:
                 if call.error is not None and not self._is_of(call, call.error):
                     raise call.error
@@ -488,7 +505,7 @@ class Turn(SessionPart):
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""
-        error = self._error
+        error = self.error
         if self._is_sent and not self.is_saved and error is None:
             error = self.head.named(_doubt("the thread that committed it was interrupted"))
         if self.is_saved or error is not None:

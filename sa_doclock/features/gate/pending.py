@@ -5,7 +5,7 @@ Whoever cannot be sure says that something was changed, which costs a transactio
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from sqlalchemy import CompoundSelect, Select, TextClause, inspect
-from sqlalchemy.orm import FromStatement, Mapper, Session
+from sqlalchemy.orm import FromStatement, Session
 from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.visitors import iterate
@@ -68,30 +68,22 @@ def _changes_of(state: Any) -> Iterator[object]:
             yield value
 
 
-def is_of_several_classes(session: Session) -> bool:
-    """Return whether pending changes are of rows that the session may have as another class, too."""
-    classes = _classes_of_tables()
-    changed = (*session.new, *session.dirty, *session.deleted) if classes else ()
-    others: set[type[Any]] = set()
-    for one in changed:
-        mapper: Mapper[Any] = inspect(one).mapper
-        for table in mapper.tables:
-            others |= classes.get(table, frozenset()) - {mapper.base_mapper.class_}
-    if not others:
-        return False
-    known = (inspect(one).mapper.base_mapper.class_ for one in changed)
-    loaded = (key[0] for key in session.identity_map.keys())  # noqa: SIM118  # no Mapping
-    return not others.isdisjoint(chain(known, loaded))
+def has_row_twice(session: Session) -> bool:
+    """Return whether the session may have a row as objects of two classes, which do not follow each other."""
+    several = _classes_of_one_table()
+    known = {key[0] for key in session.identity_map.keys()} if several else set()  # noqa: SIM118  # no Mapping
+    known.update(inspect(one).mapper.base_mapper.class_ for one in session.new if several)
+    return len(known & several) > 1
 
 
 @mapper_cache
-def _classes_of_tables() -> Mapping[Any, frozenset[type[Any]]]:
-    """Return the classes of each table that several hierarchies map."""
+def _classes_of_one_table() -> frozenset[type[Any]]:
+    """Return the classes of those tables that several hierarchies map."""
     found: dict[Any, set[type[Any]]] = {}
     for mapper in all_mappers():
         for table in mapper.tables:
             found.setdefault(table, set()).add(mapper.base_mapper.class_)
-    return {table: frozenset(classes) for table, classes in found.items() if len(classes) > 1}
+    return frozenset(chain.from_iterable(one for one in found.values() if len(one) > 1))
 
 
 def may_write(compiled: Any) -> bool:

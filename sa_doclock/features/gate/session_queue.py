@@ -35,7 +35,8 @@ from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
-from .queue import DocumentGate, QueueEntry
+from .document_gate import DocumentGate
+from .queue import QueueEntry
 from .wakeup import observed_wait
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -316,7 +318,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_takes_its_function_out(
 
     calls = [send(fail) for _ in range(4)]  # which fill the first commit
     with monkeypatch.context() as patched:
-        patched.setattr("sa_doclock.features.gate.combined.Wakeup", Interrupted)
+        patched.setattr("sa_doclock.features.gate.queue.Wakeup", Interrupted)
         if its_turn_comes:
             taken_out = send(add(1000))
         else:
@@ -344,7 +346,7 @@ def test_the_next_thread_is_told_that_it_is_its_turn_though_an_interruption_come
 
     calls = [send(fail) for _ in range(4)]  # which fill the first commit
     with monkeypatch.context() as patched:
-        patched.setattr("sa_doclock.features.gate.combined.Wakeup", Missed)
+        patched.setattr("sa_doclock.features.gate.queue.Wakeup", Missed)
         last = send(add(1))
     held()
     assert last.result(PATIENCE) == 31 == total(session)
@@ -452,6 +454,7 @@ def test_an_interruption_of_an_on_commit_function_is_its_callers(
 
 INTERRUPTED = (
     "sa_doclock.features.gate.combined",
+    "sa_doclock.features.gate.document_gate",
     "sa_doclock.features.gate.combined_turn",
     "contextlib",
 )
@@ -512,6 +515,27 @@ def test_a_missing_document_and_what_is_no_function(
         with pytest.raises(TypeError):
             gate.run(factory, Order, 1, function)  # type: ignore[arg-type]
     assert gate.waiting == 0
+
+
+def test_its_session_does_not_wait_for_a_garbage_collection(
+    gate: DocumentGate, session_factory: Any
+) -> None:
+    made: list[weakref.ref[Session]] = []
+
+    def sessions() -> Session:
+        session: Session = session_factory()
+        made.append(weakref.ref(session))
+        return session
+
+    gc.disable()
+    try:
+        gate.run(sessions, Order, 1, add(1))
+        with pytest.raises(ZeroDivisionError) as raised:
+            gate.run(sessions, Order, 1, fail)
+        del raised  # with the frames of its traceback
+        assert [session() for session in made] == [None, None]
+    finally:
+        gc.enable()
 
 
 def test_each_has_the_parts_of_the_one_before_and_the_context_of_its_caller(

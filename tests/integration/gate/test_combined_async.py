@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker
 from sa_doclock import (
     AsyncLockingSession,
     DocumentGate,
+    LockFailed,
     LockLost,
     LockMisuse,
     LockNotAvailable,
@@ -187,15 +188,41 @@ async def test_a_task_that_is_cancelled_before_its_first_step_gives_up_the_queue
     gate = DocumentGate()
     async with opened(documents) as makes:
         first = asyncio.create_task(gate.async_run(makes, Order, 1, add(1)))
-        second = asyncio.create_task(gate.async_run(makes, Order, 1, add(2)))
-        while not gate._combined._tasks:  # noqa: ASYNC110  # nobody tells of it
+        while not gate._tasks:  # noqa: ASYNC110  # nobody tells of it
             await asyncio.sleep(0)
-        (running,) = gate._combined._tasks
+        (running,) = gate._tasks
+        second = asyncio.create_task(gate.async_run(makes, Order, 1, add(2)))
         running.cancel()  # as by a program that cancels all_tasks()
         with pytest.raises(LockLost, match="nothing was saved"):
             await first
         assert await second == 32
         assert await total(makes) == 32
+
+
+@pytest.mark.databases(
+    "postgresql", "mysql", "mariadb"
+)  # aiosqlite goes on with what was cancelled
+@in_a_loop
+async def test_where_all_tasks_are_cancelled_nobody_waits_and_nobody_is_misinformed(
+    documents: Database,
+) -> None:
+    async with opened(documents) as makes:
+        gate, saved = DocumentGate(), 30
+        for steps in range(24):
+            calls = [asyncio.create_task(gate.async_run(makes, Order, 1, add(1))) for _ in "123"]
+            for _ in range(steps):
+                await asyncio.sleep(0.001 * (steps % 3))
+            for task in [*gate._tasks]:
+                task.cancel()
+            answers = await asyncio.gather(*calls, return_exceptions=True)
+            kinds = {type(answer) for answer in answers}
+            assert kinds <= {int, LockLost, LockFailed}
+            told = sum(isinstance(answer, int) for answer in answers)
+            found = await total(makes) - saved
+            assert found == told or LockFailed in kinds
+            assert await gate.async_run(makes, Order, 1, add(0)) == saved + found
+            assert (gate.waiting, gate._queues) == (0, {})
+            saved += found
 
 
 @in_a_loop

@@ -7,8 +7,9 @@ import json
 import random
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -16,11 +17,14 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocLockError, DocumentGate, LockingSession
-from tests.integration.gate.combining_process import add_line
+from tests.integration.gate.combining_process import INSIDE, add_line
+from tests.integration.gate.stages import STAGES, Stage
 from tests.reliability.faults.proxy import Link, Proxy
+from tests.support.actors import PATIENCE
 from tests.support.databases import Database
 from tests.support.models import Line, Order
 from tests.support.processes import forked
+from tests.support.waits import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 CALLERS, CALLS, FIRST = 12, 25, 1000
@@ -45,6 +49,61 @@ def test_a_process_is_killed(documents: Database, session: LockingSession) -> No
     answered = {int(line) for line in reported if line.endswith("\n")}
     assert len(answered) >= 60
     check(answered, session)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_process_is_killed_at_each_stage(
+    documents: Database, session: LockingSession, engine: sa.Engine, stage: str
+) -> None:
+    arguments = documents.url, json.dumps(documents.connect_args), stage
+    reported: list[str] = []
+    with forked("tests.integration.gate.combining_process", *arguments) as process:
+        while (line := process.next_line()) != INSIDE:
+            assert line
+            reported.append(line)
+        before = session.scalars(TOTAL).one()
+        session.rollback()
+        process.kill()
+        reported += [line for line in process.output.readlines() if line.endswith("\n")]
+    check({int(line) for line in reported}, session)
+    assert session.scalars(TOTAL).one() == before  # nothing of its transaction, or all of it
+    session.rollback()
+    sessions = sessionmaker(engine, class_=LockingSession)
+    assert DocumentGate().run(sessions, Order, 1, add_line(2**20)) == before + 1
+
+
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_connection_is_lost_at_each_stage(
+    documents: Database, proxy: Proxy, session: LockingSession, stage: str
+) -> None:
+    engine = sa.create_engine(
+        proxy.url, connect_args=documents.connect_args, pool_pre_ping=True, pool_size=CALLERS
+    )
+    factory, gate = sessionmaker(engine, class_=LockingSession), DocumentGate()
+    here = Stage(stage, engine, factory, lambda: proxy.harm(Link.reset, random.Random(1)))
+    calls: list[Future[Any]] = []
+
+    def sessions() -> LockingSession:
+        while len(calls) < 2:  # who are in one transaction with the first
+            calls.append(threads.submit(gate.run, sessions, Order, 1, add_line(FIRST + len(calls))))
+            wait_until(lambda: gate.waiting == len(calls) + 1)
+        return factory()
+
+    with ThreadPoolExecutor(2) as threads:
+        first: Future[Any] = Future()
+        try:
+            first.set_result(gate.run(sessions, Order, 1, here.within(add_line(FIRST + 2))))
+        except (DocLockError, DBAPIError) as error:
+            first.set_exception(error)
+        failed = [one.exception(PATIENCE) is not None for one in (first, *calls)]
+    engine.dispose()
+    assert not here.is_due
+    assert failed == {"commit": [True] * 3, "flush": [False] * 3, "answer": [False] * 3}.get(
+        stage, [True, False, False]
+    )
+    numbers = (FIRST + 2, FIRST, FIRST + 1)
+    check({n for n, lost in zip(numbers, failed, strict=True) if not lost}, session)
 
 
 @pytest.fixture

@@ -123,10 +123,14 @@ def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
     # Which may come at any moment, also while this thread is inside of the gate.
     first, second = (QueueEntry(1, shared=False, next_may_follow=False) for _ in range(2))
     assert gate.enter(first, seconds=0, under_asyncio=False)
-    with gate._mutex:
+
+    def collected() -> None:
         gate.leave([first])
         assert gate._queues
-    gate.enter(second, seconds=0, under_asyncio=False)  # whoever comes next finds it
+
+    gate._call(collected)
+    assert gate._queues == {}
+    gate.enter(second, seconds=0, under_asyncio=False)
     gate.leave([second])
     assert gate.waiting == 0
     assert gate._queues == {}

@@ -105,7 +105,7 @@ def enters():
 
 assert enters()
 assert not enters()
-with gate._mutex, gate._combined.mutex._lock:  # another thread's
+with gate._mutex:  # another thread's
     child = os.fork()
     if not child:
         os._exit(0 if enters() and gate.waiting == 0 else 1)

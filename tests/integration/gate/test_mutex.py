@@ -1,8 +1,7 @@
-"""The mutex of gate.run(): a garbage collection in its midst may close what a dead task has left."""
+"""The mutex of a gate: a garbage collection in its midst may close what a dead task has left."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import sys
 from collections.abc import Iterator
@@ -14,8 +13,7 @@ from typing import Any
 import pytest
 
 from sa_doclock import DocumentGate
-from sa_doclock.features.gate.combined import CombinedCommits, new_call
-from sa_doclock.features.gate.mutex import Mutex
+from sa_doclock.features.gate.queue import QueueEntry
 from tests.support.actors import PATIENCE
 from tests.support.models import Order
 
@@ -46,24 +44,23 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
-def leave_garbage(commits: CombinedCommits, factory: Factory) -> Any:
-    """Leave what is left of a task that waits in a queue; return the queue."""
-    call = new_call(factory, Order, 1, lambda _session, order: order, None)
-    loop = asyncio.new_event_loop()
-    call.answer = loop.create_future()
-    loop.close()
-    entered = commits._entered("key", call)
-    queue = entered.__enter__()
-    cycle: list[Any] = [entered]
-    cycle.append(cycle)
-    return queue
+class Forgotten:
+    """Leaves its queue when it is collected, as a session does that nobody has closed."""
+
+    def __init__(self, gate: DocumentGate) -> None:
+        self.gate, self.entry = gate, QueueEntry("key", shared=False, next_may_follow=False)
+        assert gate.enter(self.entry, seconds=0, under_asyncio=False)
+        self.cycle = self
+
+    def __del__(self) -> None:
+        self.gate.leave([self.entry])
 
 
 @pytest.mark.usefixtures("no_collection")
-def test_a_task_that_is_collected_under_the_mutex() -> None:
+def test_a_session_that_is_collected_under_the_mutex() -> None:
     gate, factory = DocumentGate(), Factory()
-    queue = leave_garbage(gate._combined, factory)
-    assert queue.waiting
+    Forgotten(gate)
+    assert len(gate._queues) == 1
     found: list[BaseException] = []
 
     def run() -> None:
@@ -78,25 +75,7 @@ def test_a_task_that_is_collected_under_the_mutex() -> None:
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert found
-    assert not queue.waiting
-
-
-def test_what_a_finalizer_asks_for_comes_at_the_end_of_the_block() -> None:
-    mutex, done = Mutex(), list[int]()
-    mutex.run(lambda: done.append(1))
-
-    def block() -> list[int]:
-        mutex.run(lambda: done.append(2))
-        return [*done]
-
-    assert mutex.call(block) == [1]
-    assert done == [1, 2]
-
-
-def test_what_was_left_at_the_very_end_comes_in_the_next_block() -> None:
-    mutex, done = Mutex(), list[int]()
-    mutex._later.append(lambda: done.append(1))
-    assert mutex.call(lambda: [*done]) == [1]
+    assert gate._queues == {}
 
 
 class CtrlCAtCall:

@@ -1,0 +1,146 @@
+"""DocumentGate: the sessions of one process that want the same document queue before they connect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal, TypeVar
+
+from ...checkout_info import Checkout
+from ...options import LockTimeout, check_positive
+from .combined import CombinedCommits, new_call
+
+SecondSession = Literal["refuse", "allow"]
+S = TypeVar("S")
+D = TypeVar("D")
+R = TypeVar("R")
+
+
+class DocumentGate(CombinedCommits):
+    """A queue for each document, in front of the connection pool, for the sessions of a process.
+
+    ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
+    ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without a gate, each session
+    that waits for a document keeps a connection.  With it, one session of a document's queue waits
+    at the server, and the others wait here, in the order in which they came.  The lock of the
+    database is always taken as well, and it alone keeps out other processes.
+
+    A lock queues if it is a transaction's first, by key or by ``lock_key()``, under ForUpdate or
+    SharedRead; all others ask the database, as without a gate.  ``lock_timeout`` is for both waits.
+    docs/gate.md has the reasons, and all that does not queue.
+
+    Documents of different engines, and of different ``schema_translate_map``, do not share a
+    queue.  The gate does not see a schema that is chosen on the connection, by ``search_path`` or
+    USE: there, documents with the same key wait for each other.
+
+    :param next_waits_at_server: when a lock is granted, the next session of the queue goes to the
+        server and waits there, with a connection, so that no time is lost.  False: it waits here
+        until the transaction has ended, and the document uses one connection in all.
+    :param second_session: ``"refuse"``: a task, or thread, that holds a lock in one session and
+        asks for a connection in another, of the same gate and pool, gets :class:`LockMisuse` at
+        once.  Enough of them would use up the pool and wait for each other, which no database
+        sees.  ``"allow"`` permits it.
+    :param combine: the most functions that one transaction of :meth:`run` has.
+    :raises TypeError: ``next_waits_at_server`` is no bool; ``combine`` is no integer.
+    :raises ValueError: no such ``second_session``; ``combine`` is less than 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        next_waits_at_server: bool = True,
+        second_session: SecondSession = "refuse",
+        combine: int = 50,
+    ) -> None:
+        if not isinstance(next_waits_at_server, bool):
+            raise TypeError(
+                f"next_waits_at_server must be True or False, not {next_waits_at_server!r}"
+            )
+        if second_session not in ("refuse", "allow"):
+            raise ValueError(f'second_session must be "refuse" or "allow", not {second_session!r}')
+        self.next_waits_at_server = next_waits_at_server
+        self.refuses_second_session = second_session == "refuse"
+        super().__init__(check_positive("combine", combine))
+
+    def run(
+        self,
+        session_factory: Callable[[], S],
+        entity: type[D],
+        ident: Any,
+        function: Callable[[S, D], R],
+        *,
+        lock_timeout: LockTimeout = None,
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> R:
+        """Return ``function(session, document)``, saved together with others' functions.
+
+        The callers of this process who name the same document and the same session factory form a
+        queue.  The first one opens a session, locks the document ForUpdate, loads it with its
+        parts, and runs the functions that wait, in order of arrival, on this one document.  It
+        flushes once and commits once.  Then all callers get their answers.
+
+        **A function may be called more than once**, as by :func:`run_transaction`; its changes are
+        saved once.  So it changes nothing but what it reaches through its session and its document.
+        It sends messages by ``session.on_commit()``, which calls them once, after the commit.  The
+        state of its Python objects is its own business.
+
+        A function that raises before it has changed anything costs nothing.  If one raises after a
+        change, or if the flush fails, the transaction is undone: the error goes to the caller of the
+        function that is to blame, and the others run again.  docs/gate.md has the rules.
+
+        A function may run in another thread, in the context (contextvars) of its caller.  While
+        it waits, so does the queue.  ``flush()`` and ``save_changes()`` send what is pending;
+        ``commit()`` and ``rollback()`` are refused.
+
+        :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
+        :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
+        :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
+            the queue and the lock together.  None: as the session and the server say; who waits
+            behind a head that has waited for so long in vain is refused with it.
+        :param version: as for :meth:`LockingSession.get_entity`.  It is compared when the turn of
+            this function comes, with what the functions before it have changed.
+        :param checkout: as for :meth:`LockingSession.get_entity`, of this caller alone.
+        :raises Exception: what the function raised; nothing of it is saved.  Or the error of the
+            commit: all callers of the transaction get it.
+        :raises LockNotAvailable: the function has not begun in time, and does not begin any more.
+        :raises StaleDocument: the caller has seen another version; or a function before it in the
+            same transaction changed the document.
+        :raises CheckedOut: the document is checked out, and not by this caller.
+        :raises CheckoutLost: the check-out that the caller names has ended.
+        :raises CommitUnknown: the thread that committed was interrupted meanwhile, or another function
+            ended the transaction by a COMMIT of its own: look whether the change is there before
+            you run it again.
+        :raises LockMisuse: the function called commit(), rollback() or close(); or gate.run() was
+            called within a function of gate.run().
+        :raises sqlalchemy.exc.NoResultFound: there is no such document.
+        :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
+        """
+        given = {"version": version, "checkout": checkout}
+        call = new_call(session_factory, entity, ident, function, lock_timeout, given)
+        return self.serve(call)  # type: ignore[no-any-return]
+
+    async def async_run(
+        self,
+        session_factory: Callable[[], S],
+        entity: type[D],
+        ident: Any,
+        function: Callable[[S, D], Awaitable[R]],
+        *,
+        lock_timeout: LockTimeout = None,
+        version: Any = None,
+        checkout: Checkout | int | None = None,
+    ) -> R:
+        """The same as :meth:`run` for asyncio: the function is a coroutine function.
+
+        The functions run in a task of their own, so that the cancellation of a caller does not
+        touch the others.  A caller that is cancelled before its function begins takes it out.
+        After that the function is saved as if its caller were still there.
+        """
+        given = {"version": version, "checkout": checkout}
+        loop = asyncio.get_running_loop()
+        call = new_call(session_factory, entity, ident, function, lock_timeout, given, loop)
+        return await self.async_serve(call)  # type: ignore[no-any-return]
+
+    def __repr__(self) -> str:
+        return f"<DocumentGate: {self.waiting} waiting, {len(self._queues)} documents>"
