@@ -23,12 +23,11 @@ from ..core.documents import (
     unread_columns,
 )
 from ..core.lock_info import DocumentKey, Identity
-from ..core.locking import LockedRows, acquire, objects_of, single_key, why_hidden
+from ..core.locking import LockedRows, WaitLimit, acquire, objects_of, single_key, why_hidden
 from ..core.session import context_of
 from ..core.sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 from ..core.statements import (
     LOCK_OPTION,
-    Send,
     add_lock,
     key_in,
     lock_by_keys,
@@ -293,10 +292,10 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
         parameters = self._query.parameters(self._keys)
         return objects_of(self.session, statement, parameters, (), self.binds)
 
-    def lock_and_read(self, send: Send) -> Sequence[Any]:
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Sequence[Any]:
         root = root_of(self.mapper)
-        locking = partial(lock_by_keys, root, keys=self._keys, whole_row=send.whole_row)
-        self._keys = self.lock_keys(send, locking, parameters_by_keys(self._keys))
+        locking = partial(lock_by_keys, root, keys=self._keys, whole_row=whole_row)
+        self._keys = self.lock_keys(limit, locking, parameters_by_keys(self._keys))
         return self.read(self._query.again(self._keys)) if self._keys else ()
 
     def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:

@@ -19,6 +19,9 @@ from .lock_info import DocumentKey, LockedName, document_label
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
+FEW_ROWS: Final = 50
+"""The most rows by their keys that one limit of a whole statement is for."""
+
 
 class LockRequest(NamedTuple):
     """One lock, as a call asks for it.
@@ -57,6 +60,14 @@ class LockRequest(NamedTuple):
     def by_key(self) -> bool:
         """True if its rows are found by primary key: then only a lock makes them wait."""
         return self.named or bool(self.keys)
+
+    @property
+    def few_rows(self) -> bool:
+        """True if nothing but waits takes time: a few rows, found by their keys.
+
+        Then a limit of the whole statement limits its waits.
+        """
+        return 1 <= len(self.keys) <= FEW_ROWS
 
     @property
     def document(self) -> str:

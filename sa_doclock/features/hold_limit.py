@@ -14,7 +14,6 @@ from weakref import WeakSet, ref
 
 from sqlalchemy import Connection
 
-from ..core.locking import is_of_few_rows
 from ..core.transaction import (
     Limit,
     LockContext,
@@ -96,7 +95,7 @@ class HoldLimit(SessionPart):
         assert strategy.hold_limit is not None
         with strategy.hold_limit.limit_with_wait(
             *(strategy.waits, connection.connection, request.lock, request.seconds, seconds),
-            few_rows=is_of_few_rows(request),
+            few_rows=request.few_rows,
         ):
             yield
         self.note_server_limited(connection)

@@ -19,6 +19,7 @@ from ..core.locking import LockTarget, acquire
 from ..core.session import CoreSession
 from ..core.transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from ..dialects import product_of
+from ..dialects.base import LockStrategy
 from ..errors import LockFailed, LockMisuse, LockNotSupported
 from ..options import LockOptions, LockTimeout
 
@@ -85,9 +86,6 @@ def check_key(key: str) -> str:
 class NamedLock(LockTarget[None]):
     """The name that lock_key() locks."""
 
-    limits_itself = True  # by NamedLocks.take()
-    transaction_lock = LockOptions.ForUpdate  # for what is changed under the key, whatever its mode
-
     def __init__(
         self, context: LockContext, request: LockRequest, bind: Engine | Connection
     ) -> None:
@@ -100,6 +98,14 @@ class NamedLock(LockTarget[None]):
 
     def read_held(self) -> None:
         return
+
+    def prepare(
+        self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
+    ) -> tuple[TransactionConnection, LockPlan]:
+        """Have the transaction fit for what is changed under the key, whatever its mode."""
+        seconds = 0.0 if LockOptions.NoWait in request.lock else request.seconds
+        request = request._replace(lock=LockOptions.ForUpdate, seconds=seconds)
+        return super().prepare(bind, strategy, request)
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest

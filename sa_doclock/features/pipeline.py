@@ -11,7 +11,6 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
-from ..core.locking import is_of_few_rows
 from ..core.transaction import (
     Block,
     Limit,
@@ -85,7 +84,7 @@ class SessionPipeline(SessionPart):
         if len(request.keys) == 1:  # else of a listener, while parts are read
             reads = partial(self._reads, self.ahead, request)
         return self._pipelines[connection].locking(
-            request.seconds, reads, few_rows=is_of_few_rows(request), hold_limit=hold_limit
+            request.seconds, reads, few_rows=request.few_rows, hold_limit=hold_limit
         )
 
     def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:

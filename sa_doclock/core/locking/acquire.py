@@ -11,7 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
@@ -28,11 +28,11 @@ from ...errors import (
     UnsavedChanges,
 )
 from ...events import RequestedLock, listened
-from ...options import LockOptions, is_row_lock, may_queue
+from ...options import is_row_lock, may_queue
 from .. import instrumentation
 from ..documents import parts_of
+from ..ledger import RowPlace, place_of
 from ..lock_info import DocumentKey, LockedName
-from ..row_place import RowPlace, place_of
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Limit,
@@ -48,23 +48,11 @@ from ..transaction import (
     watch,
 )
 from .execute_listeners import checked_listeners
+from .wait_limit import WaitLimit
 
 T = TypeVar("T")
 
 _log = logging.getLogger("sa_doclock")
-
-_AT_ONCE: Final = frozenset(
-    lock | LockOptions.NoWait
-    for lock in (
-        LockOptions.ForUpdate,
-        LockOptions.ForUpdate | LockOptions.NoKey,
-        LockOptions.SharedRead,
-    )
-)
-
-_FEW_ROWS: Final = 50
-"""The most rows by their keys that one limit is for: to lock them takes time only while they are
-waited for, so that a limit of the whole statement limits the waits."""
 
 
 class LockTarget(ABC, Generic[T]):
@@ -72,17 +60,12 @@ class LockTarget(ABC, Generic[T]):
 
     The methods are called in this order, by :func:`acquire`.
 
-    :ivar transaction_lock: the lock that the transaction is made fit for, where it is not the one of
-        the request.
-    :ivar limits_itself: ``send()`` limits its wait itself.
     :ivar lasts: False if ``send()`` has locked nothing that is held when its statements have ended.
     :ivar options: the execution options of its statements, beside those of the connection.
     :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
         reported.
     """
 
-    transaction_lock: LockOptions | None = None
-    limits_itself = False
     lasts = True
     options: Sequence[Mapping[str, Any]] = ()
     unsaved: UnsavedChanges | None = None
@@ -124,12 +107,10 @@ class LockTarget(ABC, Generic[T]):
         :raises LockNotSupported: this database or connection cannot give the lock.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         """
-        lock = self.transaction_lock or request.lock
-        plan = strategy.plans.get((self.mapper, lock, False)) or make_plan(
-            self.mapper, lock, strategy
+        plan = strategy.plans.get((self.mapper, request.lock, False)) or make_plan(
+            self.mapper, request.lock, strategy
         )
-        seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
-        return self.context.opener.prepare(bind, plan, seconds), plan
+        return self.context.opener.prepare(bind, plan, request.seconds), plan
 
     def expire(self) -> None:
         """Expire what the session has loaded of it, so that what is read is not older.
@@ -255,10 +236,17 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     autoflush = session.autoflush
     session.autoflush = autoflush and request.as_is
     try:
-        if _is_sent_in_blocks(request, target):
-            found = _send_in_blocks(connection, plan, request, target)
-        else:
+        # Around most locks nothing stands, which is found out without a call.
+        if (
+            (request.seconds is None and may_queue(request.lock))
+            and not context.parts.around_limit
+            and not execute_listeners(session)
+        ):
             found = target.send(connection, plan, request)
+        else:
+            checking, limiting = _blocks(target, connection, plan, request)
+            with checking, limiting as limited:
+                found = target.send(connection, plan, limited or request)
         if call.met is not None:  # a listener has gone on in spite of it
             raise call.met
         if target.lasts:
@@ -336,40 +324,18 @@ def _note_database(
         bound(request, target.roots(), bind)
 
 
-def _is_sent_in_blocks(request: LockRequest, target: LockTarget[Any]) -> bool:
-    """Return whether something stands around the statements; around most locks nothing does."""
-    limits = request.seconds is not None or not may_queue(request.lock)
-    if limits and not target.limits_itself:
-        return True
-    return bool(target.context.parts.around_limit or execute_listeners(target.session))
-
-
-def _send_in_blocks(
-    connection: TransactionConnection, plan: LockPlan, request: LockRequest, target: LockTarget[Any]
-) -> Any:
-    """Send the statements: their wait limited, and what listeners make of them checked."""
+def _blocks(
+    target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
+) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
+    """Return the blocks around the statements: what listeners make of them is checked, their wait limited."""
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
         checking = checked_listeners(target.context, target.expire, row_lock=row_lock)
-    limit: Limit = (lambda *_: nullcontext()) if target.limits_itself else _limit
+    limit: Limit = WaitLimit.around
     for around_limit in target.context.parts.around_limit:
         limit = around_limit(limit)
-    with checking, limit(connection, plan, request) as limited:
-        return target.send(connection, plan, limited or request)
-
-
-def _limit(
-    connection: TransactionConnection, plan: LockPlan, request: LockRequest
-) -> AbstractContextManager[None]:
-    """Limit the wait as the request says."""
-    waits, few_rows = plan.strategy.waits, is_of_few_rows(request)
-    return waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows)
-
-
-def is_of_few_rows(request: LockRequest) -> bool:
-    """Return whether nothing but waits takes time: a few rows, found by their keys."""
-    return 1 <= len(request.keys) <= _FEW_ROWS
+    return checking, limit(connection, plan, request)
 
 
 def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:

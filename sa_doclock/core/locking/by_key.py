@@ -30,7 +30,6 @@ from ..loading import load_again
 from ..lock_info import DocumentKey, Identity, public_key
 from ..sqlalchemy_internals import states_to_flush
 from ..statements import (
-    Send,
     chunks,
     in_order,
     key_names,
@@ -55,6 +54,7 @@ from .read_by_key import (
 )
 from .rows import LockedRows, objects_of
 from .unsaved_changes import refuse_unsaved
+from .wait_limit import WaitLimit
 
 T = TypeVar("T")
 
@@ -81,7 +81,6 @@ def single_key(identities: Sequence[Identity]) -> Any:
 class _RowsByKey(LockedRows[T]):
     """Rows of ``request.mapper`` by ``request.keys``."""
 
-    found_by_key = True
     chosen: frozenset[Any] = frozenset()  # the relationships that the caller has an option for
     sent: Sequence[Identity] = ()  # the keys of the statement under way, where it has not all
     recheck = False  # pending changes have to be looked for once more, under the lock
@@ -210,10 +209,10 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         parameters = dict(zip(key_names(self.mapper), self.request.keys[0], strict=True))
         return objects_of(self.session, statement, parameters, self.request.options, self.binds)
 
-    def lock_and_read(self, send: Send) -> list[T]:
-        locking = partial(lock_by_key, self.mapper, whole_row=send.whole_row)
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> list[T]:
+        locking = partial(lock_by_key, self.mapper, whole_row=whole_row)
         parameters = parameters_by_key(self.mapper, self.request.keys[0])
-        self.locked = self.lock_keys(send, locking, parameters)
+        self.locked = self.lock_keys(limit, locking, parameters)
         return self.read(select_by_key(self.mapper, LockOptions.None_)) if self.locked else []
 
     def record(self, found: T | None, request: LockRequest) -> T | None:
@@ -302,10 +301,10 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     def read(self, statement: Select[Any]) -> list[T]:
         return self.select(statement, self.sent)
 
-    def lock_and_read(self, send: Send) -> list[T]:
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> list[T]:
         mapper, sent = self.mapper, self.sent
-        locking = partial(lock_by_keys, mapper, keys=sent, whole_row=send.whole_row)
-        locked = self.lock_keys(send, locking, parameters_by_keys(sent))
+        locking = partial(lock_by_keys, mapper, keys=sent, whole_row=whole_row)
+        locked = self.lock_keys(limit, locking, parameters_by_keys(sent))
         self.locked = [*self.locked, *locked]
         if not locked:
             return []

@@ -46,7 +46,6 @@ from ..sqlalchemy_internals import (
 )
 from ..statements import (
     LockedEntity,
-    Send,
     add_candidate_hint,
     add_lock,
     chunks,
@@ -64,6 +63,7 @@ from ..statements import (
 from ..transaction import LockContext, LockPlan, LockRequest
 from .rows import LockedRows
 from .unsaved_changes import refuse_unsaved
+from .wait_limit import WaitLimit
 
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
@@ -169,47 +169,49 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             return self._statement
         return add_lock(self._statement, self._locked.entity, lock)
 
-    def lock_and_read(self, send: Send) -> tuple[Result[Any], Iterable[Identity]]:
-        entity, strategy = self._locked.entity, send.strategy
+    def lock_and_read(
+        self, limit: WaitLimit, *, whole_row: bool
+    ) -> tuple[Result[Any], Iterable[Identity]]:
+        entity, statements = self._locked.entity, limit.strategy.statements
         key = key_columns(entity)
         again = _without_lock(self._statement, entity)
-        most = strategy.statements.max_parameters // 2  # the rest is the program's
-        limit = min(most, strategy.statements.parameters_for_keys(len(key)))
-        identities, order = self._lock_keys(key, send, limit)
+        most = statements.max_parameters // 2  # the rest is the program's
+        most = min(most, statements.parameters_for_keys(len(key)))
+        identities, order = self._lock_keys(key, limit, most, whole_row=whole_row)
         self._beside = ()
-        if len(identities) * len(key) <= limit:
+        if len(identities) * len(key) <= most:
             return self.read(again.where(key_in(key, identities)))[0], identities
-        return self._read_in_chunks(again, key, identities, order, limit), identities
+        return self._read_in_chunks(again, key, identities, order, most), identities
 
     def _lock_keys(
-        self, key: Sequence[Any], send: Send, limit: int
+        self, key: Sequence[Any], limit: WaitLimit, most: int, *, whole_row: bool
     ) -> tuple[Sequence[Identity], Sequence[Identity]]:
         """Lock the headers of a statement that reads other rows too.
 
-        :param limit: the number of parameters that the keys of one statement may have.
+        :param most: the number of parameters that the keys of one statement may have.
         :returns: the keys of the headers, and those of all rows in the order of the statement.
         """
         run, entity, statement = self._run, self._locked.entity, self._statement
-        skips_some = LockOptions.SkipLocked in send.row_lock and has_limit(statement)
+        skips_some = LockOptions.SkipLocked in limit.lock and has_limit(statement)
 
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        beside = self._beside if send.strategy.statements.locks_one_table_of_join else None
-        if beside is not None and (skips_some or not send.whole_row):
+        beside = self._beside if limit.strategy.statements.locks_one_table_of_join else None
+        if beside is not None and (skips_some or not whole_row):
             columns = [*key, *beside]
-            found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
+            found = limit.send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
         root = root_of(self.mapper)
         candidates = drop_lock(only_columns(statement, key), entity)
-        candidates = add_candidate_hint(candidates, entity, send.row_lock, send.strategy)
+        candidates = add_candidate_hint(candidates, entity, limit.lock, limit.strategy)
         found = _candidates(run, candidates, skips_some=skips_some)
         identities: list[Identity] = []
-        for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
+        for some in [*chunks(in_order(root, set(found)), most)] or [()]:
             where = key_in(root.primary_key, some)
-            locking = partial(lock_where, root, where=where, whole_row=send.whole_row)
-            identities += send(locking, keys_of)
+            locking = partial(lock_where, root, where=where, whole_row=whole_row)
+            identities += limit.send(locking, keys_of)
         return identities, found
 
     def _read_in_chunks(
@@ -218,7 +220,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         key: Sequence[Any],
         identities: Sequence[Identity],
         order: Sequence[Identity],
-        limit: int,
+        most: int,
     ) -> Result[Any]:
         """Return the rows of these headers, which are too many for one statement.
 
@@ -226,7 +228,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         """
         width = len(statement.column_descriptions)
         rows: defaultdict[Identity, deque[Any]] = defaultdict(deque)
-        for some in chunks(identities, limit):
+        for some in chunks(identities, most):
             result = self._run(statement.where(key_in(key, some)).add_columns(*key))
             found = buffer_rows(result)
             for row in found:

@@ -137,7 +137,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
     :ivar _by_index: the roots whose rows may be unlocked, as :func:`check_headers` returns them.
     """
 
-    limits_itself = True  # the wait is the program's
     lasts = False
     reads_more = False
     writes = False
@@ -219,8 +218,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         plan = strategy.plans.get((mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
-        seconds = 0.0 if LockOptions.NoWait in lock else None
-        return self.context.opener.prepare(bind, plan, seconds), plan
+        return self.context.opener.prepare(bind, plan, None), plan
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest

@@ -113,8 +113,7 @@ def _lock_database(
     wanted = strongest_of(locks)
     if wanted is not None:
         plan = make_plan(None, wanted, strategy, upgrades=True)
-        seconds = 0.0 if LockOptions.NoWait in wanted else None
-        state.opener.prepare(connection, plan, seconds)
+        state.opener.prepare(connection, plan, None)
 
 
 def _lock_schemas(
@@ -123,12 +122,11 @@ def _lock_schemas(
     """Have the locks in the schemas of their tables too, of whatever class these are."""
     for one in locks:
         lock = one.lock or LockOptions.None_
-        seconds = 0.0 if LockOptions.NoWait in lock else None
         tables = (froms.tables_below(froms.subqueries) for froms in one.froms)
         for table in dict.fromkeys(
             chain.from_iterable(tables)
         ):  # the ORM writes one SELECT as several
-            strategy.waits.wait_for_schema(connection, lock, seconds, table)
+            strategy.waits.wait_for_schema(connection, lock, None, table)
 
 
 def _check_tables(
