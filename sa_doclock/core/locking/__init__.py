@@ -1,6 +1,6 @@
 """The taking of a lock: one sequence, acquire(), for every kind of lock."""
 
-from .acquire import LockTarget, acquire
+from .acquire import Found, LockTarget, acquire
 from .by_key import ManyByKey, OneByKey, identities_of, single_key
 from .hidden_rows import why_hidden
 from .read_by_key import read_entities, read_many, read_one

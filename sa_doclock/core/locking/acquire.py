@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
@@ -25,7 +26,6 @@ from ...errors import (
     LockMisuse,
     LockNotSupported,
     LockOrderViolation,
-    UnsavedChanges,
 )
 from ...events import RequestedLock, listened
 from ...options import is_row_lock, may_queue
@@ -55,20 +55,30 @@ T = TypeVar("T")
 _log = logging.getLogger("sa_doclock")
 
 
+class Found(NamedTuple):
+    """The answer to the statements of a lock.
+
+    :ivar rows: what the statements have read; of each kind of target in its own form.
+    :ivar keys: of rows that were locked, where the rows alone do not tell.
+    :ivar lasts: False if nothing was locked that is held when the statements have ended.
+    """
+
+    rows: Any
+    keys: Iterable[Any] = ()
+    lasts: bool = True
+
+
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    The methods are called in this order, by :func:`acquire`.
+    The methods are called in this order, by :func:`acquire`.  Those that are given a request get it as
+    the try under way makes it: for what is not held yet, with its own lock and time.
 
-    :ivar lasts: False if ``send()`` has locked nothing that is held when its statements have ended.
+    :ivar request: as the caller has made it.
     :ivar options: the execution options of its statements, beside those of the connection.
-    :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
-        reported.
     """
 
-    lasts = True
     options: Sequence[Mapping[str, Any]] = ()
-    unsaved: UnsavedChanges | None = None
 
     def __init__(self, context: LockContext, request: LockRequest) -> None:
         self.context = context
@@ -82,18 +92,18 @@ class LockTarget(ABC, Generic[T]):
         """Return the roots of the documents that it locks."""
         return ()
 
-    def is_held(self) -> bool:
-        """Return whether all of it is held already, as strongly as was asked for.
+    def not_held(self) -> LockRequest | None:
+        """Return the request for what is not held as strongly yet; None: all of it is.
 
         :raises LockUpgradeRefused: it is held by a read lock.
         """
-        return False
+        return self.request
 
     def read_held(self) -> T:
-        """Return it, where it is held already."""
-        raise TypeError(f"of {type(self).__name__} nothing is held before")
+        """Return it, where all of it is held already."""
+        raise TypeError(f"{type(self).__name__} does not support read_held()")
 
-    def check(self) -> None:
+    def check(self, request: LockRequest) -> None:
         """Refuse what can be refused before anything is sent.
 
         :raises DocLockError: this program, statement or class cannot take the lock.
@@ -112,7 +122,7 @@ class LockTarget(ABC, Generic[T]):
         )
         return self.context.opener.prepare(bind, plan, request.seconds), plan
 
-    def expire(self) -> None:
+    def expire(self, request: LockRequest) -> None:
         """Expire what the session has loaded of it, so that what is read is not older.
 
         It is called just before :meth:`send`, and once more where listeners of the program have
@@ -125,11 +135,13 @@ class LockTarget(ABC, Generic[T]):
         """Make the session's objects fit for the flush of a listener, during the call."""
 
     @abstractmethod
-    def send(self, connection: TransactionConnection, plan: LockPlan, request: LockRequest) -> Any:
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Found:
         """Send the statements that lock, and return what they have found."""
 
     @abstractmethod
-    def record(self, found: Any, request: LockRequest) -> T:
+    def record(self, found: Found, request: LockRequest) -> T:
         """Note in the ledger what was granted, and return what the caller gets."""
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
@@ -164,17 +176,18 @@ def acquire(target: LockTarget[T]) -> T:
         _check_transaction(context, target.session)
     call: LockCall | None = None
     try:
-        if target.is_held():
+        request = target.not_held()
+        if request is None:
             _check_held_place(context, target)
             return target.read_held()
-        if context.calls.current is not None and not target.request.as_is:
+        if context.calls.current is not None and not request.as_is:
             _refuse_inner_call(context.calls.current)
-        target.check()
-        call = _begin_call(context, target)
+        target.check(request)
+        call = _begin_call(target, request)
         take: Take = _take
         for around_take in context.parts.around_take:
             take = around_take(take)
-        result: T = take(call, target.request, target)
+        result: T = take(call, request, target)
         context.calls.current = call.outer
     except BaseException as error:
         if call is not None:
@@ -230,7 +243,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     _check_place(context, target, connection.connection)
     _note_database(context, target, request, bind, connection)
     if session.identity_map or context.loaded.added:
-        target.expire()
+        target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for what loader options send.
     autoflush = session.autoflush
@@ -249,7 +262,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
                 found = target.send(connection, plan, limited or request)
         if call.met is not None:  # a listener has gone on in spite of it
             raise call.met
-        if target.lasts:
+        if found.lasts:
             connection.note_lock(strategy)
         return target.record(found, request)
     finally:
@@ -331,16 +344,17 @@ def _blocks(
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
-        checking = checked_listeners(target.context, target.expire, row_lock=row_lock)
+        expire = partial(target.expire, request)
+        checking = checked_listeners(target.context, expire, row_lock=row_lock)
     limit: Limit = WaitLimit.around
     for around_limit in target.context.parts.around_limit:
         limit = around_limit(limit)
     return checking, limit(connection, plan, request)
 
 
-def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:
+def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
-    request, opens = target.request, not target.session.in_transaction()
+    context, opens = target.context, not target.session.in_transaction()
     call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
     if (
         "before_lock" in listened
@@ -369,8 +383,8 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
         or _log.isEnabledFor(logging.DEBUG)
     ):
         _report_granted(context, call, waited)
-    if call.target.unsaved is not None:
-        raise call.target.unsaved
+    if call.unsaved is not None:
+        raise call.unsaved
 
 
 def _report_granted(context: LockContext, call: LockCall, waited: float) -> None:
@@ -379,7 +393,7 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
         for granted in context.parts.granted:
             granted(new, lock)
         context.instrumentation.report_granted(new, lock, waited)
-        _report_end(context, call, new, waited, call.target.unsaved)
+        _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
         if call.opens:
             context.roll_back_quietly()

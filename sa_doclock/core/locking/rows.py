@@ -18,7 +18,7 @@ from ..documents import root_of
 from ..loading import Unreadable
 from ..lock_info import Identity
 from ..transaction import LockPlan, LockRequest, TransactionConnection
-from .acquire import LockTarget
+from .acquire import Found, LockTarget
 from .wait_limit import Statement, WaitLimit
 
 T = TypeVar("T")
@@ -68,11 +68,11 @@ class LockedRows(LockTarget[T]):
         return self.locking(lock, whole_row=False)
 
     @abstractmethod
-    def read(self, statement: Select[Any]) -> Any:
+    def read(self, statement: Select[Any]) -> Found:
         """Execute it, and return what it has found."""
 
     @abstractmethod
-    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Any:
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         """Lock the rows by statements of their own, then read them."""
 
     def lock_keys(
@@ -89,7 +89,7 @@ class LockedRows(LockTarget[T]):
 
     def send_select(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> Any:
+    ) -> Found:
         """Lock the rows and read them, by as few statements as this database and class allow."""
         self.binds = {"bind": connection.connection}
         row_lock = connection.row_lock(plan)

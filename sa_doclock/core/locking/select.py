@@ -9,7 +9,7 @@ locking SELECT shows the other tables as they were before its wait, and where th
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ from ..statements import (
     statement_cache,
 )
 from ..transaction import LockContext, LockPlan, LockRequest
+from .acquire import Found
 from .rows import LockedRows
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
@@ -94,11 +95,11 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         self.options = statement.get_execution_options(), execution_options
         self._places = locked.places
 
-    def check(self) -> None:
+    def check(self, request: LockRequest) -> None:
         refuse_streaming({**self._statement.get_execution_options(), **self._execution_options})
         if not has_clauses(self._statement, self._locked.clauses):
             self._check_changed()
-        if self.context.options.ranks and is_row_lock(self.request.lock):
+        if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root_of(self.mapper))
 
     def _check_changed(self) -> None:
@@ -119,24 +120,22 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         self._beside = ()
         return True
 
-    def expire(self) -> None:
+    def expire(self, request: LockRequest) -> None:
         self.expire_loaded(root_of(self.mapper), None)
 
-    def record(
-        self, found: tuple[Result[Any], Iterable[Identity]], request: LockRequest
-    ) -> Result[Any]:
+    def record(self, found: Found, request: LockRequest) -> Result[Any]:
         """Record the headers that were locked, and return the rows.
 
         :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
         """
         if self.unreadable:
             load_again(self.session, self.unreadable)
-        result, identities = found
+        result: Result[Any] = found.rows
         ledger = self.context.ledger
         root = root_of(self.mapper)
         newly = [
             identity
-            for identity in dict.fromkeys(identities)
+            for identity in dict.fromkeys(found.keys)
             if not ledger.covers((root.class_, identity), request.lock)
         ]
         # Also of a listener just now.
@@ -169,9 +168,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             return self._statement
         return add_lock(self._statement, self._locked.entity, lock)
 
-    def lock_and_read(
-        self, limit: WaitLimit, *, whole_row: bool
-    ) -> tuple[Result[Any], Iterable[Identity]]:
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         entity, statements = self._locked.entity, limit.strategy.statements
         key = key_columns(entity)
         again = _without_lock(self._statement, entity)
@@ -180,8 +177,8 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         identities, order = self._lock_keys(key, limit, most, whole_row=whole_row)
         self._beside = ()
         if len(identities) * len(key) <= most:
-            return self.read(again.where(key_in(key, identities)))[0], identities
-        return self._read_in_chunks(again, key, identities, order, most), identities
+            return self.read(again.where(key_in(key, identities)))._replace(keys=identities)
+        return Found(self._read_in_chunks(again, key, identities, order, most), identities)
 
     def _lock_keys(
         self, key: Sequence[Any], limit: WaitLimit, most: int, *, whole_row: bool
@@ -247,7 +244,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             return unread_columns(self._locked.entity)
         return tuple(header_table(self._locked.entity).columns)
 
-    def read(self, statement: Select[Any]) -> tuple[Result[Any], Iterable[Identity]]:
+    def read(self, statement: Select[Any]) -> Found:
         """Return the rows, and the keys of the entity that is locked among them."""
         result = self._run(statement)
         headers = objects_at(self._places, buffer_rows(result))
@@ -255,7 +252,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         identities = [instance_state(one).identity for one in headers if one is not None]
         if self._beside:
             result = result.columns(*range(len(self._statement.column_descriptions)))
-        return result, identities
+        return Found(result, identities)
 
 
 @statement_cache
