@@ -179,8 +179,8 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return found
 
     def _check_found(self, found: T) -> None:
-        for check_found in self.context.parts.check_found:
-            check_found(self.request, found)
+        for condition in self.context.parts.conditions:
+            condition.check_found(self.request, found)
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest

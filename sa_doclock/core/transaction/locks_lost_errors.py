@@ -66,7 +66,8 @@ def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
     """Return whether COMMIT was sent, alone or in a pipeline with the statement that has failed."""
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         return True
-    return any(sends_commit() for sends_commit in state.parts.sends_commit)
+    outbox = state.parts.outbox
+    return outbox is not None and outbox.sends_commit()
 
 
 def _holds_on(state: LockContext, connection: Any) -> bool:

@@ -63,8 +63,8 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
 
 
 def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, context: Any) -> None:
-    guard = state.parts.find(WriteGuard)
-    if guard is None or guard.unguarded:
+    guard = state.parts.guard
+    if not isinstance(guard, WriteGuard) or guard.unguarded:
         return
     place = place_of(context.root_connection, context.execution_options)
     for table, root in tables:
