@@ -60,6 +60,16 @@ def test_each_part_is_told_of_the_end_whatever_another_meets() -> None:
     assert called == ["first", "second"]
 
 
+def test_the_guard_forgets_the_transaction_that_has_ended() -> None:
+    session = LockingSession(create_engine("sqlite://"))
+    guard = context_of(session).parts.guard
+    assert isinstance(guard, WriteGuard)
+    session.begin()
+    guard.raised[Mock(), (1,)] = None
+    session.rollback()
+    assert not guard.raised
+
+
 class Executing:
     """Executes another statement in place of each that may lock."""
 

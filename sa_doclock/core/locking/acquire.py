@@ -170,16 +170,14 @@ def acquire(target: LockTarget[T]) -> T:
         the transaction that this call has opened is rolled back; another refuses all that follows.
     """
     context = target.context
-    if context.failure.occurred:
-        context.failure.refuse()
-    if context.connections.by_engine:  # mostly this is the first lock of a transaction
+    # Mostly this is the first lock of a transaction.
+    if context.connections.by_engine or context.failure.occurred:
         _check_transaction(context, target.session)
     call: LockCall | None = None
     try:
         request = target.not_held()
         if request is None:
-            _check_held_place(context, target)
-            return target.read_held()
+            return _read_held(context, target)
         if context.calls.current is not None and not request.as_is:
             _refuse_inner_call(context.calls.current)
         target.check(request)
@@ -203,6 +201,8 @@ def _check_transaction(context: LockContext, session: Session) -> None:
 
     :raises PendingRollbackError: nothing can be done in it before a rollback.
     """
+    if context.failure.occurred:
+        context.failure.refuse()
     if not session.is_active:
         session.connection()
     context.end_if_over()
@@ -269,14 +269,15 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
         session.autoflush = autoflush
 
 
-def _check_held_place(context: LockContext, target: LockTarget[Any]) -> None:
-    """Check that what is asked for is the row that is held, and no other of the same key.
+def _read_held(context: LockContext, target: LockTarget[T]) -> T:
+    """Return what is held already.
 
-    :raises LockMisuse: it is in another database, or another schema.
+    :raises LockMisuse: what is asked for has the same key in another database, or another schema.
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
     _check_place(context, target, bind if found is None else found.connection)
+    return target.read_held()
 
 
 def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | Connection) -> None:
