@@ -23,12 +23,11 @@ from ..core.documents import (
     unread_columns,
 )
 from ..core.lock_info import DocumentKey, Identity
-from ..core.locking import LockedRows, acquire, objects_of, single_key, why_hidden
+from ..core.locking import Found, LockedRows, WaitLimit, acquire, objects_of, single_key, why_hidden
 from ..core.session import context_of
 from ..core.sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 from ..core.statements import (
     LOCK_OPTION,
-    Send,
     add_lock,
     key_in,
     lock_by_keys,
@@ -272,10 +271,10 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> Sequence[Any]:
+    ) -> Found:
         self._keys = request.keys
-        found: Sequence[Any] = self.send_select(connection, plan, request)
-        if len(found) < len(request.keys):
+        found = self.send_select(connection, plan, request)
+        if len(found.rows) < len(request.keys):
             self.hides_rows = why_hidden(connection, plan) is not None
         return found
 
@@ -289,18 +288,18 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
     def under_lock(self, lock: LockOptions) -> Select[Any]:
         return self._query.again(self._keys)
 
-    def read(self, statement: Select[Any]) -> Sequence[Any]:
+    def read(self, statement: Select[Any]) -> Found:
         parameters = self._query.parameters(self._keys)
-        return objects_of(self.session, statement, parameters, (), self.binds)
+        return Found(objects_of(self.session, statement, parameters, (), self.binds))
 
-    def lock_and_read(self, send: Send) -> Sequence[Any]:
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         root = root_of(self.mapper)
-        locking = partial(lock_by_keys, root, keys=self._keys, whole_row=send.whole_row)
-        self._keys = self.lock_keys(send, locking, parameters_by_keys(self._keys))
-        return self.read(self._query.again(self._keys)) if self._keys else ()
+        locking = partial(lock_by_keys, root, keys=self._keys, whole_row=whole_row)
+        self._keys = self.lock_keys(limit, locking, parameters_by_keys(self._keys))
+        return self.read(self._query.again(self._keys)) if self._keys else Found(())
 
-    def record(self, found: Sequence[Any], request: LockRequest) -> dict[Identity, Any]:
-        rows = {tuple(inspect(row).identity): row for row in found}
+    def record(self, found: Found, request: LockRequest) -> dict[Identity, Any]:
+        rows = {tuple(inspect(row).identity): row for row in found.rows}
         for identity in self._left_out:
             rows.pop(identity, None)
         for identity in rows:

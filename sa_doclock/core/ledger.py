@@ -1,4 +1,4 @@
-"""The locks that a transaction holds, and those that a rollback to a savepoint gives up."""
+"""The locks that a transaction holds, those that a rollback to a savepoint gives up, and where their rows are."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
 
+from ..dialects import SCHEMA_OPTION
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
 from ..options import LockOptions, base_of, held_lock, lock_label
 from .lock_info import DocumentKey, LockedName
 from .lock_request import LockCalls
-from .row_place import RowPlace
 
 NamedKey = tuple[Engine, str]
 """The engine on whose server a key is locked, and the key."""
@@ -34,6 +34,45 @@ _STRENGTH = (
     LockOptions.ForUpdate | LockOptions.NoKey,
     LockOptions.ForUpdate,
 )
+
+
+Schemas = Mapping["str | None", "str | None"]
+
+_UNTRANSLATED: Final[Schemas] = MappingProxyType({})
+
+
+class RowPlace(NamedTuple):
+    """The place of rows: two tenants may each have an order 1, and so may two databases.
+
+    :ivar schemas: the ``schema_translate_map`` in force.
+    """
+
+    engine: Engine
+    schemas: Schemas
+
+    def is_same(self, other: RowPlace) -> bool:
+        """Return whether a row of one place is the row of the same table and key at the other."""
+        same_database = self.engine is other.engine or self.engine.pool is other.engine.pool
+        return same_database and self.schemas == other.schemas
+
+    def __str__(self) -> str:
+        """Return the words of an error."""
+        where = self.engine.url.render_as_string(hide_password=True)
+        if not self.schemas:
+            return where
+        names = (
+            f"{'the default schema' if name is None else name} -> {other or 'the default schema'}"
+            for name, other in self.schemas.items()
+        )
+        return f"{where} with schema_translate_map {', '.join(names)}"
+
+
+def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace:
+    """Return the place of the rows that a statement with these execution options reads or writes."""
+    schemas = bind.get_execution_options().get(SCHEMA_OPTION)
+    for one in options:
+        schemas = one.get(SCHEMA_OPTION, schemas)
+    return RowPlace(bind.engine, schemas or _UNTRANSLATED)
 
 
 class Ledger:

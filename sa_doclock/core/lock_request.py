@@ -19,6 +19,9 @@ from .lock_info import DocumentKey, LockedName, document_label
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
+FEW_ROWS: Final = 50
+"""The most rows by their keys that one limit of a whole statement is for."""
+
 
 class LockRequest(NamedTuple):
     """One lock, as a call asks for it.
@@ -57,6 +60,14 @@ class LockRequest(NamedTuple):
     def by_key(self) -> bool:
         """True if its rows are found by primary key: then only a lock makes them wait."""
         return self.named or bool(self.keys)
+
+    @property
+    def few_rows(self) -> bool:
+        """True if nothing but waits takes time: a few rows, found by their keys.
+
+        Then a limit of the whole statement limits its waits.
+        """
+        return 1 <= len(self.keys) <= FEW_ROWS
 
     @property
     def document(self) -> str:
@@ -116,8 +127,6 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
 class CalledTarget(Protocol):
     """The target of a call, as the transaction sees it; it is a ``LockTarget``."""
 
-    unsaved: UnsavedChanges | None
-
     def before_flush(self) -> None:
         """Make the session's objects fit for the flush of a listener, during the call."""
 
@@ -126,13 +135,15 @@ class CalledTarget(Protocol):
 class LockCall:
     """The state of one call: what it locks, its start, and the error that it has met.
 
-    :ivar request: the target's, as it was when the call began.
+    :ivar request: for what was not held when the call began.
     :ivar started: by the clock of the session, which stands still while it connects.
     :ivar opens: there was no transaction before the call.
     :ivar outer: the call of which a listener has made this one.
     :ivar new: the locks that it was granted, and that were not held as strongly before.
     :ivar met: the translated error that the call has met at the server.
     :ivar engine: the engine whose server has refused.
+    :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
+        reported.
     :ivar undone_by_savepoint: a savepoint undoes what the try under way does.
     :ivar requested: the request for listeners, where there are any.
     """
@@ -145,6 +156,7 @@ class LockCall:
     new: list[DocumentKey | LockedName] = field(default_factory=list, init=False)
     met: BaseException | None = field(default=None, init=False)
     engine: Engine | None = field(default=None, init=False)
+    unsaved: UnsavedChanges | None = field(default=None, init=False)
     undone_by_savepoint: bool = field(default=False, init=False)
     requested: RequestedLock | None = field(default=None, init=False)
 

@@ -184,7 +184,7 @@ def _limited_statements(connection: Connection, seconds: float) -> AbstractConte
     """Limit each statement that locks, and not only each of its waits."""
 
     def limited(statement: str, _: object) -> str:
-        # The last try of run_within() shows whether the row is held: by itself it takes no
+        # The last try of WaitLimit.again() shows whether the row is held: by itself it takes no
         # longer than that.
         last_try = " NOWAIT" in statement  # a suffix of the program may follow
         most = max(seconds, SECONDS_WITHOUT_WAIT) if last_try else seconds

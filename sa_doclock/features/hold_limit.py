@@ -14,7 +14,6 @@ from weakref import WeakSet, ref
 
 from sqlalchemy import Connection
 
-from ..core.locking import is_of_few_rows
 from ..core.transaction import (
     Limit,
     LockContext,
@@ -30,7 +29,7 @@ from ..options import is_row_lock
 
 
 class HoldLimit(SessionPart):
-    """The limit of one session, from the first lock of a transaction to its end.
+    """The limit of one session, from the first lock of a transaction to its end: its ``Deadline``.
 
     A transaction that was opened by SnapshotRead has none: it keeps nobody waiting.
 
@@ -52,7 +51,7 @@ class HoldLimit(SessionPart):
         return state.ledger.held_for() > self.seconds
 
     def end_locks(self) -> LockLost | None:
-        """See :class:`SessionPart`."""
+        """See :class:`Deadline`."""
         return self._end_transaction() if self.is_over() else None
 
     def _end_transaction(self) -> LockLost:
@@ -96,7 +95,7 @@ class HoldLimit(SessionPart):
         assert strategy.hold_limit is not None
         with strategy.hold_limit.limit_with_wait(
             *(strategy.waits, connection.connection, request.lock, request.seconds, seconds),
-            few_rows=is_of_few_rows(request),
+            few_rows=request.few_rows,
         ):
             yield
         self.note_server_limited(connection)
@@ -130,7 +129,7 @@ class HoldLimit(SessionPart):
         self._limited_servers.add(one)
 
     def settings_undone(self) -> None:
-        """See :class:`SessionPart`: the server has to be given it again."""
+        """See :class:`Deadline`: the server has to be given it again."""
         self._limited_servers.clear()
 
     def _watch(self, one: TransactionConnection) -> None:

@@ -40,7 +40,7 @@ class PartOptions(NamedTuple):
 
 
 OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
-"""The options of a session that has no more parts than :func:`_of_documents` returns."""
+"""The options of a session that has no parts beside its family."""
 
 
 # They keep nothing of a session.
@@ -60,13 +60,16 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
     """
     if options_of_all:
         options = options._replace(**options_of_all)
-    # The hooks named around_... of each stand around those before it.  A pipeline and a router put
-    # their own in place of what is there, so that they come first of their kind.
-    parts = _of_documents(session, state, options)
+    parts = state.parts
+    parts.adoption = _ADOPTION if options.adopt_for_update else None
+    parts.versions, parts.conditions = _VERSIONS, _WITHOUT_CHECKOUTS
+    if options.guard != "off":
+        _install_guard(session, state, options)
+    _VERSIONS.follow(session)
     if options not in OF_DOCUMENTS_ALONE or is_routed(session):
-        parts += _of_waits(session, state, options)
-        parts += _of_reports(state, options)
-    state.parts.replace(parts)
+        # The hooks named around_... of each stand around those before it.  A pipeline and a router put
+        # their own in place of what is there, so that they come first of their kind.
+        parts.add(*_of_waits(session, state, options), *_of_reports(state, options))
 
 
 def is_routed(session: Session) -> bool:
@@ -74,27 +77,19 @@ def is_routed(session: Session) -> bool:
     return type(session).get_bind is not Session.get_bind
 
 
-def _of_documents(session: Session, state: LockContext, options: PartOptions) -> list[SessionPart]:
-    """Return what makes locks of statements, and what looks at the documents that are written."""
-    # No generator, which costs a call for each part.
-    parts: list[SessionPart] = [_ADOPTION] if options.adopt_for_update else []
+def _install_guard(session: Session, state: LockContext, options: PartOptions) -> None:
+    reads = None
     if options.guard != "raise":
         check_guard_mode(options.guard)
-    if options.guard != "off":
-        reads = None
-        if options.guard_tracing:
-            reads = ReadProvenance(session, state)
-            parts.append(reads)
-        parts.append(WriteGuard(state, options.guard, reads))
-    _VERSIONS.follow(session)
-    # Versions are raised where the guard has allowed the flush.
-    parts += _WITHOUT_CHECKOUTS if options.checkouts is None else (_VERSIONS,)
-    return parts
+    if options.guard_tracing:
+        reads = ReadProvenance(session, state)
+        state.parts.add(reads)
+    state.parts.guard = WriteGuard(state, options.guard, reads)
 
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield what chooses the database of a lock, and what limits, saves or follows its wait."""
-    limit = queue = None
+    parts, limit, queue, pipeline = state.parts, None, None, None
     if is_routed(session):
         from .routing import BindRouter
 
@@ -103,7 +98,7 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
     if seconds is not None:
         from .hold_limit import HoldLimit
 
-        limit = HoldLimit(state, seconds)
+        limit = parts.deadline = HoldLimit(state, seconds)
         yield limit
     if options.commit_outcome:
         from .commit_lookup import CommitLookup
@@ -114,7 +109,8 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
 
         if session.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
-        yield SessionPipeline(state, limit)  # sends what limits the wait and the hold
+        pipeline = parts.outbox = SessionPipeline(state, limit)
+        yield pipeline  # sends what limits the wait and the hold
     if options.gate is not None:
         from .gate import SessionQueue
 
@@ -127,8 +123,11 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
     if options.checkouts is not None:
         from .checkouts import CheckOuts, check_table
 
-        # Under the lock, however it was got.
-        yield CheckOuts(state, check_table(options.checkouts), pipelined=options.pipeline)
+        checkouts = CheckOuts(state, check_table(options.checkouts), pipelined=options.pipeline)
+        parts.conditions = (_VERSIONS, checkouts)
+        if pipeline is not None:
+            pipeline.along.append(checkouts.reads_along)
+        yield checkouts  # under the lock, however it was got
 
 
 def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:

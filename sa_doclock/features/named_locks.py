@@ -15,11 +15,12 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import UnboundExecutionError
 
 from ..core.key_text import is_storable, key_text
-from ..core.locking import LockTarget, acquire
+from ..core.locking import Found, LockTarget, acquire
 from ..core.session import CoreSession
 from ..core.transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from ..dialects import product_of
-from ..errors import LockFailed, LockMisuse, LockNotSupported
+from ..dialects.base import LockStrategy
+from ..errors import LockMisuse, LockNotSupported
 from ..options import LockOptions, LockTimeout
 
 KeyPart = str | int | UUID | date
@@ -85,36 +86,42 @@ def check_key(key: str) -> str:
 class NamedLock(LockTarget[None]):
     """The name that lock_key() locks."""
 
-    limits_itself = True  # by NamedLocks.take()
-    transaction_lock = LockOptions.ForUpdate  # for what is changed under the key, whatever its mode
-
     def __init__(
         self, context: LockContext, request: LockRequest, bind: Engine | Connection
     ) -> None:
         super().__init__(context, request)
         self._engine = bind.engine
 
-    def is_held(self) -> bool:
+    def not_held(self) -> LockRequest | None:
         key = self._engine, self.request.ident
-        return self.context.ledger.covers_key(key, self.request.lock)
+        return None if self.context.ledger.covers_key(key, self.request.lock) else self.request
 
     def read_held(self) -> None:
         return
 
+    def prepare(
+        self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
+    ) -> tuple[TransactionConnection, LockPlan]:
+        """Have the transaction fit for what is changed under the key, whatever its mode."""
+        seconds = 0.0 if LockOptions.NoWait in request.lock else request.seconds
+        request = request._replace(lock=LockOptions.ForUpdate, seconds=seconds)
+        return super().prepare(bind, strategy, request)
+
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> type[LockFailed] | None:
+    ) -> Found:
         named_locks = plan.strategy.named_locks
         if named_locks is None:
             name = plan.strategy.name
             raise LockNotSupported(f"nothing is known of named locks on {name}")
-        return named_locks.take(connection.connection, request.ident, request.lock, request.seconds)
+        key, lock, seconds = request.ident, request.lock, request.seconds
+        return Found(named_locks.take(connection.connection, key, lock, seconds))
 
-    def record(self, found: type[LockFailed] | None, request: LockRequest) -> None:
-        call = self.context.calls.current
+    def record(self, found: Found, request: LockRequest) -> None:
+        call, refused = self.context.calls.current, found.rows
         assert call is not None
-        if found is not None:
-            raise call.refused(found, product_of(self._engine.dialect))
+        if refused is not None:
+            raise call.refused(refused, product_of(self._engine.dialect))
         self.context.ledger.record_key((self._engine, request.ident), request.lock)
 
 

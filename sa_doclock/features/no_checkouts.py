@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..core.transaction import LockRequest, SessionPart
+from ..core.transaction import LockRequest
 from ..errors import LockMisuse
 
 NO_TABLE: Final = (
@@ -13,10 +13,13 @@ NO_TABLE: Final = (
 )
 
 
-class NoCheckOuts(SessionPart):
-    """The part of a session without check-outs; it keeps nothing of it."""
+class NoCheckOuts:
+    """The ``Condition`` of a session without check-outs; it keeps nothing of it."""
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`SessionPart`.  :raises LockMisuse: a check-out was given."""
+        """See :class:`Condition`.  :raises LockMisuse: a check-out was given."""
         if "checkout" in request.given:
             raise LockMisuse(NO_TABLE)
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """See :class:`Condition`: there is none."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from ..core.transaction import LockContext, SessionPart
+from ..core.transaction import LockContext, SessionPart, next_moment
 from ..functions import check_function, check_result
 
 _log = logging.getLogger("sa_doclock")
@@ -17,7 +16,8 @@ class AfterCommit(SessionPart):
 
     def __init__(self, state: LockContext) -> None:
         self._session = state.session
-        self._functions: Sequence[Callable[[], object]] = ()
+        self._functions: Sequence[tuple[int, Callable[[], object]]] = ()
+        """The functions, each with the moment at which it came."""
 
     def add(self, function: Callable[[], object]) -> None:
         """Call it after the commit, when the connections are back in the pool."""
@@ -26,24 +26,20 @@ class AfterCommit(SessionPart):
             arguments=0,
             instead="the on_commit() of an AsyncLockingSession",
         )
-        self._functions = (*self._functions, function)
+        self._functions = (*self._functions, (next_moment(), function))
 
     def take_all(self) -> Sequence[Callable[[], object]]:
         """Remove the functions, and return them: their caller calls them."""
         taken, self._functions = self._functions, ()
-        return taken
+        return [function for _, function in taken]
 
-    def mark(self) -> int:
-        """Return the number of functions."""
-        return len(self._functions)
-
-    def roll_back_to(self, mark: Any) -> None:
+    def roll_back_to(self, moment: int) -> None:
         """Drop the functions that came since."""
-        self._functions = self._functions[: mark or 0]
+        self._functions = [one for one in self._functions if one[0] < moment]
 
     def ended(self, *, committed: bool) -> None:
         """Call the functions, or drop them."""
-        functions, self._functions = self._functions, ()
+        functions = self.take_all()
         if committed:
             call_all(functions)
 

@@ -11,7 +11,6 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
-from ..core.locking import is_of_few_rows
 from ..core.transaction import (
     Block,
     Limit,
@@ -30,7 +29,7 @@ from .hold_limit import HoldLimit
 
 
 class SessionPipeline(SessionPart):
-    """The pipelines of the connections of one session's transaction.
+    """The pipelines of the connections of one session's transaction; it is the session's ``Outbox``.
 
     :param hold_limit: of the session, where it has one: it travels with the lock.
     """
@@ -41,6 +40,8 @@ class SessionPipeline(SessionPart):
         self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
+        self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
+        """Return the reads of other parts that follow a lock, and are sent with it."""
         self._committing = False
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
@@ -86,19 +87,18 @@ class SessionPipeline(SessionPart):
         if len(request.keys) == 1:  # else of a listener, while parts are read
             reads = partial(self._reads, self.ahead, request)
         return self._pipelines[connection].locking(
-            request.seconds, reads, few_rows=is_of_few_rows(request), hold_limit=hold_limit
+            request.seconds, reads, few_rows=request.few_rows, hold_limit=hold_limit
         )
 
     def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:
         """Yield the reads that follow the lock: of the other parts, and of the block."""
-        state = self._state()
-        for reads_after in () if state is None else state.parts.reads_after:
-            yield from reads_after(request)
+        for reads in self.along:
+            yield from reads(request)
         if ahead is not None:
             yield from ahead.reads(request.mapper, request.keys[0])
 
-    def around_document(self, reads: Reads) -> Block:
-        """See :class:`SessionPart`: send these reads with the lock."""
+    def around_document(self, reads: Reads) -> ReadingAhead:
+        """See :class:`Outbox`: send these reads with the lock."""
         return ReadingAhead(self, reads)
 
     def before_commit(self) -> None:
@@ -112,7 +112,7 @@ class SessionPipeline(SessionPart):
             pipeline.keep_writes(self._may_commit, alone=alone)
 
     def around_save(self) -> Block:
-        """See :class:`SessionPart`: where the transaction stays open, all of it is sent."""
+        """See :class:`Outbox`: where the transaction stays open, all of it is sent."""
         return None if self._committing else self._saving()
 
     @contextmanager
@@ -144,13 +144,9 @@ class SessionPipeline(SessionPart):
         for pipeline in self._own:
             pipeline.send_writes()
 
-    def after_commit(self) -> None:
-        """See :class:`SessionPart`."""
-        self.send_writes()
-
     @contextmanager
-    def around_write(self) -> Iterator[None]:
-        """See :class:`SessionPart`: its row count is needed, so that it is answered at once."""
+    def paused(self) -> Iterator[None]:
+        """See :class:`Outbox`: its row count is needed, so that it is answered at once."""
         for pipeline in self._own:
             pipeline.pause(paused=True)
         try:
@@ -160,7 +156,7 @@ class SessionPipeline(SessionPart):
                 pipeline.pause(paused=False)
 
     def sends_commit(self) -> bool:
-        """See :class:`SessionPart`."""
+        """See :class:`Outbox`."""
         return any(pipeline.commit_sent for pipeline in self._own)
 
     def discard(self) -> None:

@@ -35,22 +35,22 @@ from ..core.key_text import key_text
 from ..core.lock_info import Identity
 from ..core.sqlalchemy_internals import deleted_states, new_states, states_to_flush
 from ..core.statements import chunks, key_in
-from ..core.transaction import LockRequest, SessionPart
+from ..core.transaction import LockRequest
 from ..errors import LockMisuse, StaleDocument
 from .kinds import kind_attribute, kinds_of
 
 
-class DocumentVersions(SessionPart):
+class DocumentVersions:
     """The versions of the documents of one session."""
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`SessionPart`: whether its rows have a version to compare."""
+        """See :class:`Condition`: whether its rows have a version to compare."""
         if "version" in request.given:
             assert request.mapper is not None
             _check_version(request.mapper, request.given["version"])
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`SessionPart`.  :raises StaleDocument: the caller has seen another version."""
+        """See :class:`Condition`.  :raises StaleDocument: the caller has seen another version."""
         if "version" in request.given:
             assert request.mapper is not None
             actual = getattr(found, _attribute(request.mapper))
@@ -70,7 +70,7 @@ class DocumentVersions(SessionPart):
             event.listen(session, "before_flush", _raise_after_all_others)
 
     def before_flush(self, session: Session) -> None:
-        """See :class:`SessionPart`: come after the listeners that the program has added since.
+        """Come after the listeners that the program has added since.
 
         SQLAlchemy calls the listeners of one session in their order, and after those of classes.
         """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,7 +14,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ..core.documents import key_and_values, mapper_of
 from ..core.session_options import session_options
-from ..core.transaction import LockContext, around
+from ..core.transaction import LockContext, saving
 from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed
 from ..features.named_locks import NamedLockMethods
 from ..options import BATCH_WAIT, GuardMode, LockOptions, LockTimeout, Priority, check_priority
@@ -155,7 +155,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             for around_get_bind in context.parts.around_get_bind:
                 get_bind = around_get_bind(get_bind)
             vars(self)["get_bind"] = get_bind
-        if context.parts.around_save:
+        if context.parts.outbox is not None:
             vars(self)["commit"] = partial(_commit_in_blocks, context.session, context)
         return context
 
@@ -257,7 +257,8 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         block raise no version.
         """
         self.flush()
-        with around(self._context.parts.around_unguarded):
+        guard = self._context.parts.guard
+        with nullcontext() if guard is None else guard.around_unguarded():
             yield
             self.flush()
 
@@ -277,5 +278,5 @@ def _commit_in_blocks(session: Callable[[], Session], context: LockContext) -> N
     there, and not at the program's line.
     """
     of_session = session()
-    with around(context.parts.around_save):
+    with saving(context.parts):
         type(of_session).commit(of_session)

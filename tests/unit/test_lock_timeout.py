@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sqlalchemy import create_engine, select
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.core.statements import Send
+from sa_doclock.core.locking import WaitLimit
 from sa_doclock.dialects import strategy_classes
 from sa_doclock.options import LONGEST_WAIT, check_wait, is_row_lock, milliseconds
 from tests.support.models import Order
@@ -139,9 +139,9 @@ def test_the_text_with_its_limit_is_made_once_and_freed_with_the_statement(url: 
     given, sent = [select(Order)], list[Any]()
     engine = create_engine(url)
     strategy = strategy_classes()[engine.url.get_backend_name()](engine.dialect)
-    send = Send(strategy, FOR_UPDATE, 1.0, whole_row=False)
+    limit = WaitLimit(strategy, FOR_UPDATE, 1.0)
     for _ in range(2):
-        send(lambda _: given[0], sent.append)
+        limit.send(lambda _: given[0], sent.append)
     assert sent[0] is sent[1]
     kept = weakref.ref(given.pop())
     sent.clear()

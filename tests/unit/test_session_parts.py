@@ -1,4 +1,4 @@
-"""The parts of a session and their hooks."""
+"""The parts of a session: its family by name, and the hooks of the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Named(SessionPart):
 
 
 class Other(Named):
-    def after_commit(self) -> None:
+    def discard(self) -> None:
         self._called.append("after")
 
 
@@ -34,11 +34,12 @@ def test_each_of_several_parts_of_one_kind_is_called() -> None:
     called: list[str] = []
     parts, first = SessionParts(), Named("first", called)
     parts.add(first, Named("second", called), Other("third", called))
-    for hook in (*parts.before_commit, *parts.after_commit):
+    for hook in (*parts.before_commit, *parts.discard):
         hook()
     assert called == ["first", "second", "third", "after"]
     parts.remove(first)
     assert len(parts.before_commit) == 2
+    assert (first in parts.all, parts.ended) == (False, ())
 
 
 class Interrupted(Named):
@@ -59,24 +60,29 @@ def test_each_part_is_told_of_the_end_whatever_another_meets() -> None:
     assert called == ["first", "second"]
 
 
-class Executing(SessionPart):
-    """Executes another statement in place of each that may lock, or leaves it to others."""
+def test_the_guard_forgets_the_transaction_that_has_ended() -> None:
+    session = LockingSession(create_engine("sqlite://"))
+    guard = context_of(session).parts.guard
+    assert isinstance(guard, WriteGuard)
+    session.begin()
+    guard.raised[Mock(), (1,)] = None
+    session.rollback()
+    assert not guard.raised
 
-    def __init__(self, answer: int | None) -> None:
-        self._answer = answer
+
+class Executing:
+    """Executes another statement in place of each that may lock."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        if self._answer is None:
-            return None
-        return lambda run, _options, _binds: run(select(literal(self._answer)))
+        return lambda run, _options, _binds: run(select(literal(2)))
 
 
-def test_the_first_part_that_executes_a_statement_does() -> None:
+def test_what_adopts_a_statement_executes_it() -> None:
     session = LockingSession(create_engine("sqlite://"), adopt_for_update=False)
     parts, statement = context_of(session).parts, select(literal(1)).with_for_update()
-    assert parts.executor == ()
+    assert parts.adoption is None
     assert session.scalar(statement) == 1
-    parts.add(Executing(None), Executing(2), Executing(3))
+    parts.adoption = Executing()
     assert session.scalar(statement) == 2
 
 
@@ -89,4 +95,4 @@ def test_a_session_whose_parts_were_interrupted_makes_them_again(
         with pytest.raises(KeyboardInterrupt):
             session.begin()
     session.rollback()
-    assert context_of(session).parts.find(WriteGuard) is not None
+    assert isinstance(context_of(session).parts.guard, WriteGuard)

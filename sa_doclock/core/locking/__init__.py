@@ -1,9 +1,10 @@
 """The taking of a lock: one sequence, acquire(), for every kind of lock."""
 
-from .acquire import LockTarget, acquire, is_of_few_rows
+from .acquire import Found, LockTarget, acquire
 from .by_key import ManyByKey, OneByKey, identities_of, single_key
 from .hidden_rows import why_hidden
 from .read_by_key import read_entities, read_many, read_one
 from .rows import LockedRows, objects_of
 from .select import RowsOfSelect
 from .unsaved_changes import refuse_unsaved
+from .wait_limit import WaitLimit

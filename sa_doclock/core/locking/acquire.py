@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
@@ -25,14 +26,13 @@ from ...errors import (
     LockMisuse,
     LockNotSupported,
     LockOrderViolation,
-    UnsavedChanges,
 )
 from ...events import RequestedLock, listened
-from ...options import LockOptions, is_row_lock, may_queue
+from ...options import is_row_lock, may_queue
 from .. import instrumentation
 from ..documents import parts_of
+from ..ledger import RowPlace, place_of
 from ..lock_info import DocumentKey, LockedName
-from ..row_place import RowPlace, place_of
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Limit,
@@ -48,44 +48,37 @@ from ..transaction import (
     watch,
 )
 from .execute_listeners import checked_listeners
+from .wait_limit import WaitLimit
 
 T = TypeVar("T")
 
 _log = logging.getLogger("sa_doclock")
 
-_AT_ONCE: Final = frozenset(
-    lock | LockOptions.NoWait
-    for lock in (
-        LockOptions.ForUpdate,
-        LockOptions.ForUpdate | LockOptions.NoKey,
-        LockOptions.SharedRead,
-    )
-)
 
-_FEW_ROWS: Final = 50
-"""The most rows by their keys that one limit is for: to lock them takes time only while they are
-waited for, so that a limit of the whole statement limits the waits."""
+class Found(NamedTuple):
+    """The answer to the statements of a lock.
+
+    :ivar rows: what the statements have read; of each kind of target in its own form.
+    :ivar keys: of rows that were locked, where the rows alone do not tell.
+    :ivar lasts: False if nothing was locked that is held when the statements have ended.
+    """
+
+    rows: Any
+    keys: Iterable[Any] = ()
+    lasts: bool = True
 
 
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    The methods are called in this order, by :func:`acquire`.
+    The methods are called in this order, by :func:`acquire`.  Those that are given a request get it as
+    the try under way makes it: for what is not held yet, with its own lock and time.
 
-    :ivar transaction_lock: the lock that the transaction is made fit for, where it is not the one of
-        the request.
-    :ivar limits_itself: ``send()`` limits its wait itself.
-    :ivar lasts: False if ``send()`` has locked nothing that is held when its statements have ended.
+    :ivar request: as the caller has made it.
     :ivar options: the execution options of its statements, beside those of the connection.
-    :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
-        reported.
     """
 
-    transaction_lock: LockOptions | None = None
-    limits_itself = False
-    lasts = True
     options: Sequence[Mapping[str, Any]] = ()
-    unsaved: UnsavedChanges | None = None
 
     def __init__(self, context: LockContext, request: LockRequest) -> None:
         self.context = context
@@ -99,18 +92,18 @@ class LockTarget(ABC, Generic[T]):
         """Return the roots of the documents that it locks."""
         return ()
 
-    def is_held(self) -> bool:
-        """Return whether all of it is held already, as strongly as was asked for.
+    def not_held(self) -> LockRequest | None:
+        """Return the request for what is not held as strongly yet; None: all of it is.
 
         :raises LockUpgradeRefused: it is held by a read lock.
         """
-        return False
+        return self.request
 
     def read_held(self) -> T:
-        """Return it, where it is held already."""
-        raise TypeError(f"of {type(self).__name__} nothing is held before")
+        """Return it, where all of it is held already."""
+        raise TypeError(f"{type(self).__name__} does not support read_held()")
 
-    def check(self) -> None:
+    def check(self, request: LockRequest) -> None:
         """Refuse what can be refused before anything is sent.
 
         :raises DocLockError: this program, statement or class cannot take the lock.
@@ -124,14 +117,12 @@ class LockTarget(ABC, Generic[T]):
         :raises LockNotSupported: this database or connection cannot give the lock.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         """
-        lock = self.transaction_lock or request.lock
-        plan = strategy.plans.get((self.mapper, lock, False)) or make_plan(
-            self.mapper, lock, strategy
+        plan = strategy.plans.get((self.mapper, request.lock, False)) or make_plan(
+            self.mapper, request.lock, strategy
         )
-        seconds = 0.0 if request.lock in _AT_ONCE else request.seconds
-        return self.context.opener.prepare(bind, plan, seconds), plan
+        return self.context.opener.prepare(bind, plan, request.seconds), plan
 
-    def expire(self) -> None:
+    def expire(self, request: LockRequest) -> None:
         """Expire what the session has loaded of it, so that what is read is not older.
 
         It is called just before :meth:`send`, and once more where listeners of the program have
@@ -144,11 +135,13 @@ class LockTarget(ABC, Generic[T]):
         """Make the session's objects fit for the flush of a listener, during the call."""
 
     @abstractmethod
-    def send(self, connection: TransactionConnection, plan: LockPlan, request: LockRequest) -> Any:
+    def send(
+        self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> Found:
         """Send the statements that lock, and return what they have found."""
 
     @abstractmethod
-    def record(self, found: Any, request: LockRequest) -> T:
+    def record(self, found: Found, request: LockRequest) -> T:
         """Note in the ledger what was granted, and return what the caller gets."""
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
@@ -177,23 +170,22 @@ def acquire(target: LockTarget[T]) -> T:
         the transaction that this call has opened is rolled back; another refuses all that follows.
     """
     context = target.context
-    if context.failure.occurred:
-        context.failure.refuse()
-    if context.connections.by_engine:  # mostly this is the first lock of a transaction
+    # Mostly this is the first lock of a transaction.
+    if context.connections.by_engine or context.failure.occurred:
         _check_transaction(context, target.session)
     call: LockCall | None = None
     try:
-        if target.is_held():
-            _check_held_place(context, target)
-            return target.read_held()
-        if context.calls.current is not None and not target.request.as_is:
+        request = target.not_held()
+        if request is None:
+            return _read_held(context, target)
+        if context.calls.current is not None and not request.as_is:
             _refuse_inner_call(context.calls.current)
-        target.check()
-        call = _begin_call(context, target)
+        target.check(request)
+        call = _begin_call(target, request)
         take: Take = _take
         for around_take in context.parts.around_take:
             take = around_take(take)
-        result: T = take(call, target.request, target)
+        result: T = take(call, request, target)
         context.calls.current = call.outer
     except BaseException as error:
         if call is not None:
@@ -209,6 +201,8 @@ def _check_transaction(context: LockContext, session: Session) -> None:
 
     :raises PendingRollbackError: nothing can be done in it before a rollback.
     """
+    if context.failure.occurred:
+        context.failure.refuse()
     if not session.is_active:
         session.connection()
     context.end_if_over()
@@ -249,33 +243,41 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     _check_place(context, target, connection.connection)
     _note_database(context, target, request, bind, connection)
     if session.identity_map or context.loaded.added:
-        target.expire()
+        target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for what loader options send.
     autoflush = session.autoflush
     session.autoflush = autoflush and request.as_is
     try:
-        if _is_sent_in_blocks(request, target):
-            found = _send_in_blocks(connection, plan, request, target)
-        else:
+        # Around most locks nothing stands, which is found out without a call.
+        if (
+            (request.seconds is None and may_queue(request.lock))
+            and not context.parts.around_limit
+            and not execute_listeners(session)
+        ):
             found = target.send(connection, plan, request)
+        else:
+            checking, limiting = _blocks(target, connection, plan, request)
+            with checking, limiting as limited:
+                found = target.send(connection, plan, limited or request)
         if call.met is not None:  # a listener has gone on in spite of it
             raise call.met
-        if target.lasts:
+        if found.lasts:
             connection.note_lock(strategy)
         return target.record(found, request)
     finally:
         session.autoflush = autoflush
 
 
-def _check_held_place(context: LockContext, target: LockTarget[Any]) -> None:
-    """Check that what is asked for is the row that is held, and no other of the same key.
+def _read_held(context: LockContext, target: LockTarget[T]) -> T:
+    """Return what is held already.
 
-    :raises LockMisuse: it is in another database, or another schema.
+    :raises LockMisuse: what is asked for has the same key in another database, or another schema.
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
     _check_place(context, target, bind if found is None else found.connection)
+    return target.read_held()
 
 
 def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | Connection) -> None:
@@ -336,45 +338,24 @@ def _note_database(
         bound(request, target.roots(), bind)
 
 
-def _is_sent_in_blocks(request: LockRequest, target: LockTarget[Any]) -> bool:
-    """Return whether something stands around the statements; around most locks nothing does."""
-    limits = request.seconds is not None or not may_queue(request.lock)
-    if limits and not target.limits_itself:
-        return True
-    return bool(target.context.parts.around_limit or execute_listeners(target.session))
-
-
-def _send_in_blocks(
-    connection: TransactionConnection, plan: LockPlan, request: LockRequest, target: LockTarget[Any]
-) -> Any:
-    """Send the statements: their wait limited, and what listeners make of them checked."""
+def _blocks(
+    target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
+) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
+    """Return the blocks around the statements: what listeners make of them is checked, their wait limited."""
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
-        checking = checked_listeners(target.context, target.expire, row_lock=row_lock)
-    limit: Limit = (lambda *_: nullcontext()) if target.limits_itself else _limit
+        expire = partial(target.expire, request)
+        checking = checked_listeners(target.context, expire, row_lock=row_lock)
+    limit: Limit = WaitLimit.around
     for around_limit in target.context.parts.around_limit:
         limit = around_limit(limit)
-    with checking, limit(connection, plan, request) as limited:
-        return target.send(connection, plan, limited or request)
+    return checking, limit(connection, plan, request)
 
 
-def _limit(
-    connection: TransactionConnection, plan: LockPlan, request: LockRequest
-) -> AbstractContextManager[None]:
-    """Limit the wait as the request says."""
-    waits, few_rows = plan.strategy.waits, is_of_few_rows(request)
-    return waits.limited(connection.connection, request.lock, request.seconds, few_rows=few_rows)
-
-
-def is_of_few_rows(request: LockRequest) -> bool:
-    """Return whether nothing but waits takes time: a few rows, found by their keys."""
-    return 1 <= len(request.keys) <= _FEW_ROWS
-
-
-def _begin_call(context: LockContext, target: LockTarget[Any]) -> LockCall:
+def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
-    request, opens = target.request, not target.session.in_transaction()
+    context, opens = target.context, not target.session.in_transaction()
     call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
     if (
         "before_lock" in listened
@@ -403,8 +384,8 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
         or _log.isEnabledFor(logging.DEBUG)
     ):
         _report_granted(context, call, waited)
-    if call.target.unsaved is not None:
-        raise call.target.unsaved
+    if call.unsaved is not None:
+        raise call.unsaved
 
 
 def _report_granted(context: LockContext, call: LockCall, waited: float) -> None:
@@ -413,7 +394,7 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
         for granted in context.parts.granted:
             granted(new, lock)
         context.instrumentation.report_granted(new, lock, waited)
-        _report_end(context, call, new, waited, call.target.unsaved)
+        _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
         if call.opens:
             context.roll_back_quietly()

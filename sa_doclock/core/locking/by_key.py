@@ -15,7 +15,6 @@ from sqlalchemy.orm.attributes import instance_state
 
 from ...options import LockOptions, is_row_lock
 from ..documents import (
-    document_key,
     identity_of,
     key_order,
     lockable_root,
@@ -30,7 +29,6 @@ from ..loading import load_again
 from ..lock_info import DocumentKey, Identity, public_key
 from ..sqlalchemy_internals import states_to_flush
 from ..statements import (
-    Send,
     chunks,
     in_order,
     key_names,
@@ -44,6 +42,7 @@ from ..statements import (
     select_by_keys,
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection
+from .acquire import Found
 from .hidden_rows import find_again
 from .read_by_key import (
     keys_of,
@@ -55,6 +54,7 @@ from .read_by_key import (
 )
 from .rows import LockedRows, objects_of
 from .unsaved_changes import refuse_unsaved
+from .wait_limit import WaitLimit
 
 T = TypeVar("T")
 
@@ -81,15 +81,12 @@ def single_key(identities: Sequence[Identity]) -> Any:
 class _RowsByKey(LockedRows[T]):
     """Rows of ``request.mapper`` by ``request.keys``."""
 
-    found_by_key = True
     chosen: frozenset[Any] = frozenset()  # the relationships that the caller has an option for
     sent: Sequence[Identity] = ()  # the keys of the statement under way, where it has not all
     recheck = False  # pending changes have to be looked for once more, under the lock
-    locked: Sequence[Identity] = ()
-    """The keys whose rows of the root's table were locked before the entity was read."""
 
-    def check(self) -> None:
-        request, session = self.request, self.session
+    def check(self, request: LockRequest) -> None:
+        session = self.session
         self.root = root = lockable_root(self.mapper)
         parts_of(root)  # raises where the document is declared wrongly
         if request.options:
@@ -100,8 +97,8 @@ class _RowsByKey(LockedRows[T]):
         if session.identity_map or self.context.loaded.added:  # mostly not, at the first lock
             self.recheck = refuse_unsaved(self.context, root, request.keys)
 
-    def expire(self) -> None:
-        keys = frozenset(self.sent or self.request.keys)
+    def expire(self, request: LockRequest) -> None:
+        keys = frozenset(self.sent or request.keys)
         if refuse_unsaved(self.context, self.root, keys):
             self.recheck = True
         self.expire_loaded(self.root, keys)
@@ -114,12 +111,6 @@ class _RowsByKey(LockedRows[T]):
         options = bool(self.request.options)
         return _in_one_statement(self.mapper, whole_row=whole_row, has_options=options)
 
-    def select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[Any]:
-        """Return the objects with these keys."""
-        return objects_of(
-            self.session, statement, parameters_by_keys(keys), self.request.options, self.binds
-        )
-
     def forget_vanished(self, key: Identity) -> None:
         """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
         header = self.session.identity_map.get(self.mapper.identity_key_from_primary_key(key))
@@ -128,13 +119,17 @@ class _RowsByKey(LockedRows[T]):
             with self.session.no_autoflush:
                 self.session.get(self.mapper.class_, key)
 
-    def give_up_others(self, found: Collection[Identity], request: LockRequest) -> None:
+    def give_up_others(
+        self, locked: Iterable[Identity], found: Collection[Identity], request: LockRequest
+    ) -> None:
         """Release rows of the root's table that are locked, and are of another class.
 
         Only the end of the transaction releases them; where it is not ours, the ledger has them.
+
+        :param locked: the keys of those that were locked before the entity was read.
         """
         known = frozenset(found)
-        others = [key for key in self.locked if key not in known]
+        others = [key for key in locked if key not in known]
         call = self.context.calls.current
         if others and call is not None and call.opens and not found:
             self.context.roll_back_quietly()
@@ -173,9 +168,9 @@ def _in_one_statement(mapper: Mapper[Any], *, whole_row: bool, has_options: bool
 class OneByKey(_RowsByKey["T | None"], Generic[T]):
     """The row that get_entity() asks for."""
 
-    def is_held(self) -> bool:
+    def not_held(self) -> LockRequest | None:
         key = root_of(self.mapper).class_, self.request.keys[0]
-        return self.context.ledger.covers(key, self.request.lock)
+        return None if self.context.ledger.covers(key, self.request.lock) else self.request
 
     def read_held(self) -> T | None:
         found: T | None = read_held_one(self.context, self.request)
@@ -184,44 +179,48 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         return found
 
     def _check_found(self, found: T) -> None:
-        for check_found in self.context.parts.check_found:
-            check_found(self.request, found)
+        for condition in self.context.parts.conditions:
+            condition.check_found(self.request, found)
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> T | None:
-        found: list[T] = self.send_select(connection, plan, request)
-        if not found and plan.strategy.statements.retries_missing_rows:
+    ) -> Found:
+        found = self.send_select(connection, plan, request)
+        if not found.rows and plan.strategy.statements.retries_missing_rows:
             found = self.send_select(connection, plan, request)
-        if not found:
-            send = partial(self.send_select, connection, plan, request)
-            found = find_again(self.session, connection, plan, self.mapper, request.keys, send)
-        if len(found) > 1:
-            raise several_rows(request.keys[0], keys_of(self.mapper, found))
+        if not found.rows:
+            send, keys = partial(self.send_select, connection, plan, request), request.keys
+            found = find_again(self.session, connection, plan, self.mapper, keys, send) or found
+        if len(found.rows) > 1:
+            raise several_rows(request.keys[0], keys_of(self.mapper, found.rows))
         if self.unreadable:
             load_again(self.session, self.unreadable)
-        return found[0] if found else None
+        return found
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         return select_by_key(self.mapper, lock, self.chosen, whole_row=whole_row)
 
-    def read(self, statement: Select[Any]) -> list[T]:
+    def read(self, statement: Select[Any]) -> Found:
         # Not by parameters_by_key(), which every lock of one document would call.
         parameters = dict(zip(key_names(self.mapper), self.request.keys[0], strict=True))
-        return objects_of(self.session, statement, parameters, self.request.options, self.binds)
+        options = self.request.options
+        return Found(objects_of(self.session, statement, parameters, options, self.binds))
 
-    def lock_and_read(self, send: Send) -> list[T]:
-        locking = partial(lock_by_key, self.mapper, whole_row=send.whole_row)
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
+        locking = partial(lock_by_key, self.mapper, whole_row=whole_row)
         parameters = parameters_by_key(self.mapper, self.request.keys[0])
-        self.locked = self.lock_keys(send, locking, parameters)
-        return self.read(select_by_key(self.mapper, LockOptions.None_)) if self.locked else []
+        locked = self.lock_keys(limit, locking, parameters)
+        if not locked:
+            return Found([])
+        return self.read(select_by_key(self.mapper, LockOptions.None_))._replace(keys=locked)
 
-    def record(self, found: T | None, request: LockRequest) -> T | None:
-        if found is None:
+    def record(self, found: Found, request: LockRequest) -> T | None:
+        if not found.rows:
             self.forget_vanished(request.keys[0])
-            self.give_up_others((), request)
+            self.give_up_others(found.keys, (), request)
             return None
-        state = instance_state(found)
+        row: T = found.rows[0]
+        state = instance_state(row)
         assert state.key is not None  # it was loaded
         key = state.key[1]
         if self.recheck or key not in request.keys:
@@ -229,59 +228,57 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         else:
             self.context.ledger.record((self.root.class_, key), request.lock)
         if request.given:
-            self._check_found(found)
-        return found
+            self._check_found(row)
+        return row
 
 
 class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     """The rows that get_entities() asks for, in ascending key order."""
 
-    _held: Sequence[Identity] = ()
     _left_out: frozenset[Identity] = frozenset()
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
         # By the keys of the rows, which need not be those that were asked for.
         self._left_out |= {identity for _, identity in documents}
-        self.locked = ()
         return True
 
-    def is_held(self) -> bool:
-        ledger, request = self.context.ledger, self.request
-        held: list[Identity] = []
-        others: list[Identity] = []
-        for identity in request.keys:
-            covered = ledger.covers(document_key(self.mapper, identity), request.lock)
-            (held if covered else others).append(identity)
-        self._held, self.request = held, request._replace(keys=others)
-        return not others
+    def not_held(self) -> LockRequest | None:
+        covers, request, root = self.context.ledger.covers, self.request, root_of(self.mapper)
+        others = [key for key in request.keys if not covers((root.class_, key), request.lock)]
+        return request._replace(keys=others) if others else None
 
     def read_held(self) -> list[T]:
-        return self._with_held([])
+        return self._with_held([], self.request.keys)
 
-    def _with_held(self, found: list[T]) -> list[T]:
-        if not self._held and key_order(self.mapper) is None:
+    def _with_held(self, found: list[T], held: Collection[Identity]) -> list[T]:
+        if not held and key_order(self.mapper) is None:
             return found
-        found = found + read_held(self.context, self.request, self._held)
+        found = found + read_held(self.context, self.request, held)
         return sorted(_distinct(found), key=row_order(self.mapper))
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> list[T]:
+    ) -> Found:
         found = self._send_all(connection, plan, request, request.keys)
         if (
             plan.strategy.statements.retries_missing_rows
             and LockOptions.SkipLocked not in request.lock
         ):
-            missing = self._missing(found)
+            missing = self._missing(found.rows, request)
             if missing:
-                found = _distinct(found + self._send_all(connection, plan, request, missing))
-                missing = self._missing(found)
+                found = self._with(found, self._send_all(connection, plan, request, missing))
+                missing = self._missing(found.rows, request)
                 send = partial(self._send_all, connection, plan, request, missing)
-                found += find_again(self.session, connection, plan, self.mapper, missing, send)
-                found = sorted(_distinct(found), key=row_order(self.mapper))
+                more = find_again(self.session, connection, plan, self.mapper, missing, send)
+                found = found if more is None else self._with(found, more)
         if self.unreadable:
             load_again(self.session, self.unreadable)
         return found
+
+    def _with(self, found: Found, more: Found) -> Found:
+        """Return both, the rows in ascending key order."""
+        rows = sorted(_distinct(found.rows + more.rows), key=row_order(self.mapper))
+        return Found(rows, [*found.keys, *more.keys])
 
     def _send_all(
         self,
@@ -289,45 +286,53 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         plan: LockPlan,
         request: LockRequest,
         keys: Sequence[Identity],
-    ) -> list[T]:
+    ) -> Found:
         limit = plan.strategy.statements.parameters_for_keys(len(self.mapper.primary_key))
-        found: list[T] = []
+        rows: list[T] = []
+        locked: list[Identity] = []
         for self.sent in chunks(keys, limit):
-            found += self.send_select(connection, plan, request)
-        return found
+            found = self.send_select(connection, plan, request)
+            rows += found.rows
+            locked += found.keys
+        return Found(rows, locked)
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         return select_by_keys(self.mapper, lock, self.sent, self.chosen, whole_row=whole_row)
 
-    def read(self, statement: Select[Any]) -> list[T]:
-        return self.select(statement, self.sent)
+    def read(self, statement: Select[Any]) -> Found:
+        return Found(self._select(statement, self.sent))
 
-    def lock_and_read(self, send: Send) -> list[T]:
+    def _select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[T]:
+        options = self.request.options
+        return objects_of(self.session, statement, parameters_by_keys(keys), options, self.binds)
+
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         mapper, sent = self.mapper, self.sent
-        locking = partial(lock_by_keys, mapper, keys=sent, whole_row=send.whole_row)
-        locked = self.lock_keys(send, locking, parameters_by_keys(sent))
-        self.locked = [*self.locked, *locked]
+        locking = partial(lock_by_keys, mapper, keys=sent, whole_row=whole_row)
+        locked = self.lock_keys(limit, locking, parameters_by_keys(sent))
         if not locked:
-            return []
+            return Found([])
         statement = select_by_keys(mapper, LockOptions.None_, locked, self.chosen)
-        return self.select(statement, locked)
+        return Found(self._select(statement, locked), locked)
 
-    def _missing(self, found: Iterable[T]) -> list[Identity]:
-        there = set(keys_of(self.mapper, found))
-        return [identity for identity in self.request.keys if identity not in there]
+    def _missing(self, rows: Iterable[T], request: LockRequest) -> list[Identity]:
+        there = set(keys_of(self.mapper, rows))
+        return [identity for identity in request.keys if identity not in there]
 
-    def record(self, found: list[T], request: LockRequest) -> list[T]:
-        keys = keys_of(self.mapper, found)
-        if self._left_out:
-            found = [one for one, key in zip(found, keys, strict=True) if key not in self._left_out]
-            self.locked = [key for key in self.locked if key not in self._left_out]
-            keys = keys_of(self.mapper, found)
+    def record(self, found: Found, request: LockRequest) -> list[T]:
+        rows: list[T] = found.rows
+        keys, locked, left_out = keys_of(self.mapper, rows), found.keys, self._left_out
+        if left_out:
+            rows = [one for one, key in zip(rows, keys, strict=True) if key not in left_out]
+            locked = [key for key in locked if key not in left_out]
+            keys = keys_of(self.mapper, rows)
         self.record_rows(keys, request)
         if LockOptions.SkipLocked not in request.lock:
-            for identity in self._missing(found):
+            for identity in self._missing(rows, request):
                 self.forget_vanished(identity)
-        self.give_up_others(keys, request)
-        return self._with_held(found)
+        self.give_up_others(locked, keys, request)
+        asked = frozenset(request.keys)
+        return self._with_held(rows, [key for key in self.request.keys if key not in asked])
 
 
 def _distinct(found: Iterable[T]) -> list[T]:

@@ -15,6 +15,7 @@ from ..key_text import key_text
 from ..lock_info import Identity, public_key
 from ..statements import chunks, key_in
 from ..transaction import LockPlan, TransactionConnection
+from .acquire import Found
 
 
 def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
@@ -30,24 +31,25 @@ def find_again(
     plan: LockPlan,
     mapper: Mapper[Any],
     missing: Sequence[Identity],
-    lock_again: Callable[[], list[Any]],
-) -> list[Any]:
-    """Return the rows of these keys, which a lock has not found, that have come since.
+    lock_again: Callable[[], Found],
+) -> Found | None:
+    """Return what a lock finds now of these keys, of which it has found no row; None: still nothing.
 
     :param lock_again: locks the rows once more.
     :raises LockNotSupported: one of them can be read, and cannot be locked.
     """
     why = why_hidden(connection, plan) if missing else None
     if why is None:
-        return []
+        return None
     columns = key_columns(mapper.class_)
     there: list[Identity] = []
     for some in chunks(missing):
         statement = select(*columns).where(key_in(columns, some))
         bind = {"bind": connection.connection}
         there += map(tuple, Session.execute(session, statement, bind_arguments=bind))
-    found = lock_again() if there else []
-    hidden = set(there).difference(tuple(mapper.primary_key_from_instance(one)) for one in found)
+    found = lock_again() if there else None
+    rows = () if found is None else found.rows
+    hidden = set(there).difference(tuple(mapper.primary_key_from_instance(one)) for one in rows)
     if hidden:
         keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
         raise LockNotSupported(

@@ -17,9 +17,9 @@ from ...options import LockOptions, is_row_lock
 from ..documents import root_of
 from ..loading import Unreadable
 from ..lock_info import Identity
-from ..statements import Send, Statement
 from ..transaction import LockPlan, LockRequest, TransactionConnection
-from .acquire import LockTarget
+from .acquire import Found, LockTarget
+from .wait_limit import Statement, WaitLimit
 
 T = TypeVar("T")
 
@@ -31,14 +31,11 @@ class LockedRows(LockTarget[T]):
 
     A subclass has the statements; :meth:`send_select` says which of them are sent.
 
-    :ivar found_by_key: no time goes by but for a lock, so that any limit that ends a statement is
-        about it.
     :ivar unreadable: the parts that were expired and that no access loads: they are loaded again
         under the lock.
     :ivar binds: the bind arguments of its statements, from the sending on.
     """
 
-    found_by_key = False
     unreadable: Unreadable = _NOTHING
     binds: dict[str, Connection]
 
@@ -71,15 +68,15 @@ class LockedRows(LockTarget[T]):
         return self.locking(lock, whole_row=False)
 
     @abstractmethod
-    def read(self, statement: Select[Any]) -> Any:
+    def read(self, statement: Select[Any]) -> Found:
         """Execute it, and return what it has found."""
 
     @abstractmethod
-    def lock_and_read(self, send: Send) -> Any:
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         """Lock the rows by statements of their own, then read them."""
 
     def lock_keys(
-        self, send: Send, locking: Statement, parameters: Mapping[str, Any]
+        self, limit: WaitLimit, locking: Statement, parameters: Mapping[str, Any]
     ) -> list[Identity]:
         """Lock rows of the root's table by a SELECT of their keys, and return these."""
         width = len(self.mapper.primary_key)
@@ -88,11 +85,11 @@ class LockedRows(LockTarget[T]):
             rows = Session.execute(self.session, statement, parameters, bind_arguments=self.binds)
             return [tuple(row[:width]) for row in rows]
 
-        return send(locking, keys_of)
+        return limit.send(locking, keys_of)
 
     def send_select(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> Any:
+    ) -> Found:
         """Lock the rows and read them, by as few statements as this database and class allow."""
         self.binds = {"bind": connection.connection}
         row_lock = connection.row_lock(plan)
@@ -108,13 +105,14 @@ class LockedRows(LockTarget[T]):
             raise
         whole_row = strategy.statements.locks_what_is_read
         in_one = self.in_one_statement(plan, whole_row=whole_row)
-        limited = plan.limits_statements and (request.seconds is not None or not self.found_by_key)
-        if in_one and not limited:
-            return self.read(self.locking(row_lock, whole_row=whole_row))
-        send = Send(strategy, row_lock, request.seconds, whole_row, self.context.calls.current)
+        if in_one and request.seconds is None and not strategy.errors.statement_limits:
+            return self.read(
+                self.locking(row_lock, whole_row=whole_row)
+            )  # with no limit, as mostly
+        limit = WaitLimit(strategy, row_lock, request.seconds, self.context.calls.current)
         if in_one:
-            return send(partial(self.locking, whole_row=whole_row), self.read)
-        return self.lock_and_read(send)
+            return limit.send(partial(self.locking, whole_row=whole_row), self.read)
+        return self.lock_and_read(limit, whole_row=whole_row)
 
     send = send_select
 

@@ -9,7 +9,7 @@ locking SELECT shows the other tables as they were before its wait, and where th
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,7 +46,6 @@ from ..sqlalchemy_internals import (
 )
 from ..statements import (
     LockedEntity,
-    Send,
     add_candidate_hint,
     add_lock,
     chunks,
@@ -62,8 +61,10 @@ from ..statements import (
     statement_cache,
 )
 from ..transaction import LockContext, LockPlan, LockRequest
+from .acquire import Found
 from .rows import LockedRows
 from .unsaved_changes import refuse_unsaved
+from .wait_limit import WaitLimit
 
 Run = Callable[[Select[Any]], Result[Any]]
 """Executes a statement with the parameters and bind arguments of the caller."""
@@ -94,11 +95,11 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         self.options = statement.get_execution_options(), execution_options
         self._places = locked.places
 
-    def check(self) -> None:
+    def check(self, request: LockRequest) -> None:
         refuse_streaming({**self._statement.get_execution_options(), **self._execution_options})
         if not has_clauses(self._statement, self._locked.clauses):
             self._check_changed()
-        if self.context.options.ranks and is_row_lock(self.request.lock):
+        if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root_of(self.mapper))
 
     def _check_changed(self) -> None:
@@ -119,24 +120,22 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         self._beside = ()
         return True
 
-    def expire(self) -> None:
+    def expire(self, request: LockRequest) -> None:
         self.expire_loaded(root_of(self.mapper), None)
 
-    def record(
-        self, found: tuple[Result[Any], Iterable[Identity]], request: LockRequest
-    ) -> Result[Any]:
+    def record(self, found: Found, request: LockRequest) -> Result[Any]:
         """Record the headers that were locked, and return the rows.
 
         :raises UnsavedChanges: one of the documents has pending changes; it is locked then.
         """
         if self.unreadable:
             load_again(self.session, self.unreadable)
-        result, identities = found
+        result: Result[Any] = found.rows
         ledger = self.context.ledger
         root = root_of(self.mapper)
         newly = [
             identity
-            for identity in dict.fromkeys(identities)
+            for identity in dict.fromkeys(found.keys)
             if not ledger.covers((root.class_, identity), request.lock)
         ]
         # Also of a listener just now.
@@ -169,47 +168,47 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             return self._statement
         return add_lock(self._statement, self._locked.entity, lock)
 
-    def lock_and_read(self, send: Send) -> tuple[Result[Any], Iterable[Identity]]:
-        entity, strategy = self._locked.entity, send.strategy
+    def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
+        entity, statements = self._locked.entity, limit.strategy.statements
         key = key_columns(entity)
         again = _without_lock(self._statement, entity)
-        most = strategy.statements.max_parameters // 2  # the rest is the program's
-        limit = min(most, strategy.statements.parameters_for_keys(len(key)))
-        identities, order = self._lock_keys(key, send, limit)
+        most = statements.max_parameters // 2  # the rest is the program's
+        most = min(most, statements.parameters_for_keys(len(key)))
+        identities, order = self._lock_keys(key, limit, most, whole_row=whole_row)
         self._beside = ()
-        if len(identities) * len(key) <= limit:
-            return self.read(again.where(key_in(key, identities)))[0], identities
-        return self._read_in_chunks(again, key, identities, order, limit), identities
+        if len(identities) * len(key) <= most:
+            return self.read(again.where(key_in(key, identities)))._replace(keys=identities)
+        return Found(self._read_in_chunks(again, key, identities, order, most), identities)
 
     def _lock_keys(
-        self, key: Sequence[Any], send: Send, limit: int
+        self, key: Sequence[Any], limit: WaitLimit, most: int, *, whole_row: bool
     ) -> tuple[Sequence[Identity], Sequence[Identity]]:
         """Lock the headers of a statement that reads other rows too.
 
-        :param limit: the number of parameters that the keys of one statement may have.
+        :param most: the number of parameters that the keys of one statement may have.
         :returns: the keys of the headers, and those of all rows in the order of the statement.
         """
         run, entity, statement = self._run, self._locked.entity, self._statement
-        skips_some = LockOptions.SkipLocked in send.row_lock and has_limit(statement)
+        skips_some = LockOptions.SkipLocked in limit.lock and has_limit(statement)
 
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        beside = self._beside if send.strategy.statements.locks_one_table_of_join else None
-        if beside is not None and (skips_some or not send.whole_row):
+        beside = self._beside if limit.strategy.statements.locks_one_table_of_join else None
+        if beside is not None and (skips_some or not whole_row):
             columns = [*key, *beside]
-            found = send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
+            found = limit.send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
         root = root_of(self.mapper)
         candidates = drop_lock(only_columns(statement, key), entity)
-        candidates = add_candidate_hint(candidates, entity, send.row_lock, send.strategy)
+        candidates = add_candidate_hint(candidates, entity, limit.lock, limit.strategy)
         found = _candidates(run, candidates, skips_some=skips_some)
         identities: list[Identity] = []
-        for some in [*chunks(in_order(root, set(found)), limit)] or [()]:
+        for some in [*chunks(in_order(root, set(found)), most)] or [()]:
             where = key_in(root.primary_key, some)
-            locking = partial(lock_where, root, where=where, whole_row=send.whole_row)
-            identities += send(locking, keys_of)
+            locking = partial(lock_where, root, where=where, whole_row=whole_row)
+            identities += limit.send(locking, keys_of)
         return identities, found
 
     def _read_in_chunks(
@@ -218,7 +217,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         key: Sequence[Any],
         identities: Sequence[Identity],
         order: Sequence[Identity],
-        limit: int,
+        most: int,
     ) -> Result[Any]:
         """Return the rows of these headers, which are too many for one statement.
 
@@ -226,7 +225,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         """
         width = len(statement.column_descriptions)
         rows: defaultdict[Identity, deque[Any]] = defaultdict(deque)
-        for some in chunks(identities, limit):
+        for some in chunks(identities, most):
             result = self._run(statement.where(key_in(key, some)).add_columns(*key))
             found = buffer_rows(result)
             for row in found:
@@ -245,7 +244,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             return unread_columns(self._locked.entity)
         return tuple(header_table(self._locked.entity).columns)
 
-    def read(self, statement: Select[Any]) -> tuple[Result[Any], Iterable[Identity]]:
+    def read(self, statement: Select[Any]) -> Found:
         """Return the rows, and the keys of the entity that is locked among them."""
         result = self._run(statement)
         headers = objects_at(self._places, buffer_rows(result))
@@ -253,7 +252,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         identities = [instance_state(one).identity for one in headers if one is not None]
         if self._beside:
             result = result.columns(*range(len(self._statement.column_descriptions)))
-        return result, identities
+        return Found(result, identities)
 
 
 @statement_cache

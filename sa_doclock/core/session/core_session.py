@@ -12,7 +12,7 @@ from sqlalchemy.orm import SessionTransactionOrigin
 from ...errors import LockMisuse
 from ...options import LockOptions
 from ..lock_info import DocumentKey
-from ..transaction import around, prepared_locks
+from ..transaction import prepared_locks, saving
 from .hooks import context_of
 from .lock_methods import LockMethods
 
@@ -47,7 +47,7 @@ class CoreSession(LockMethods):
         if not self._ends_here():
             self.flush()
             return
-        with around(context.parts.around_save):
+        with saving(context.parts):
             self.flush()
             if self.in_transaction() and not self.in_nested_transaction():
                 self.commit()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +24,6 @@ from ..transaction import (
     Executor,
     LockContext,
     LockRequest,
-    around,
     is_built,
     watch_all,
 )
@@ -38,7 +37,9 @@ class ExecutingSession(SessionWithContext):
         """See ``Session.bulk_save_objects()``."""
         self._context.transaction.refuse_write()
         objects = list(objects)
-        with around(self._context.parts.around_objects, objects):
+        guard = self._context.parts.guard
+        guarded = None if guard is None else guard.around_objects(objects)
+        with _around_bulk(self._context, guarded):
             super().bulk_save_objects(objects, *args, **kwargs)
 
     def bulk_insert_mappings(
@@ -60,8 +61,10 @@ class ExecutingSession(SessionWithContext):
     def _around_rows(
         self, mapper: Any, rows: list[dict[str, Any]], *, insert: bool
     ) -> AbstractContextManager[object]:
-        hooks = self._context.parts.around_rows
-        return around([partial(one, insert=insert) for one in hooks], inspect(mapper).mapper, rows)
+        guard, guarded = self._context.parts.guard, None
+        if guard is not None:
+            guarded = guard.around_rows(inspect(mapper).mapper, rows, insert=insert)
+        return _around_bulk(self._context, guarded)
 
     if not TYPE_CHECKING:
         # The signatures are Session's, with all their overloads.  Not a do_orm_execute
@@ -190,12 +193,25 @@ class ExecutingSession(SessionWithContext):
 
 
 def _executor_of(context: LockContext, session: Session, statement: Any) -> Executor | None:
-    """Return what a part has to execute the statement; None: it is the session's."""
-    for executor in context.parts.executor:
-        execute = executor(session, statement)
-        if execute is not None:
-            return execute
-    return None
+    """Return what executes the statement as a lock; None: it is the session's."""
+    adoption = context.parts.adoption
+    return None if adoption is None else adoption.executor(session, statement)
+
+
+@contextmanager
+def _around_bulk(
+    context: LockContext, guarded: AbstractContextManager[Any] | None
+) -> Iterator[None]:
+    """Return the block around a bulk method.
+
+    :param guarded: the guard's own.
+    """
+    with ExitStack() as stack:
+        if guarded is not None:
+            stack.enter_context(guarded)
+        for around_write in context.parts.around_write:
+            stack.enter_context(around_write(None, None, NO_ARGUMENTS))
+        yield
 
 
 def _execute_dml(
@@ -212,12 +228,16 @@ def _execute_dml(
     inner = written.element if isinstance(written, FromStatement) else written
     names = arguments.keys() & {"execution_options", "bind_arguments"}
     how = {name: arguments[name] for name in names}
+    parts = context.parts
+    blocks = (
+        [*parts.around_write]
+        if parts.guard is None
+        else [parts.guard.around_dml, *parts.around_write]
+    )
     with ExitStack() as stack:
-        stack.enter_context(around(context.parts.around_write))
-        noting = [
-            stack.enter_context(around_dml(inner, params, how))
-            for around_dml in context.parts.around_dml
-        ]
+        if parts.outbox is not None:
+            stack.enter_context(parts.outbox.paused())
+        noting = [stack.enter_context(block(inner, params, how)) for block in blocks]
         if isinstance(inner, Insert) and inner.select is not None:
             # SQLAlchemy keeps the number of rows where it is told, and nothing else tells it.
             options = {"preserve_rowcount": True, **arguments.get("execution_options", {})}

@@ -196,8 +196,8 @@ def _after_commit(session: SessionWithContext) -> None:
     if committed.nested:
         context.transaction.savepoints.pop(committed, None)  # what was locked in it is held on
         return
-    for after_commit in context.parts.after_commit:
-        after_commit()
+    if context.parts.outbox is not None:
+        context.parts.outbox.send_writes()
     context.transaction.committed = True
     context.commits += 1
     context.connections.note_answered(committed=True)
@@ -239,7 +239,12 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
     context.loaded.note_flush()
     if context.calls.current is not None:
         context.calls.current.before_flush()
-    for before_flush in context.parts.before_flush:
+    parts = context.parts
+    if parts.guard is not None:
+        parts.guard.before_flush(session)
+    if parts.versions is not None:
+        parts.versions.before_flush(session)
+    for before_flush in parts.before_flush:
         before_flush(session)
 
 

@@ -6,6 +6,7 @@ What each does with a lock is one :class:`LockRequest` and one call of :func:`ac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args, overload
 
@@ -30,7 +31,7 @@ from ..locking import (
     single_key,
 )
 from ..statements import checked_options, locked_entity_of, locked_select
-from ..transaction import LockRequest, add_document, around, database_name, given
+from ..transaction import LockRequest, add_document, database_name, given
 from .execute import ExecutingSession
 from .targets import check_block_lock, in_given_order, key_of, no_result
 
@@ -262,7 +263,13 @@ class LockMethods(ExecutingSession):
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
         """
-        with around(self._context.parts.around_document, partial(reads_of, lock=lock)):
+        outbox = self._context.parts.outbox
+        reads: AbstractContextManager[Any] = (
+            nullcontext()
+            if outbox is None
+            else outbox.around_document(partial(reads_of, lock=lock))
+        )
+        with reads:
             found = self.get_entity(
                 entity,
                 ident,
@@ -411,16 +418,16 @@ class LockMethods(ExecutingSession):
 
     def _check_request(self, request: LockRequest) -> None:
         """Check what the caller has given beside the lock, before anything is sent."""
-        for check_request in self._context.parts.check_request:
-            check_request(request)
+        for condition in self._context.parts.conditions:
+            condition.check_request(request)
 
     def _check_found(self, request: LockRequest, found: object) -> None:
         """Compare what was found with what the caller has given; name the document in an error."""
         mapper = request.mapper
         assert mapper is not None
         try:
-            for check_found in self._context.parts.check_found:
-                check_found(request, found)
+            for condition in self._context.parts.conditions:
+                condition.check_found(request, found)
         except DocLockError as error:
             ident = public_key(tuple(mapper.primary_key_from_instance(found)))
             database = database_name(self, {"mapper": mapper})

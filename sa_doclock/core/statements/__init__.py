@@ -1,4 +1,4 @@
-"""The SQL of a lock: with_lock(), the SELECTs by key, and the lock timeout."""
+"""The SQL of a lock: with_lock(), and the SELECTs by key."""
 
 from ..documents import MAX_PARAMETERS, chunks, key_in
 from .by_key import (
@@ -16,7 +16,6 @@ from .by_key import (
     select_by_keys,
 )
 from .statement_cache import statement_cache
-from .timeouts import Send, Statement
 from .with_lock import (
     LOCK_OPTION,
     LockedEntity,

@@ -8,13 +8,14 @@ from ..lock_request import (
     database_name,
     given,
 )
-from .connection import TransactionConnection, connections_of, is_lost, level_of
+from .connection import TransactionConnection, connections_of, is_lost, level_of, next_moment
 from .connection_events import watch, watch_all, watch_connection, watch_lent
 from .context import LockContext, state_of
 from .dialect_events import StatementCheck, check_statements, follow_dialect
+from .family import Block, Executor, Noting, Reads
 from .first_use import FirstUse
 from .foreign import is_built
 from .locks_lost_errors import about_held, others_text, refuse_after
-from .part import Block, Executor, Limit, Reads, SessionPart, Take, around
+from .part import Limit, SessionPart, SessionParts, Take, saving
 from .plan import LockPlan, make_plan
 from .prepared import prepared_locks

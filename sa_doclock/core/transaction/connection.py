@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -26,8 +27,11 @@ T = TypeVar("T")
 
 ISOLATION: Final = "isolation_level"
 
-Mark = tuple[Ledger, LedgerMark, dict[Any, Any]]
-"""The marks of a moment: the ledger that there was, its mark, and that of each part of the session."""
+next_moment: Final[Callable[[], int]] = count(1).__next__
+"""Return a number that is greater than those before: what came after a moment has a greater one."""
+
+Mark = tuple[Ledger, LedgerMark, int]
+"""The marks of a moment: the ledger that there was, its mark, and the number of the moment."""
 
 _NO_TRANSACTION: Final = (
     "the lock has ended with its statement: a COMMIT or ROLLBACK that the program has sent as text has "

@@ -16,7 +16,7 @@ from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger, LedgerMark, NamedKey
 from ..lock_info import DocumentKey
 from ..sqlalchemy_internals import savepoint_on, savepoints_of
-from .connection import Mark, TransactionConnections
+from .connection import Mark, TransactionConnections, next_moment
 from .failure import TransactionFailure
 from .forked import ParentTransaction
 from .locks_lost import refuse_without
@@ -65,8 +65,9 @@ class LockTransaction:
     # Locks that are lost: another than the session has ended the transaction that held them.
 
     def is_over(self) -> bool:
-        """Return whether a part says that the locks must not be counted on any more."""
-        return any(is_over() for is_over in self._parts.is_over)
+        """Return whether the locks must not be counted on any more, because of the hold limit."""
+        deadline = self._parts.deadline
+        return deadline is not None and deadline.is_over()
 
     def check_locks(self, *, ask: bool = True) -> None:
         """Compare the ledger with SQLAlchemy's and the connections' own word, and with the parts'.
@@ -82,7 +83,7 @@ class LockTransaction:
             if one.has_ended(ask=ask):
                 self._note_all_ended()
                 return
-        if self._parts.is_over and self.is_over():
+        if self._parts.deadline is not None and self.is_over():
             self._note_all_ended()
 
     def _note_all_ended(self) -> None:
@@ -92,10 +93,9 @@ class LockTransaction:
         """
         if is_prepared(self._session(), self.connections):
             return  # SQLAlchemy refuses what follows, and no part can end it
-        for end_locks in self._parts.end_locks:
-            error = end_locks()
-            if error is not None:
-                raise error
+        error = None if self._parts.deadline is None else self._parts.deadline.end_locks()
+        if error is not None:
+            raise error
         if self.connections.invalidated():
             self.note_locks_lost()  # SQLAlchemy itself refuses what follows
         else:
@@ -162,16 +162,13 @@ class LockTransaction:
 
     def note_locks_lost(self, outcome: str = "lost") -> None:
         """Forget all locks: the server has given them up, though the transaction goes on here."""
-        for locks_lost in self._parts.locks_lost:
-            locks_lost()
         self.release(None, outcome)
 
     # Locks that are given up, while the transaction goes on.
 
     def mark(self) -> Mark:
         """Return what there is now, for a rollback to it."""
-        marks = {part: part.mark() for part in self._parts.all if "mark" in part.hooks}
-        return self.ledger, self.ledger.mark(), marks
+        return self.ledger, self.ledger.mark(), next_moment()
 
     def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
         """Forget what was done in these savepoints, which the program has rolled back itself.
@@ -204,10 +201,11 @@ class LockTransaction:
 
     def _roll_back_to(self, mark: Mark) -> None:
         """Forget what came since; a second time nothing is forgotten."""
-        *_, marks = mark
-        for part in self._parts.all:
-            if "mark" in part.hooks:
-                part.roll_back_to(marks.get(part))
+        *_, moment = mark
+        if self._parts.guard is not None:
+            self._parts.guard.roll_back()
+        for roll_back_to in self._parts.roll_back_to:
+            roll_back_to(moment)
         self._note_settings_undone()
         self.release_since(mark, "rolled back")
 
@@ -271,8 +269,8 @@ class LockTransaction:
         return released
 
     def _note_settings_undone(self) -> None:
-        for undone in self._parts.settings_undone:
-            undone()
+        if self._parts.deadline is not None:
+            self._parts.deadline.settings_undone()
 
     def end(self) -> None:
         """Report what is released, restore lent connections, and tell the parts.
@@ -290,8 +288,11 @@ class LockTransaction:
             if released:
                 self._instrumentation.report_released(released, outcome)
         finally:
-            if self._parts.ended:
-                _call_each(self._parts.ended, committed=self.committed)
+            guard, ended = self._parts.guard, self._parts.ended
+            if guard is not None:
+                ended = (guard.ended, *ended)
+            if ended:
+                _call_each(ended, committed=self.committed)
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
 from ...dialects import known_strategies
-from ...dialects.base import LockStrategy, LockWaits
+from ...dialects.base import LockStrategy
 from ...options import LockOptions, base_of
 from ..documents import clear_with_mappers, own_table
 
@@ -24,8 +24,6 @@ class LockPlan:
     :ivar table: whose rows are locked; None for a named lock.
     :ivar fits: the isolation levels of a transaction that need not be changed for it.
     :ivar upgrades: it may follow a SharedRead that has opened the transaction.
-    :ivar limits_statements: a limit is in the text of a statement, or ends it so that it is sent again:
-        see ``Send``.
     """
 
     strategy: LockStrategy
@@ -35,7 +33,6 @@ class LockPlan:
     table: Table | None
     fits: frozenset[str | None] = frozenset()
     upgrades: bool = False
-    limits_statements: bool = False
 
 
 def make_plan(
@@ -55,11 +52,7 @@ def make_plan(
     row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
     fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
-    # A dialect with a timed() of its own puts the limit into the text.
-    errors, timed = strategy.errors, getattr(strategy.waits.timed, "__func__", None)
-    in_text = timed is not LockWaits.timed
-    limits = bool(in_text or errors.server_limits or errors.statement_limits)
-    plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades, limits)
+    plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades)
     strategy.plans[mapper, lock, upgrades] = plan
     return plan
 

@@ -28,7 +28,7 @@ from ...core.loading import (
     role_of,
 )
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
-from ...core.locking import LockTarget, acquire, refuse_unsaved
+from ...core.locking import Found, LockTarget, acquire, refuse_unsaved
 from ...core.same_tables import is_another_table, is_of_another_engine
 from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at, options_of
 from ...core.statements import add_hints, add_suffixes
@@ -137,8 +137,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
     :ivar _by_index: the roots whose rows may be unlocked, as :func:`check_headers` returns them.
     """
 
-    limits_itself = True  # the wait is the program's
-    lasts = False
     reads_more = False
     writes = False
     unread: Collection[Mapper[Any]] = ()
@@ -167,9 +165,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self.unreadable: Unreadable = {}
         self._touched: set[InstanceState[Any]] = set()
 
-    def check(self) -> None:
+    def check(self, request: LockRequest) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
-        if self.context.options.ranks and is_row_lock(self.request.lock):
+        if self.context.options.ranks and is_row_lock(request.lock):
             for root in self.roots():
                 self.context.ledger.check_order(root)
 
@@ -219,12 +217,11 @@ class AdoptedRows(LockTarget[Result[Any]]):
         plan = strategy.plans.get((mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
-        seconds = 0.0 if LockOptions.NoWait in lock else None
-        return self.context.opener.prepare(bind, plan, seconds), plan
+        return self.context.opener.prepare(bind, plan, None), plan
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
-    ) -> Result[Any]:
+    ) -> Found:
         """Execute the statement, and read again what the session had of its rows."""
         self._executed = True
         touched = changed_since(self.session, self._before)
@@ -238,10 +235,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
             result = self._execute(connection)
         # No row has been loaded yet.
         self._touched = {*touched, *changed_since(self.session, self._before)}
-        if not _is_streamed(self._options):  # else the rows are locked one after the other
-            self._note_returned(result, reads_beside=self._reads_beside(connection))
-            self.lasts = bool(self._headers or self._keys)
-        return result
+        if _is_streamed(self._options):  # the rows are locked one after the other
+            return Found(result, lasts=False)
+        self._note_returned(result, reads_beside=self._reads_beside(connection))
+        return Found(result, lasts=bool(self._headers or self._keys))
 
     def _is_of_document(self, state: InstanceState[Any]) -> bool:
         """Return whether the object may be of a document that the statement locks."""
@@ -257,7 +254,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if left is None:
             return False
         self._written = self._statement = left
-        self.unsaved = None
         return True
 
     def _reads_beside(self, connection: TransactionConnection) -> bool:
@@ -319,7 +315,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if self._loaded is not None:
             self._loaded.before_flush()
 
-    def record(self, found: Result[Any], request: LockRequest) -> Result[Any]:
+    def record(self, found: Found, request: LockRequest) -> Result[Any]:
         """Give back what was not read again, expire what is older than the lock, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
@@ -335,10 +331,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         load_again(self.session, self.unreadable)
         unread = changed_rows(self.context, self.unread, request.bind_arguments)
         collisions += [(state, CHANGED.format(repr(name))) for state, name in unread]
+        call = self.context.calls.current
+        assert call is not None
+        call.unsaved = None  # of a try before
         if collisions:
             first, *_ = in_session_order(self.session, collisions, itemgetter(0))
-            self.unsaved = self._unsaved(*first)
-        return found
+            call.unsaved = self._unsaved(*first)
+        result: Result[Any] = found.rows
+        return result
 
     def _beside(self, headers: Sequence[InstanceState[Any]]) -> RowsBeside | None:
         """Expire what the statement has read of other rows than it has locked."""

@@ -1,4 +1,4 @@
-"""Adoption: the part by which the ``with_for_update()`` of a session's statements are locks.
+"""Adoption: the object by which the ``with_for_update()`` of a session's statements are locks.
 
 A select that has one is executed as a lock.  Any other, in a statement that is about to be sent, is
 made real or refused: by what SQLAlchemy has compiled, whoever has put the lock there, and wherever it
@@ -19,7 +19,6 @@ from sqlalchemy.orm import Session
 from ...core.transaction import (
     Executor,
     LockContext,
-    SessionPart,
     StatementCheck,
     check_statements,
     make_plan,
@@ -34,11 +33,11 @@ from .for_update import inner_select, lock_of_for_update
 from .unread_rows import expire_at
 
 
-class Adoption(SessionPart):
-    """The part of a session whose ``with_for_update()`` are locks; it keeps nothing of it."""
+class Adoption:
+    """Adoption in a session whose ``with_for_update()`` are locks; it keeps nothing of it."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """See :class:`SessionPart`: a select that has a ``with_for_update()`` is executed here."""
+        """Return what executes the statement: a select that has a ``with_for_update()`` is executed here."""
         select = inner_select(statement)
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:
@@ -57,7 +56,7 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
 
 
 def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
-    if state.parts.find(Adoption) is not None:
+    if state.parts.adoption is not None:
         _check_locks(state, context.root_connection, locks)
         call = state.calls.current
         one = state.connections.find(context.root_connection)
@@ -113,8 +112,7 @@ def _lock_database(
     wanted = strongest_of(locks)
     if wanted is not None:
         plan = make_plan(None, wanted, strategy, upgrades=True)
-        seconds = 0.0 if LockOptions.NoWait in wanted else None
-        state.opener.prepare(connection, plan, seconds)
+        state.opener.prepare(connection, plan, None)
 
 
 def _lock_schemas(
@@ -123,12 +121,11 @@ def _lock_schemas(
     """Have the locks in the schemas of their tables too, of whatever class these are."""
     for one in locks:
         lock = one.lock or LockOptions.None_
-        seconds = 0.0 if LockOptions.NoWait in lock else None
         tables = (froms.tables_below(froms.subqueries) for froms in one.froms)
         for table in dict.fromkeys(
             chain.from_iterable(tables)
         ):  # the ORM writes one SELECT as several
-            strategy.waits.wait_for_schema(connection, lock, seconds, table)
+            strategy.waits.wait_for_schema(connection, lock, None, table)
 
 
 def _check_tables(

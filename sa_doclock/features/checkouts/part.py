@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, inspect
@@ -18,6 +18,7 @@ from ...core.transaction import (
     LockContext,
     LockPlan,
     LockRequest,
+    Noting,
     SessionPart,
     Take,
     TransactionConnection,
@@ -26,6 +27,7 @@ from ...core.transaction import (
 from ...dialects import product_of, strategy_for
 from ...dialects.base import Read
 from ...errors import DocLockError, LockMisuse
+from ...events import ReleasedLock
 from ...options import LockOptions, base_of
 from ..guard import is_atomic
 from ..no_checkouts import NO_TABLE
@@ -53,7 +55,7 @@ class CheckOuts(SessionPart):
     # The hooks, in the order of SessionPart.
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`SessionPart`: rows of this class can be checked out, and by such a lock."""
+        """See :class:`Condition`: rows of this class can be checked out, and by such a lock."""
         given = request.given.get("checkout")
         if given is None:
             return
@@ -114,22 +116,20 @@ class CheckOuts(SessionPart):
 
         return limit_and_ask
 
-    def reads_after(self, request: LockRequest) -> Iterator[Read]:
-        """See :class:`SessionPart`: who has the document."""
+    def reads_along(self, request: LockRequest) -> Iterator[Read]:
+        """Yield the read that a pipeline sends with this lock: who has the document."""
         if _is_of_one(request):
             root, key = root_of(_mapper_of(request)), request.keys[0]
             yield self.reader.select(root, key, timed=_condition(request).gives)
 
-    def around_dml(
-        self, statement: Any, parameters: Any, how: Mapping[str, Any]
-    ) -> AbstractContextManager[Callable[[Any], Any]]:
+    def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
         """See :class:`SessionPart`: atomic_update() takes no lock of ours, under which it would be asked."""
-        if is_atomic(statement):
+        if statement is not None and is_atomic(statement):
             return compared_with_checkouts(self, statement, parameters, how)
-        return super().around_dml(statement, parameters, how)
+        return super().around_write(statement, parameters, how)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`SessionPart`: a document that may be held already is that of the caller."""
+        """See :class:`Condition`: a document that may be held already is that of the caller."""
         given = request.given.get("checkout")
         if given is not None:
             state: Any = inspect(found)
@@ -137,15 +137,12 @@ class CheckOuts(SessionPart):
             for refused, row in self._refused([document], condition, again=True).items():
                 raise self._refusal(refused, row, condition)
 
-    def locks_lost(self) -> None:
+    def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """See :class:`SessionPart`."""
         self.read_again()
 
-    def mark(self) -> None:
+    def roll_back_to(self, moment: int) -> None:
         """See :class:`SessionPart`: what a rollback undoes is read again."""
-
-    def roll_back_to(self, mark: object) -> None:
-        """See :class:`SessionPart`."""
         self.read_again()
 
     def ended(self, *, committed: bool) -> None:

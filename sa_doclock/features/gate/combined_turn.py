@@ -20,7 +20,7 @@ from sqlalchemy.util import await_only
 from ...core.documents import declares, document_key, mapper_of
 from ...core.lock_info import document_label
 from ...core.sqlalchemy_internals import is_flushing
-from ...core.transaction import LockContext, SessionPart, add_document, around, state_of
+from ...core.transaction import LockContext, Noting, SessionPart, add_document, saving, state_of
 from ...dialects import strategy_for
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
 from ...options import LockOptions
@@ -231,9 +231,9 @@ class Turn(SessionPart):
             )
         self._is_sent = True
 
-    def after_commit(self) -> None:
+    def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
-        self.is_saved = True
+        self.is_saved = self.is_saved or committed
 
     # The turn.
 
@@ -355,13 +355,11 @@ class Turn(SessionPart):
             if self._pending and self._state.calls.current is None:
                 self._session.flush()  # it sees the changes of those before it, and comes after them
 
-    def around_objects(self, objects: Collection[Any]) -> None:
-        """See :class:`SessionPart`: they are written as by a flush."""
-        self._statements.append(None)
-
-    def around_rows(self, *_: Any, **__: Any) -> None:
-        """See :class:`SessionPart`: they are written as by a flush."""
-        self._statements.append(None)
+    def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
+        """See :class:`SessionPart`: a bulk method writes as a flush does."""
+        if statement is None:
+            self._statements.append(None)
+        return super().around_write(statement, parameters, how)
 
     def _is_untouched(self) -> bool:
         """Return whether the function that raised has changed nothing, for sure."""
@@ -453,7 +451,7 @@ class Turn(SessionPart):
             return
         session = self._session
         try:
-            with around(self._state.parts.around_save):  # a pipeline sends both together
+            with saving(self._state.parts):  # a pipeline sends both together
                 session.flush()
                 session.commit()
         except Exception as error:

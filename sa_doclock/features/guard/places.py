@@ -16,7 +16,7 @@ from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import Mapper
 
 from ...core.documents import clear_with_mappers, declared_roots, parts_of, tables_within
-from ...core.row_place import place_of
+from ...core.ledger import place_of
 from ...core.transaction import LockContext, StatementCheck, check_statements
 from .refusals import Refusal
 from .write_guard import WriteGuard
@@ -63,8 +63,8 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
 
 
 def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, context: Any) -> None:
-    guard = state.parts.find(WriteGuard)
-    if guard is None or guard.unguarded:
+    guard = state.parts.guard
+    if not isinstance(guard, WriteGuard) or guard.unguarded:
         return
     place = place_of(context.root_connection, context.execution_options)
     for table, root in tables:

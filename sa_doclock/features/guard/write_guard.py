@@ -1,4 +1,4 @@
-"""The write guard as a part of each session, and as listener to the rows of documents, and of no others.
+"""The write guard of each session, and as listener to the rows of documents, and of no others.
 
 It checks what a flush is about to write before anything is sent.  Listeners of the program may
 change more after that, and the flush finds out more itself; so the guard checks each row again when
@@ -38,7 +38,7 @@ from ...core.sqlalchemy_internals import (
     modified_states,
     new_states,
 )
-from ...core.transaction import Block, SessionPart, state_of
+from ...core.transaction import Noting, state_of
 from ..versions import documents_of_parts, expire_versions
 from .dml import checked_rows, checked_statement
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
@@ -61,14 +61,14 @@ Rows = tuple[Write, WriteRules, States]
 """Rows of one class, all written in one way."""
 
 
-class WriteGuard(Refusals, SessionPart):
+class WriteGuard(Refusals):
     """The guard of one session."""
 
     _written: FullCheck | None = None
     """The check of the rows that the flush under way has written, where one of them needs it."""
 
     def before_flush(self, session: Session) -> None:
-        """See :class:`SessionPart`.
+        """See :class:`Guard`.
 
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
@@ -182,10 +182,8 @@ class WriteGuard(Refusals, SessionPart):
         if document is not None and not has_null(document[1]):
             self.add_inserted(document)
 
-    def around_dml(
-        self, statement: Any, parameters: Any, how: Mapping[str, Any]
-    ) -> AbstractContextManager[Callable[[Any], Any]]:
-        """See :class:`SessionPart`.
+    def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
+        """See :class:`Guard`.
 
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
@@ -193,8 +191,8 @@ class WriteGuard(Refusals, SessionPart):
 
     def around_rows(
         self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
-    ) -> Block:
-        """See :class:`SessionPart`.
+    ) -> AbstractContextManager[Any]:
+        """See :class:`Guard`.
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
@@ -202,7 +200,7 @@ class WriteGuard(Refusals, SessionPart):
 
     @contextmanager
     def around_objects(self, objects: Collection[Any]) -> Iterator[None]:
-        """See :class:`SessionPart`.
+        """See :class:`Guard`.
 
         :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
         """
@@ -231,23 +229,20 @@ class WriteGuard(Refusals, SessionPart):
 
     @contextmanager
     def around_unguarded(self) -> Iterator[None]:
-        """See :class:`SessionPart`: check nothing in this block."""
+        """See :class:`Guard`: check nothing in this block."""
         self.unguarded += 1
         try:
             yield
         finally:
             self.unguarded -= 1
 
-    def mark(self) -> None:
-        """See :class:`SessionPart`: the versions that were raised may be taken back."""
-
-    def roll_back_to(self, mark: Any) -> None:
-        """See :class:`SessionPart`."""
+    def roll_back(self) -> None:
+        """See :class:`Guard`: the versions that were raised may be taken back."""
         if self.raised:
             expire_versions(self.session(), self.raised)
 
     def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`."""
+        """See :class:`Guard`."""
         self.raised.clear()
         self.held.clear()
         self._written = None
@@ -325,7 +320,8 @@ def _guard_of(state: InstanceState[Any]) -> WriteGuard | None:
     """Return the guard of a session whose flush began before any document was declared."""
     session = state.session  # a search, which a plain Session pays for at each row
     context = None if session is None else state_of(session)
-    return None if context is None else context.parts.find(WriteGuard)
+    guard = None if context is None else context.parts.guard
+    return guard if isinstance(guard, WriteGuard) else None
 
 
 def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.core.statements import timeouts as waiting
+from sa_doclock.core.locking import wait_limit as waiting
 from sa_doclock.core.statements.by_key import lock_by_key
 from sa_doclock.dialects import strategy_for
 from tests.support.models import Lease, Order, Voucher
@@ -43,7 +43,7 @@ def test_one_by_key_is_made_once_for_each_limit(session: Session) -> None:
     strategy = strategy_for(session.get_bind())
 
     def timed(seconds: float) -> Any:
-        return waiting._timed(strategy, statement, ForUpdate, seconds)
+        return waiting.WaitLimit(strategy, ForUpdate, seconds).timed(statement)
 
     first = timed(5.5)
     assert timed(5.5) is first

@@ -58,10 +58,10 @@ def _opens_alone(adopted: Any, bind: Any, strategy: Any) -> Any:
     return joined, make_plan(None, adopted.request.lock, strategy)
 
 
-def _expire_once(target: Any) -> None:
+def _expire_once(target: Any, request: Any) -> None:
     if not target.__dict__.setdefault("expired", False):
         target.expired = True
-        (_real_expire_of_set if isinstance(target, RowsOfSelect) else _real_expire)(target)
+        (_real_expire_of_set if isinstance(target, RowsOfSelect) else _real_expire)(target, request)
 
 
 def _rules_for(mapper: Any) -> Any:

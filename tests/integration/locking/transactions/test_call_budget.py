@@ -4,10 +4,10 @@ They are ceilings for who reads the code, and the same on every machine.  A fail
 
 What the two longest ways consist of, in calls:
 
-A lock with a ``lock_timeout`` on PostgreSQL by psycopg: 50 are those of a lock without one, of which 4
+A lock with a ``lock_timeout`` on PostgreSQL by psycopg: 49 are those of a lock without one, of which 4
 find out where the row is (``_check_place``), as class and key do not tell two tenants apart, and 6 whether what is
-known of its table still holds (``table_answers.py``).  3 choose what limits
-the wait: ``_send_in_blocks``, ``_limit``, whether the rows are few.  22 send BEGIN, the limit, the lock and the end of
+known of its table still holds (``table_answers.py``).  4 limit
+the wait: ``_blocks``, and ``WaitLimit``'s ``around()``, ``send()`` and ``timed()``.  22 send BEGIN, the limit, the lock and the end of
 the limit in one round trip:
 
 - 3 make the block, and 4 put it on the connection and take it off;
@@ -56,16 +56,16 @@ class Budget(NamedTuple):
 BUDGETS = {
     "sqlite": {
         "idle": Budget(3, 3, 2),
-        "begin": Budget(21, 15, 9),
-        "lock": Budget(48, 13, 8),
-        "save": Budget(35, 13, 6),
+        "begin": Budget(20, 14, 9),
+        "lock": Budget(47, 12, 8),
+        "save": Budget(33, 13, 6),
     },
     "postgresql": {
-        "declared lock": Budget(50, 16, 10),
+        "declared lock": Budget(49, 15, 10),
         # The end of a pipeline waits for the server once or twice, each time by a call.
         "declared lock_in_time": Budget(75, 19, 13),
-        "declared lock_by_scalars": Budget(81, 20, 11),
-        "declared save": Budget(51, 18, 6),
+        "declared lock_by_scalars": Budget(80, 19, 11),
+        "declared save": Budget(49, 18, 6),
     },
 }
 

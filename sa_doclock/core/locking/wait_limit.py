@@ -1,0 +1,136 @@
+"""WaitLimit: how long the statements of one lock may wait, and by what the server limits them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, ref
+
+from sqlalchemy import Select
+from sqlalchemy.exc import DBAPIError
+
+from ...dialects.base import LockStrategy, LockWaits
+from ...dialects.error_codes import code_of
+from ...dialects.waits import SECONDS_WITHOUT_WAIT
+from ...errors import LockNotAvailable
+from ...options import LockOptions
+from ..lock_request import FEW_ROWS, LockCall, LockRequest
+from ..transaction import LockPlan, TransactionConnection
+
+R = TypeVar("R")
+
+Statement = Callable[[LockOptions], Select[Any]]
+"""Returns the SELECT that carries this lock."""
+
+# A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
+# what it knows of a statement on the object.  An entry lives as long as its statement.
+# Threads: an entry is one tuple, read and replaced at once; of two threads' statements, which do
+# the same, the later one stays.
+_last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
+_last = WeakKeyDictionary()
+
+
+class WaitLimit(NamedTuple):
+    """The limit of the wait for one lock.
+
+    A server takes it in one or both of two ways: as a setting of the connection, by :meth:`around`, or
+    in the text of the statement, by :meth:`timed`.  Where a limit of the server's own ends the wait
+    first, :meth:`again` has the rest.
+
+    :ivar lock: the lock that the statements carry.
+    :ivar seconds: None as the server is configured.
+    :ivar call: which has met no error where another try is made.
+    :ivar spent: the seconds that the tries before this one have taken.
+    """
+
+    strategy: LockStrategy
+    lock: LockOptions
+    seconds: float | None
+    call: LockCall | None = None
+    spent: float = 0.0
+
+    @staticmethod
+    def around(
+        connection: TransactionConnection, plan: LockPlan, request: LockRequest
+    ) -> AbstractContextManager[None]:
+        """Return the block in which the server limits the waits on this connection.
+
+        A named lock has its limit in its own statement, and the program's own statement as it says.
+        """
+        if request.mapper is None or request.as_is:
+            return nullcontext()
+        few_rows = 1 <= len(request.keys) <= FEW_ROWS  # request.few_rows, without a call
+        waits = plan.strategy.waits
+        return waits.limited(
+            connection.connection, request.lock, request.seconds, few_rows=few_rows
+        )
+
+    def timed(self, statement: Select[Any]) -> Select[Any]:
+        """Return the statement with the limit in its text, where the dialect writes it there."""
+        strategy, waits = self.strategy, self.strategy.waits
+        if type(waits).timed is LockWaits.timed:
+            return statement
+        left = self.left()
+        last = _last.get(statement)
+        if last is not None and last[0]() is strategy and last[1] == left:
+            return last[2]
+        timed = waits.timed(statement, self.lock, left)
+        if timed is not statement:  # which would keep itself alive
+            _last[statement] = ref(strategy), left, timed
+        return timed
+
+    def left(self) -> float:
+        """Return the seconds that are left of the limit; 0 where the server's own alone counts."""
+        return 0.0 if self.seconds is None else self.seconds - self.spent
+
+    def send(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
+        """Return what ``run`` makes of the statement for the lock.
+
+        :raises LockNotAvailable: the row was held all the time.
+        :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
+        """
+        limit: WaitLimit = self
+        while True:
+            statement, started = statement_for(limit.lock), time.monotonic()
+            try:
+                return run(statement if limit.seconds is None else limit.timed(statement))
+            except DBAPIError as error:
+                again = limit.again(error, time.monotonic() - started)
+                if again is None:
+                    raise
+            limit = again
+
+    def again(self, error: DBAPIError, waited: float) -> WaitLimit | None:
+        """Return the limit of one more try, after this error of one; None: there is no other.
+
+        If the server's own limit for locks is shorter, it waits again for what is left.  If a limit
+        for whole statements ended it, the statement may have been slow by itself: one last try without
+        waiting shows whether a lock is held.
+        """
+        errors, seconds = self.strategy.errors, self.seconds
+        code, again = code_of(errors, error), self._replace(spent=self.spent + waited)
+        if code in errors.statement_limits and self._may_be_slow(error):
+            again = again._replace(
+                lock=self.lock | LockOptions.NoWait,
+                seconds=None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT),
+                spent=0.0,
+            )
+        elif not (
+            again.left() > 0
+            and isinstance(error, LockNotAvailable)
+            and code in errors.server_limits - errors.rolls_back_transaction
+        ):
+            return None
+        if self.call is not None:
+            self.call.met = None
+        return again
+
+    def _may_be_slow(self, error: DBAPIError) -> bool:
+        """Return whether a limit of whole statements ended it with no lock in the way, perhaps."""
+        if LockOptions.NoWait in self.lock:
+            return False
+        if isinstance(error, LockNotAvailable):  # our own limit, too short for a busy server
+            return self.seconds is not None and self.seconds < SECONDS_WITHOUT_WAIT
+        return LockOptions.SkipLocked not in self.lock

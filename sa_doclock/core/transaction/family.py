@@ -1,0 +1,119 @@
+"""The family of a session: what the core calls by name, and never imports.
+
+The session package puts the objects into :class:`SessionParts`.  Each is None where it is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from sqlalchemy import Result
+from sqlalchemy.orm import Mapper, Session
+
+from ...dialects.base import Read
+from ...errors import LockLost
+from ..lock_info import Identity
+from ..lock_request import LockRequest
+
+Block = AbstractContextManager[Any] | None
+
+Noting = AbstractContextManager[Callable[[Any], Any]]
+"""A block around a statement that writes; it gives a function for the result."""
+
+Executor = Callable[[Callable[..., Result[Any]], Mapping[str, Any], Mapping[str, Any]], Result[Any]]
+"""Executes a statement: is given what executes one as SQLAlchemy does, its execution options and
+its bind arguments."""
+
+Reads = Callable[[Any, Identity], Iterable[Read]]
+"""Returns the reads that follow the lock of the document of this class and key."""
+
+
+class Guard(Protocol):
+    """Refuses to write documents that are not held."""
+
+    def before_flush(self, session: Session) -> None:
+        """Check what the flush is about to write."""
+
+    def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
+        """Return a block around an INSERT, UPDATE or DELETE that the program executes.
+
+        :param how: the execution options and bind arguments that it is executed with.
+        """
+
+    def around_objects(self, objects: Collection[Any]) -> AbstractContextManager[Any]:
+        """Return a block around the writing of these objects without a flush."""
+
+    def around_rows(
+        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
+    ) -> AbstractContextManager[Any]:
+        """Return a block around the writing of rows without objects.
+
+        :param insert: they are new; else they are changed, by their primary keys.
+        """
+
+    def around_unguarded(self) -> AbstractContextManager[Any]:
+        """Return a block in which declared documents are written without their lock."""
+
+    def roll_back(self) -> None:
+        """A savepoint is rolled back."""
+
+    def ended(self, *, committed: bool) -> None:
+        """The transaction has ended."""
+
+
+class Adoption(Protocol):
+    """Makes the ``with_for_update()`` of the program a lock."""
+
+    def executor(self, session: Session, statement: Any) -> Executor | None:
+        """Return what executes the statement as a lock; None where it is none."""
+
+
+class Condition(Protocol):
+    """Compares what the caller of a lock has ``given`` beside it, such as a version."""
+
+    def check_request(self, request: LockRequest) -> None:
+        """Check what was given, before anything is sent."""
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """Compare what was found with what was given; under the lock, if any."""
+
+
+class Versions(Condition, Protocol):
+    """Raises the versions of documents."""
+
+    def before_flush(self, session: Session) -> None:
+        """The session is about to flush what the guard has allowed."""
+
+
+class Outbox(Protocol):
+    """Keeps statements back, to send several in one round trip: a pipeline."""
+
+    def around_document(self, reads: Reads) -> AbstractContextManager[Any]:
+        """Return a block around the lock of one document and the reads of its parts."""
+
+    def paused(self) -> AbstractContextManager[Any]:
+        """Return a block in which an INSERT, UPDATE or DELETE of the program is answered at once."""
+
+    def around_save(self) -> Block:
+        """Return a block around commit(), and around save_changes() where that commits."""
+
+    def send_writes(self) -> None:
+        """Send what waits still: the databases have committed."""
+
+    def sends_commit(self) -> bool:
+        """Return whether the statement that has failed just now was sent together with COMMIT."""
+
+
+class Deadline(Protocol):
+    """Ends a transaction that holds its locks for too long."""
+
+    def is_over(self) -> bool:
+        """Return whether the locks must not be counted on any more; nothing is sent."""
+
+    def end_locks(self) -> LockLost | None:
+        """End the transaction where ``is_over()``, and return the error of it."""
+
+    def settings_undone(self) -> None:
+        """The server may have undone a setting of the transaction, with a savepoint or its end."""
