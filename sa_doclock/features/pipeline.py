@@ -129,7 +129,7 @@ class SessionPipeline(SessionPart):
     def _may_commit(self) -> bool:
         state = self._state()
         if state is not None:
-            state.failure.refuse()
+            state.transaction.refuse()
         if len(self._pipelines) == 1:
             return True
         self.send_writes()  # all of them, before any is committed

@@ -35,6 +35,7 @@ from ..lock_info import DocumentKey, LockedName
 from ..row_place import RowPlace, place_of
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
+    Condition,
     Limit,
     LockCall,
     LockContext,
@@ -167,7 +168,7 @@ class LockTarget(ABC, Generic[T]):
         if call.opens:
             self.context.roll_back_quietly()
         elif _is_failure_of_lock(call, error):
-            self.context.failure.refuse_from_now_on(error)
+            self.context.transaction.refuse_from_now_on(error)
 
 
 def acquire(target: LockTarget[T]) -> T:
@@ -177,29 +178,34 @@ def acquire(target: LockTarget[T]) -> T:
         the transaction that this call has opened is rolled back; another refuses all that follows.
     """
     context = target.context
-    if context.failure.occurred:
-        context.failure.refuse()
+    if context.transaction.condition is not Condition.OPEN:
+        context.transaction.refuse()
     if context.connections.by_engine:  # mostly this is the first lock of a transaction
         _check_transaction(context, target.session)
-    call: LockCall | None = None
+    session, call, outer = target.session, None, context.calls.current
+    autoflush = session.autoflush
     try:
         if target.is_held():
             _check_held_place(context, target)
             return target.read_held()
-        if context.calls.current is not None and not target.request.as_is:
-            _refuse_inner_call(context.calls.current)
+        if outer is not None and not target.request.as_is:
+            _refuse_inner_call(outer)
         target.check()
         call = _begin_call(context, target)
         take: Take = _take
         for around_take in context.parts.around_take:
             take = around_take(take)
         result: T = take(call, target.request, target)
-        context.calls.current = call.outer
+        context.calls.current = outer
     except BaseException as error:
-        if call is not None:
+        call = call or context.calls.current
+        if call is not None and call is not outer:
             _end_failed(target, call, error)
         _complete(error, target)
         raise
+    finally:
+        # Once more, for an interruption at the line that does it.
+        context.calls.current, session.autoflush = outer, autoflush
     _end_granted(context, call)
     return result
 

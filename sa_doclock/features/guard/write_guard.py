@@ -248,7 +248,6 @@ class WriteGuard(Refusals, SessionPart):
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`SessionPart`."""
-        self.raised.clear()
         self.held.clear()
         self._written = None
 
