@@ -24,7 +24,7 @@ from benchmarks.lab.figures import Findings
 SCRIPTS = (
     *("overhead", "documents", "layers", "hot_document", "combined"),
     *("stress", "details", "scale", "async_gate", "linear"),
-    *("async_overhead", "sessions", "guard", "queues", "sqlalchemy_2_0"),
+    *("async_overhead", "sessions", "guard", "queues", "instructions", "sqlalchemy_2_0"),
 )
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"

@@ -28,7 +28,7 @@ from sqlalchemy.exc import (
 
 from .core.instrumentation import log_fields
 from .core.session import commits_of, context_of
-from .core.transaction import SessionPart
+from .core.transaction import Condition, SessionPart
 from .dialects import is_rolled_back_later
 from .errors import (
     CommitUnknown,
@@ -296,7 +296,9 @@ class _Attempt(SessionPart):
         """Return whether it was done in a transaction that the rollback would take from a lender."""
         bind = self.session.bind
         if isinstance(bind, Connection) and is_rolled_back_later(bind):
-            return context_of(self.session).failure.rolled_back_by_server  # else it has a savepoint
+            return (
+                context_of(self.session).transaction.condition is Condition.LOST
+            )  # else it has a savepoint
         return self._lent
 
 
@@ -404,7 +406,7 @@ def _first_failure(session: LockingSession, error: BaseException) -> BaseExcepti
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
-            error.__cause__ = context_of(session).failure.undone_by
+            error.__cause__ = context_of(session).transaction.undone_by
         if error.__cause__ is not None:
             return _first_failure(session, error.__cause__)
     return error

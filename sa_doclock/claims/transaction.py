@@ -103,7 +103,7 @@ class ClaimTransaction(Generic[T]):
 
     def enter_block(self, identity: Identity) -> None:
         """Begin the block of this row.  :raises LockMisuse: it is another process's."""
-        context_of(self.session).failure.refuse()
+        context_of(self.session).transaction.refuse()
         self.offered, self.in_block = None, True
         if self._savepoints:
             try:

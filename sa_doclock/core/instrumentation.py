@@ -93,10 +93,6 @@ class LockInstrumentation:
             _log.warning("%s", error.args[0], extra=fields)
         self.dispatch.unlocked_write(self._session(), error, line)
 
-    def reports_released(self) -> bool:
-        """Return whether anybody is told of locks that are no longer held."""
-        return "locks_released" in listened or _log.isEnabledFor(logging.DEBUG)
-
     def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Report locks that are no longer held."""
         if _log.isEnabledFor(logging.DEBUG):
@@ -106,6 +102,11 @@ class LockInstrumentation:
                 _log.debug(text, fields, extra=fields)
         if "locks_released" in listened:
             self.dispatch.locks_released(self._session(), released, outcome)
+
+
+def reports_released() -> bool:
+    """Return whether anybody is told of locks that are no longer held."""
+    return "locks_released" in listened or _log.isEnabledFor(logging.DEBUG)
 
 
 def _is_expected(error: LockFailed, seconds: float | None) -> bool:

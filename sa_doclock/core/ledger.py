@@ -106,6 +106,10 @@ class Ledger:
         self._places_of_classes: dict[type[Any], RowPlace] = {}
         self._calls = calls
 
+    def renewed(self) -> Ledger:
+        """Return the ledger of the next transaction, in which there is nothing."""
+        return Ledger(self._ranks, self._calls)
+
     def is_empty(self) -> bool:
         """Return whether nothing is believed that ends with the transaction."""
         return not (self.places or self.new)
@@ -148,7 +152,7 @@ class Ledger:
         known = self._places_of_classes.get(entity)
         if known is None:
             self._places_of_classes[entity] = place
-        elif not known.is_same(place):
+        elif known != place and not known.is_same(place):
             held = self.place_of(entity)
             if held is not None:
                 raise LockMisuse(
@@ -185,7 +189,8 @@ class Ledger:
             self.places[key] = time.monotonic()
             self._held[key] = held_lock(lock)
             self.classes[key[0]] = None
-            self._note_granted(key)
+            if self._calls.current is not None:
+                self._calls.current.new.append(key)
             return
         if self.unread:
             self.unread.discard(key)

@@ -28,7 +28,9 @@ def translated_schema(table: Table, *options: Mapping[str, Any]) -> str | None:
 
 def schema_of(connection: Connection, table: Table) -> str | None:
     """Return the table's schema, after ``schema_translate_map``."""
-    return translated_schema(table, connection.get_execution_options())
+    translation = connection.get_execution_options().get(SCHEMA_OPTION) or {}
+    found: str | None = translation.get(table.schema, table.schema)
+    return found
 
 
 def quoted_name(connection: Connection, table: Table) -> str:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from random import uniform
 from typing import Any, TypeVar
-from weakref import WeakSet, ref
+from weakref import ref
 
 from sqlalchemy import Connection
 from sqlalchemy.util import await_only
 
 from ..core.transaction import (
+    Condition,
     Limit,
     LockCall,
     LockContext,
@@ -46,18 +47,16 @@ class BatchPriority(SessionPart):
 
     def __init__(self, state: LockContext, queue: SessionQueue | None) -> None:
         self._state, self._queue = ref(state), queue
-        self._lowered: WeakSet[Connection] = WeakSet()
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """See :class:`SessionPart`: a deadlock ends this transaction rather than another."""
         strategy = strategies.get(connection.dialect)
-        if strategy is not None and connection not in self._lowered:  # it comes for savepoints too
-            self._lowered.add(connection)
+        state = self._state()
+        assert state is not None
+        lowered = state.transaction.memory(self, set[Connection])
+        if strategy is not None and connection not in lowered:  # it comes for savepoints too
+            lowered.add(connection)
             strategy.waits.lower_deadlock_priority(connection)
-
-    def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`."""
-        self._lowered.clear()
 
     def around_take(self, take: Take) -> Take:
         """See :class:`SessionPart`: try without waiting, and pause, until the time is over."""
@@ -71,7 +70,11 @@ class BatchPriority(SessionPart):
                 at_once = request._replace(lock=request.lock | LockOptions.NoWait, seconds=left)
                 return take(call, at_once, target)
 
-            return retry_without_queueing(request.seconds, attempt, self._pause)
+            def sleep(seconds: float) -> None:
+                self._begin_again(call)
+                self._pause(seconds)
+
+            return retry_without_queueing(request.seconds, attempt, sleep)
 
         return take_in_batch
 
@@ -108,7 +111,7 @@ class BatchPriority(SessionPart):
             with block as limited:
                 yield limited
         except LockNotAvailable:
-            if not state.failure.rolled_back_by_server:
+            if state.transaction.condition is not Condition.LOST:
                 savepoint.rollback()
                 call.met = None
             raise
@@ -119,6 +122,18 @@ class BatchPriority(SessionPart):
         finally:
             call.undone_by_savepoint = False
         savepoint.commit()
+
+    def _begin_again(self, call: LockCall) -> None:
+        """Begin anew where the refusal of a try has ended the transaction at the server.
+
+        :raises LockNotAvailable: the call has not opened it: what was done before is gone.
+        """
+        state = self._state()
+        assert state is not None
+        if state.transaction.condition is Condition.LOST:
+            if not call.opens and call.met is not None:
+                raise call.met
+            state.roll_back_quietly()
 
     def _pause(self, seconds: float) -> None:
         """Sleep between two tries."""

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from ..core.transaction import LockContext, SessionPart, TransactionConnection, is_lost
+from ..core.transaction import LockContext, SessionPart, TransactionConnection, is_lost, is_watched
 from ..dialects import find_strategy, side_engine
 from ..dialects.base import CommitOutcomes, LockStrategy, Outcome, Pipeline, ask_driver
 from ..errors import LockNotSupported
@@ -149,7 +149,7 @@ class CommitLookup(SessionPart):
         state = self._state()
         assert state is not None
         # What the session cannot read may write, and so may who has the Connection.
-        foreign = state.connections.foreign_statements or one.watched
+        foreign = state.connections.foreign_statements or is_watched(one)
         return bool(foreign) or one.connection in self._wrote
 
     def _look_up(

@@ -67,9 +67,9 @@ class HoldLimit(SessionPart):
             discard()
         for connection in own:
             _roll_back(connection)
-        state.failure.refuse_from_now_on(error)
+        state.transaction.refuse_from_now_on(error)
         if own:
-            state.failure.note_server_rollback()
+            state.transaction.note_server_rollback(error)
         if state.calls.current is None:
             state.instrumentation.report_failed(error, None)
         return error

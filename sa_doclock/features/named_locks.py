@@ -162,7 +162,7 @@ class NamedLockMethods(CoreSession):
         lock, seconds = context.options.resolve(lock, lock_timeout)
         check_key(key)
         arguments = dict(bind_arguments or {})
-        context.failure.refuse()
+        context.transaction.refuse()
         request = LockRequest(None, key, lock, seconds, bind_arguments=arguments)
         for route in context.parts.route:
             request = route(request)

@@ -130,7 +130,7 @@ class SessionPipeline(SessionPart):
     def _may_commit(self) -> bool:
         state = self._state()
         if state is not None:
-            state.failure.refuse()
+            state.transaction.refuse()
         if len(self._pipelines) > 1:
             self.send_writes()  # all of them, before any is committed
             return False

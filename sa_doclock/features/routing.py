@@ -59,6 +59,18 @@ class _Pin:
     random: bool = False
 
 
+class _Pinned:
+    """The databases that were chosen in one transaction.
+
+    :ivar chosen: for its locks.
+    :ivar pins: by table; None: of named locks.
+    """
+
+    def __init__(self) -> None:
+        self.chosen: dict[Bind, _Pin] = {}
+        self.pins: dict[TableName | None, _Pin] = {}
+
+
 class BindRouter(SessionPart):
     """The databases of one session whose class has a ``get_bind()`` of its own.
 
@@ -68,8 +80,12 @@ class BindRouter(SessionPart):
     def __init__(self, state: LockContext) -> None:
         self._session = state.session
         self._state = ref(state)
-        self._chosen: dict[Bind, _Pin] = {}  # for the locks of this transaction
-        self._pins: dict[TableName | None, _Pin] = {}  # by table; None: of named locks
+
+    @property
+    def _pinned(self) -> _Pinned:
+        state = self._state()
+        assert state is not None  # what calls us has the session
+        return state.transaction.memory(self, _Pinned)
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
         """See :class:`SessionPart`: in front of the class's own."""
@@ -80,7 +96,7 @@ class BindRouter(SessionPart):
         given = kwargs.get("bind")
         if given is not None and self._is_ours(given):
             return given
-        if self._pins:
+        if self._pinned.pins:
             entity, clause = kwargs.get("mapper", args[0] if args else None), kwargs.get("clause")
             found = getattr(inspect(entity, raiseerr=False), "mapper", None)
             mapper = found if isinstance(found, Mapper) else None
@@ -91,7 +107,8 @@ class BindRouter(SessionPart):
         return self._checked(self._ask(*args, **kwargs))
 
     def _pin_at(self, names: Iterable[TableName | None]) -> _Pin | None:
-        return next((self._pins[name] for name in names if name in self._pins), None)
+        pins = self._pinned.pins
+        return next((pins[name] for name in names if name in pins), None)
 
     def route(self, request: LockRequest) -> LockRequest:
         """Return the request with its database in place of what ``get_bind()`` is asked.
@@ -112,7 +129,7 @@ class BindRouter(SessionPart):
             database = database_name(self._session(), arguments)
             add_document(error, request.entity, request.ident, request.lock, database)
             raise
-        self._chosen[pin.bind] = pin
+        self._pinned.chosen[pin.bind] = pin
         return request._replace(bind_arguments={"bind": pin.bind})
 
     def _pin_of(self, request: LockRequest) -> _Pin:
@@ -140,21 +157,17 @@ class BindRouter(SessionPart):
 
         The session's transaction has begun there, so that its end will end this too.
         """
-        pin = self._chosen[bind]
+        pinned = self._pinned
+        pin = pinned.chosen[bind]
         for name in _names_locked(request):
-            self._pins.setdefault(name, pin)
+            pinned.pins.setdefault(name, pin)
         for root in roots:
             for name in _names_of_document(root):
-                self._pins.setdefault(name, pin)
-
-    def ended(self, *, committed: bool) -> None:
-        """Forget all of it."""
-        self._chosen.clear()
-        self._pins.clear()
+                pinned.pins.setdefault(name, pin)
 
     def _is_ours(self, bind: Bind) -> bool:
         """Return whether a lock has chosen this database, or this is its connection."""
-        if bind in self._chosen:
+        if bind in self._pinned.chosen:
             return True
         if not isinstance(bind, Connection):
             return False

@@ -257,7 +257,7 @@ class BlockMethods(CoreSession):
             if ends:
                 self._context.roll_back_quietly()
             elif inner:
-                self._context.failure.partial_work.note_half_done(error)
+                transaction.note_half_done(error)
             raise
 
     def _take_or_roll_back(self, take: Callable[[], T], *, opens: bool) -> T:

@@ -147,7 +147,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
         :raises TypeError, ValueError: the options are wrong, as the class says.
         """
-        context = super()._make_context()
+        context = LockContext(self, self._options)
         install_parts(self, context, self._part_options)
         if context.parts.around_get_bind:
             # Of this session alone, since SQLAlchemy calls get_bind() for every statement.

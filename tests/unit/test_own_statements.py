@@ -142,7 +142,7 @@ ENDS = (
     "core/pool/on_return.py",
     "core/pool/on_return.py:_execute",
     "core/pool/reset.py:_roll_back_unless_ended",
-    "core/transaction/failure.py:RefusedConnections._refuse_commit",
+    "core/transaction/failure.py:FailingTransaction._refuse_connection_commit",
     "core/transaction/lock_transaction.py:LockTransaction.before_own_commit",
     "features/hold_limit.py:_roll_back",
     "session/locking_session.py:_commit_in_blocks",

@@ -31,10 +31,10 @@ class LoadedDocuments:
     :ivar added: an object was ever added to the session.
     """
 
-    added = False
+    __slots__ = "__weakref__", "_by_root", "_noted", "_seen", "_session", "added"
 
     def __init__(self, session: Callable[[], Session]) -> None:
-        self._session = session
+        self._session, self.added = session, False
         self._by_root: dict[Mapper[Any], DocumentIndex] = {}
         self._noted: list[InstanceState[Any]] = []
         # Keys in the identity map that were seen, by their ids.  One of an object that was freed,

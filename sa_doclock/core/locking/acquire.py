@@ -35,6 +35,7 @@ from ..ledger import RowPlace, place_of
 from ..lock_info import DocumentKey, LockedName
 from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
+    Condition,
     Limit,
     LockCall,
     LockContext,
@@ -160,7 +161,7 @@ class LockTarget(ABC, Generic[T]):
         if call.opens:
             self.context.roll_back_quietly()
         elif _is_failure_of_lock(call, error):
-            self.context.failure.refuse_from_now_on(error)
+            self.context.transaction.refuse_from_now_on(error)
 
 
 def acquire(target: LockTarget[T]) -> T:
@@ -170,28 +171,34 @@ def acquire(target: LockTarget[T]) -> T:
         the transaction that this call has opened is rolled back; another refuses all that follows.
     """
     context = target.context
-    # Mostly this is the first lock of a transaction.
-    if context.connections.by_engine or context.failure.occurred:
+    if context.transaction.condition is not Condition.OPEN:
+        context.transaction.refuse()
+    if context.connections.by_engine:  # mostly this is the first lock of a transaction
         _check_transaction(context, target.session)
-    call: LockCall | None = None
+    session, call, outer = target.session, None, context.calls.current
+    autoflush = session.autoflush
     try:
         request = target.not_held()
         if request is None:
             return _read_held(context, target)
-        if context.calls.current is not None and not request.as_is:
-            _refuse_inner_call(context.calls.current)
+        if outer is not None and not request.as_is:
+            _refuse_inner_call(outer)
         target.check(request)
         call = _begin_call(target, request)
         take: Take = _take
         for around_take in context.parts.around_take:
             take = around_take(take)
         result: T = take(call, request, target)
-        context.calls.current = call.outer
+        context.calls.current = outer
     except BaseException as error:
-        if call is not None:
+        call = call or context.calls.current
+        if call is not None and call is not outer:
             _end_failed(target, call, error)
         _complete(error, target)
         raise
+    finally:
+        # Once more, for an interruption at the line that does it.
+        context.calls.current, session.autoflush = outer, autoflush
     _end_granted(context, call)
     return result
 
@@ -201,8 +208,6 @@ def _check_transaction(context: LockContext, session: Session) -> None:
 
     :raises PendingRollbackError: nothing can be done in it before a rollback.
     """
-    if context.failure.occurred:
-        context.failure.refuse()
     if not session.is_active:
         session.connection()
     context.end_if_over()

@@ -101,7 +101,7 @@ class LockedRows(LockTarget[T]):
         try:
             strategy.check_table(connection.connection, plan.table)
         except DeadlockDetected as error:
-            self.context.failure.note_ended_at_question(error, self.context.calls.current)
+            self.context.transaction.note_ended_at_question(error, self.context.calls.current)
             raise
         whole_row = strategy.statements.locks_what_is_read
         in_one = self.in_one_statement(plan, whole_row=whole_row)

@@ -12,7 +12,7 @@ from sqlalchemy.orm import SessionTransactionOrigin
 from ...errors import LockMisuse
 from ...options import LockOptions
 from ..lock_info import DocumentKey
-from ..transaction import prepared_locks, saving
+from ..transaction import Condition, prepared_locks, saving
 from .hooks import context_of
 from .lock_methods import LockMethods
 
@@ -42,8 +42,8 @@ class CoreSession(LockMethods):
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
         context = self._context
-        if context.failure.occurred:
-            context.failure.refuse()
+        if context.transaction.condition is not Condition.OPEN:
+            context.transaction.refuse()
         if not self._ends_here():
             self.flush()
             return
@@ -60,9 +60,9 @@ class CoreSession(LockMethods):
         :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
             it is the caller's to end.
         """
-        failure = self._context.failure
-        if failure.parent is not None:
-            failure.parent.refuse()
+        parent = self._context.transaction.parent
+        if parent is not None:
+            parent.refuse()
         if not self._ends_here():
             raise LockMisuse(
                 "release_locks() would roll back a transaction that begin() or begin_nested() has "
@@ -129,5 +129,6 @@ def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, L
         return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back
     context.transaction.check_locks(ask=ask)
     if ask:
-        context.failure.verify()
+        context.transaction.verify()
+        context.transaction.note_unseen_abort()
     return context.ledger.held

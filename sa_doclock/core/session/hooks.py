@@ -13,7 +13,14 @@ from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ..session_options import SessionOptions, session_options
 from ..sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
-from ..transaction import FirstUse, LockContext, follow_dialect, watch_connection
+from ..transaction import (
+    Condition,
+    FirstUse,
+    LockContext,
+    LockTransaction,
+    follow_dialect,
+    watch_connection,
+)
 
 
 class SessionWithContext(EventfulSession):
@@ -41,8 +48,8 @@ class SessionWithContext(EventfulSession):
         """See ``Session.begin()``."""
         # Where begin_nested() is the first call, SQLAlchemy's origin says that begin() was called.
         savepoint_first = nested and not self.in_transaction()
-        if nested and self._context.failure.parent is not None:
-            self._context.failure.parent.refuse()
+        if nested and self._context.transaction.parent is not None:
+            self._context.transaction.parent.refuse()
         transaction = super().begin(nested)
         if savepoint_first:
             self._context.transaction.began_by_savepoint = True
@@ -51,8 +58,8 @@ class SessionWithContext(EventfulSession):
     def connection(self, *args: Any, **kwargs: Any) -> Connection:
         """See ``Session.connection()``."""
         context = self._context
-        if context.failure.parent is not None:
-            context.failure.parent.refuse()
+        if context.transaction.parent is not None:
+            context.transaction.parent.refuse()
         if context.parts.using:
             self._note_bind(args[0] if args else kwargs.get("bind_arguments"))
         connection = super().connection(*args, **kwargs)
@@ -69,11 +76,12 @@ class SessionWithContext(EventfulSession):
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
         context = self._context
-        if context.failure.parent is not None:
-            context.failure.parent.drop()
-        context.failure.verify()
+        transaction = context.transaction
+        if transaction.parent is not None:
+            transaction.parent.drop()
+        transaction.verify()
         # A ROLLBACK may repeat the server's reason to have rolled back itself.
-        expected = context.failure.cause if context.failure.rolled_back_by_server else None
+        expected = transaction.cause() if transaction.condition is Condition.LOST else None
         try:
             super().rollback()
         except Exception as error:
@@ -98,14 +106,14 @@ class SessionWithContext(EventfulSession):
         if "_context" not in vars(self):  # it was never used
             super().close()
             return
-        failure = self._context.failure
+        transaction: LockTransaction | None = vars(self._context).get("transaction")
         try:
-            if failure.occurred:
-                failure.verify()
-            if failure.cause is not None:
-                # A ROLLBACK that fails would keep the connection from its pool; and after a COMMIT
-                # that was refused, SQLAlchemy would give it back without one.
-                self.rollback()
+            if transaction is not None and transaction.failures:
+                transaction.verify()
+                if transaction.cause() is not None:
+                    # A ROLLBACK that fails would keep the connection from its pool; and after a
+                    # COMMIT that was refused, SQLAlchemy would give it back without one.
+                    self.rollback()
         finally:
             self._end(super().close)
 
@@ -118,9 +126,9 @@ class SessionWithContext(EventfulSession):
         self._end(super().invalidate)
 
     def _end(self, end: Callable[[], None]) -> None:
-        parent = self._context.failure.parent
-        if parent is not None:
-            parent.drop()
+        transaction: LockTransaction | None = vars(self._context).get("transaction")
+        if transaction is not None and transaction.parent is not None:
+            transaction.parent.drop()
         try:
             end()
         except BaseException:
@@ -151,8 +159,10 @@ def _after_transaction_create(session: SessionWithContext, transaction: SessionT
     if transaction.nested:
         context.transaction.savepoints[transaction] = context.transaction.mark()
         context.connections.before_savepoint()
-    elif transaction.parent is None and context.connections.by_engine:
-        context.end_transaction()  # an interruption has come before the event of its end
+    elif transaction.parent is None:
+        if context.connections.root is not None:
+            context.end_transaction()  # an interruption has come before the event of its end
+        context.connections.root = transaction
 
 
 @event.listens_for(SessionWithContext, "after_begin", insert=True)
@@ -168,8 +178,8 @@ def _after_begin(
     if transaction.nested and transaction not in context.transaction.savepoints:
         context.transaction.savepoints[transaction] = context.transaction.mark()  # see above
     context.connections.add(connection, strategy)
-    if context.failure.occurred:
-        context.failure.note_joined()
+    if context.transaction.failures:
+        context.transaction.refuse_on_connections()
     for begun in context.parts.begun:
         begun(connection, lent=context.connections.is_lent(connection))
 
@@ -179,8 +189,8 @@ def _before_commit(session: SessionWithContext) -> None:
     """:raises PendingRollbackError: the transaction has failed, and cannot be committed."""
     context = session._context
     whole = not (innermost(session).nested and commits_savepoint(session))
-    if context.failure.occurred:
-        context.failure.refuse_commit(whole=whole)
+    if context.transaction.condition is not Condition.OPEN:
+        context.transaction.refuse_failed_commit(whole=whole)
     if whole:
         context.transaction.refuse_commit()
         context.connections.before_commit()
@@ -198,7 +208,7 @@ def _after_commit(session: SessionWithContext) -> None:
         return
     if context.parts.outbox is not None:
         context.parts.outbox.send_writes()
-    context.transaction.committed = True
+    context.transaction.move(Condition.COMMITTED)
     context.commits += 1
     context.connections.note_answered(committed=True)
 
@@ -216,12 +226,13 @@ def _after_rollback(session: SessionWithContext) -> None:
 def _after_soft_rollback(session: SessionWithContext, transaction: SessionTransaction) -> None:
     """Note the rollback of the transaction, of a savepoint or of a flush."""
     context = session._context
-    if transaction.parent is not None:
-        if savepoints_of(session) or transaction.nested:
-            context.transaction.settle_savepoints()
-        else:  # a failed flush has undone all, before rollback() is called
-            context.transaction.release(None, "rolled back")
-    context.failure.note_rollback(transaction)
+    if transaction.parent is None:
+        return  # it has ended, and was dropped
+    if savepoints_of(session) or transaction.nested:
+        context.transaction.settle_savepoints()
+    else:  # a failed flush has undone all, before rollback() is called
+        context.transaction.release(None, "rolled back")
+    context.transaction.note_inner_rollback(transaction)
 
 
 @event.listens_for(SessionWithContext, "after_transaction_end")

@@ -131,7 +131,7 @@ class LockMethods(ExecutingSession):
             request = request._replace(given=given(version, checkout))
             self._check_request(request)
         if lock in _PLAIN:
-            context.failure.refuse()
+            context.transaction.refuse()
             found: T | None = read_one(context, request)
             if found is not None and request.given:
                 self._check_found(request, found)
@@ -237,7 +237,7 @@ class LockMethods(ExecutingSession):
         ident, binds = single_key(identities), {"mapper": mapper}
         request = LockRequest(entity, ident, lock, seconds, mapper, identities, options, binds)
         if lock in _PLAIN:
-            context.failure.refuse()
+            context.transaction.refuse()
             return read_entities(context, request)
         return acquire(ManyByKey(context, request))
 
@@ -330,10 +330,14 @@ class LockMethods(ExecutingSession):
 
     def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
         # Not by "no_autoflush", which costs three times as much.
-        autoflush, self.autoflush = self.autoflush, False
+        autoflush = self.autoflush
         try:
-            load_parts(self, found, lock)
-        finally:
+            try:
+                self.autoflush = False
+                load_parts(self, found, lock)
+            finally:
+                self.autoflush = autoflush
+        finally:  # once more, for an interruption at the line that does it
             self.autoflush = autoflush
 
     @overload

@@ -80,6 +80,7 @@ class TransactionConnection:
 
     :ivar known: how its database locks; None where nothing is known of the database.
     :ivar opened_for: the lock that its transaction was opened for.
+    :ivar fit_for: the plan that its open transaction was joined for last.
     :ivar level: the isolation level of its transaction; None until a lock needs to know it.
     :ivar level_before: the level to restore, of a Connection that was lent to the session.
     :ivar mark: by which the transaction that has taken the locks is known again; None: not marked.
@@ -90,9 +91,8 @@ class TransactionConnection:
     :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
     :ivar foreign_asked: the number of foreign statements of the transaction that had run when ``level``
         was known last.
-    :ivar watched: what the program does with it is followed.
     :ivar savepoints: the names of those that the program has set on it itself, with what was held.
-    :ivar listeners: the names of events, and the functions that listen to them.
+    :ivar listeners: the names of events, the functions that listen to them, and what for.
     :ivar on_return: the actions of its return to the pool, from the commit on.
     """
 
@@ -100,6 +100,7 @@ class TransactionConnection:
     known: LockStrategy | None
     # What is not set for each transaction is left to the class.
     opened_for: LockOptions | None = field(default=None, init=False)
+    fit_for: LockPlan | None = field(default=None, init=False)
     level: str | None = field(default=None, init=False)
     level_before: str | None = field(default=None, init=False)
     mark: object = field(default=None, init=False)
@@ -109,9 +110,8 @@ class TransactionConnection:
     unmarked: bool = field(default=False, init=False)
     begun: bool = field(default=False, init=False)
     foreign_asked: int = field(default=0, init=False)
-    watched: bool = field(default=False, init=False)
     savepoints: tuple[tuple[str, Mark], ...] = field(default=(), init=False)
-    listeners: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), init=False)
+    listeners: tuple[tuple[str, Callable[..., Any], str], ...] = field(default=(), init=False)
     on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
 
     @property
@@ -119,14 +119,18 @@ class TransactionConnection:
         """The dialect of its database.  :raises LockNotSupported: nothing is known of it."""
         return self.known or strategy_for(self.connection)
 
-    def listen(self, name: str, function: Callable[..., Any]) -> None:
+    def listen(self, name: str, function: Callable[..., Any], purpose: str = "") -> None:
         """Have this function listen to an event, until :meth:`stop_listening`."""
         event.listen(self.connection, name, function)
-        self.listeners = (*self.listeners, (name, function))
+        self.listeners = (*self.listeners, (name, function, purpose))
+
+    def is_listened(self, purpose: str) -> bool:
+        """Return whether functions listen for this purpose."""
+        return any(known == purpose for *_, known in self.listeners)
 
     def stop_listening(self) -> None:
         """Remove the listeners; needed only where the Connection outlives the transaction."""
-        for name, function in self.listeners:
+        for name, function, _ in self.listeners:
             event.remove(self.connection, name, function)
         self.listeners = ()
 
@@ -230,6 +234,18 @@ class TransactionConnection:
             self.connection.invalidate(error)
         return self.connection.invalidated
 
+    def is_aborted(self, *, unknown: bool = False) -> bool:
+        """Return whether the server would answer COMMIT by ROLLBACK; nothing is sent.
+
+        :param unknown: the answer where the driver cannot tell.
+        """
+        if self.known is None or not self.known.errors.aborts_on_error:
+            return False
+        if self.connection.closed or self.connection.invalidated:
+            return unknown
+        aborted = self.known.status.is_aborted(self.connection)
+        return unknown if aborted is None else aborted
+
     def ask_level(self) -> str | None:
         """Ask the server for the isolation level of the transaction; None: it cannot tell."""
         return self._ask(self.strategy.isolation.ask_level)
@@ -256,10 +272,44 @@ class TransactionConnection:
     def in_next_transaction(self) -> TransactionConnection:
         """Return the same connection in its next transaction, of which nothing is known yet."""
         after = TransactionConnection(self.connection, self.known)
-        after.foreign_asked = _NEVER
-        after.level_before, after.on_return = self.level_before, self.on_return
-        after.watched, after.listeners = self.watched, self.listeners
+        after._follow(self)
         return after
+
+    def _follow(self, before: TransactionConnection) -> None:
+        self.foreign_asked = _NEVER
+        self.level_before, self.on_return = before.level_before, before.on_return
+        self.listeners = before.listeners
+
+    def note_known(self, strategy: LockStrategy, session: Callable[[], Session]) -> None:
+        """Note how its database locks, which could not be asked when its transaction began."""
+        self.known = strategy
+        if strategy.cluster is not None:
+            self.follow_cluster(strategy.cluster, session)
+
+    def note_level(self, level: str | None, foreign_asked: int) -> None:
+        """Note the isolation level of its transaction; see the attributes."""
+        self.level, self.foreign_asked = level, foreign_asked
+
+    def note_opened(self, plan: LockPlan) -> None:
+        """Note that its transaction was opened for this lock."""
+        self.opened_for, self.fit_for = plan.lock, plan
+
+    def restore_at_end(self, level: str | None) -> None:
+        """Have the isolation level of a lent connection restored at the end of the transaction."""
+        self.level_before = level
+
+    def note_begin(self) -> None:
+        """Note that BEGIN was sent, where the driver says so: a savepoint comes next."""
+        assert self.known is not None
+        self.begun = self.begun or self.known.status.in_transaction(self.connection) is True
+
+    def set_savepoint(self, name: str, mark: Mark) -> None:
+        """Note a savepoint that the program has set on it."""
+        self.savepoints = (*self.savepoints, (name, mark))
+
+    def keep_savepoints(self, number: int) -> None:
+        """Forget the savepoints that are set inside the first ones."""
+        self.savepoints = self.savepoints[:number]
 
     def row_lock(self, plan: LockPlan) -> LockOptions:
         """Return the lock that a SELECT must carry here, to give what was asked for."""
@@ -288,6 +338,7 @@ class TransactionConnections:
     reads_snapshot = False
     root: SessionTransaction | None = None
     foreign_statements = 0
+    _rolled_back_by_lender: tuple[Connection, ...] = ()
 
     def __init__(self, session: Callable[[], Session]) -> None:
         self._session = session
@@ -299,7 +350,8 @@ class TransactionConnections:
         :param known: of its database, where that was asked before.
         """
         if connection.engine not in self.by_engine:
-            self.root = self._session().get_transaction()
+            if self.root is None:  # an interruption has come before the event of its begin
+                self.root = self._session().get_transaction()
             known = known or find_strategy(connection)
             self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
             if known is not None:
@@ -313,10 +365,8 @@ class TransactionConnections:
     def note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
         """Note what the first lock in an open transaction knows more than the begin."""
         if joined.known is None:  # the server could not be asked when it began
-            joined.known = strategy
-            if strategy.cluster is not None:
-                joined.follow_cluster(strategy.cluster, self._session)
-        joined.level = self.current_level(joined)
+            joined.note_known(strategy, self._session)
+        joined.note_level(self.current_level(joined), joined.foreign_asked)
 
     def note_foreign(self) -> None:
         """Note that a statement runs which may end the transaction, or change its level."""
@@ -327,7 +377,7 @@ class TransactionConnections:
         for one in self.by_engine.values():
             if one.known is not None:
                 one.known.lifecycle.before_savepoint(one.connection)
-                one.begun = one.begun or one.known.status.in_transaction(one.connection) is True
+                one.note_begin()
 
     def find(self, connection: Connection) -> TransactionConnection | None:
         """Return what is known of this connection, if it takes part in the transaction."""
@@ -340,6 +390,15 @@ class TransactionConnections:
     def is_lent(self, connection: Connection) -> bool:
         """Return whether its transaction may be ended by another than the session."""
         return self.root is None or not closes_connection(self.root, connection)
+
+    def note_lender_rollback(self, connection: Connection) -> None:
+        """Note that a transaction of a lender, which the session has joined, was rolled back."""
+        if self.is_lent(connection):
+            self._rolled_back_by_lender = (*self._rolled_back_by_lender, connection)
+
+    def is_rolled_back_by_lender(self, connection: Connection) -> bool:
+        """Return whether what is done with this connection now is the lender's alone."""
+        return connection in self._rolled_back_by_lender
 
     def commits_now(self) -> bool:
         """Return whether a COMMIT on a connection is the session's own, which has flushed for it."""
@@ -370,12 +429,7 @@ class TransactionConnections:
 
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
-        return any(
-            one.known is not None
-            and one.known.errors.aborts_on_error
-            and one.known.status.is_aborted(one.connection) is not False
-            for one in self.by_engine.values()
-        )
+        return any(one.is_aborted(unknown=True) for one in self.by_engine.values())
 
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
@@ -415,7 +469,7 @@ class TransactionConnections:
 
     def note_level(self, one: TransactionConnection, level: str | None) -> None:
         """Note the isolation level of the transaction that is open on this connection."""
-        one.level, one.foreign_asked = level, self.foreign_statements
+        one.note_level(level, self.foreign_statements)
 
     def current_level(self, joined: TransactionConnection) -> str | None:
         """Return the isolation level of the transaction that is open on this connection.

@@ -18,6 +18,7 @@ from .context import LockContext
 from .foreign import SPACE, runs_built
 from .lock_transaction import LockTransaction
 
+_WATCHING: Final = "watching"
 _EVENTS: Final = (
     "before_cursor_execute",
     "after_cursor_execute",
@@ -39,12 +40,16 @@ _SAVEPOINT: Final = re.compile(
 
 def watch(context: LockContext, one: TransactionConnection) -> None:
     """Follow what the program does with this connection."""
-    if not one.watched:
-        one.watched = True
+    if not one.is_listened(_WATCHING):
         lent = context.connections.is_lent(one.connection)
         events = ConnectionEvents(context, one.connection, lent=lent)
         for name in _EVENTS:
-            one.listen(name, getattr(events, name))
+            one.listen(name, getattr(events, name), _WATCHING)
+
+
+def is_watched(one: TransactionConnection) -> bool:
+    """Return whether the program may have this connection, so that it is followed."""
+    return one.is_listened(_WATCHING)
 
 
 def watch_connection(context: LockContext, connection: Connection) -> None:
@@ -178,13 +183,13 @@ class ConnectionEvents:
     ) -> bool:
         """Note what a statement has done to a savepoint; return whether it is one that we know."""
         if verb.upper().startswith("SAVE"):
-            one.savepoints = (*one.savepoints, (name, transaction.mark()))
+            one.set_savepoint(name, transaction.mark())
             return True
         names = [known for known, _ in one.savepoints]
         if name not in names:
             mark = self._mark_of_session(transaction, one, name)
             if verb.upper().startswith("ROLLBACK") and mark is not None:
-                one.savepoints = ()  # they were all set inside
+                one.keep_savepoints(0)  # they were all set inside
                 transaction.roll_back_connection(mark, names)
                 return True
             if self._undoes_unknown(verb, name):
@@ -193,10 +198,10 @@ class ConnectionEvents:
         position = len(names) - 1 - names[::-1].index(name)
         _, mark = one.savepoints[position]
         if verb.upper().startswith("RELEASE"):
-            one.savepoints = one.savepoints[:position]
+            one.keep_savepoints(position)
         else:
             # It stays, and can be rolled back to once more.
-            one.savepoints = one.savepoints[: position + 1]
+            one.keep_savepoints(position + 1)
             transaction.roll_back_connection(mark, names[position:])
         return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from operator import attrgetter
 from typing import Final
 from weakref import ref
@@ -19,7 +18,6 @@ from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
 from .connection import TransactionConnections
-from .failure import TransactionFailure
 from .first_use import FirstUse
 from .lock_transaction import LockTransaction
 from .opening import TransactionOpener
@@ -49,10 +47,7 @@ class LockContext:
         """The databases that the session was given for some classes and tables."""
         self.parts = SessionParts()
         """The features of this session."""
-        self.instrumentation = LockInstrumentation(self.session)
-        """The reports to the listeners of the session, and to the log."""
         self.calls = LockCalls()
-        self.new_ledger: Callable[[], Ledger] = partial(Ledger, options.ranks, self.calls)
         self.opener = TransactionOpener(self.session)
         """The opening of the transaction for a lock, and the time that it takes."""
         self.loaded = LoadedDocuments(self.session)
@@ -61,13 +56,17 @@ class LockContext:
     commits = 0
     """The number of transactions that the session has committed so far."""
 
+    @FirstUse
+    def instrumentation(self) -> LockInstrumentation:
+        """The reports to the listeners of the session, and to the log."""
+        return LockInstrumentation(self.session)
+
     transaction = FirstUse(LockTransaction)
     """The transaction of the session; the next one is another object."""
 
     # Of the transaction that there is now.
     ledger: Ledger = property(attrgetter("transaction.ledger"))  # type: ignore[assignment]
     connections: TransactionConnections = property(attrgetter("transaction.connections"))  # type: ignore[assignment]
-    failure: TransactionFailure = property(attrgetter("transaction.failure"))  # type: ignore[assignment]
 
     def add_bind(self, bind: Engine | Connection) -> None:
         """Note a database that the session is given for a class or a table."""
@@ -89,9 +88,8 @@ class LockContext:
     def end_if_over(self) -> None:
         """End a transaction whose event an interruption, or an error of a listener, has prevented."""
         transaction: LockTransaction | None = vars(self).get("transaction")
-        if transaction is None or not transaction.connections.by_engine:
-            return
-        if not self.session().in_transaction():
+        root = None if transaction is None else transaction.connections.root
+        if root is not None and self.session().get_transaction() is not root:
             self.end_transaction()
 
     def forget(self) -> None:

@@ -13,6 +13,7 @@ from weakref import ReferenceType, WeakSet, ref
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
+from ...interruptions import Interruptible
 from ..sqlalchemy_internals import allow_listening, insert_listener, listen_first
 from .context import LockContext
 from .error_translation import translate_error
@@ -100,7 +101,8 @@ def _on_error(context: ExceptionContext) -> BaseException | None:
     states = () if connection is None else _states_of(connection)
     if not states:
         return None
-    error = translate_error(states, context)
+    with Interruptible(connection):  # else an error that nobody has noted
+        error = translate_error(states, context)
     setattr(connection, _ERROR, (context.original_exception, error))
     return error
 

@@ -60,9 +60,9 @@ def translate_error(
 def _refuse_in_fork(states: Sequence[LockContext], context: ExceptionContext) -> None:
     """:raises LockMisuse: the connection is that of another process, which has forked this one."""
     for state in states:
-        if state.failure.parent is not None:
+        if state.transaction.parent is not None:
             context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
-            state.failure.parent.refuse()
+            state.transaction.parent.refuse()
 
 
 def _note_unwrapped(
@@ -225,8 +225,8 @@ def _reason_of_noise(
     code = strategy.errors.native_code(context.original_exception)
     if code not in strategy.errors.rollback_noise:
         return None
-    failures = [one.failure for one in states]
-    return next((one.cause for one in failures if one.is_rolled_back()), None)
+    reasons = (one.transaction.reason_of_rollback() for one in states)
+    return next(filter(None, reasons), None)
 
 
 def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
@@ -305,14 +305,14 @@ def _note(
     if met.code is not None and met.context.statement is not None:
         _note_abort(state, met, error)
     if ended:
-        state.failure.note_server_rollback()
+        state.transaction.note_server_rollback()
     elif met.strategy.errors.ends_unseen:
         _doubt(state, met.connection, raised)
     call = state.calls.current
     if call is not None and error is not None:
         call.engine, call.met = met.connection.engine, error
     if ended or met.code in met.strategy.errors.requires_rollback:
-        state.failure.refuse_after(raised, call)
+        state.transaction.refuse_after(raised, call)
 
 
 def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:
@@ -326,4 +326,4 @@ def _doubt(state: LockContext, connection: Connection, raised: BaseException) ->
     """Have the server asked later whether the error has ended a transaction with locks."""
     found = state.connections.find(connection)
     if found is not None and found.mark is not None:
-        state.failure.doubt(found, raised)
+        state.transaction.doubt(found, raised)

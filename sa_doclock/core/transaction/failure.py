@@ -1,174 +1,123 @@
-"""A transaction that has failed refuses everything until it is rolled back.
+"""The failures of a transaction, and what it refuses because of them.
 
 PostgreSQL's COMMIT of an aborted transaction is a silent ROLLBACK, and after InnoDB has
 rolled a transaction back the next statement runs in a new one.  So whatever the database,
-everything but a rollback is refused.
+everything but a rollback is refused after a failed lock.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any, Protocol
-from weakref import ReferenceType
+from collections.abc import Callable, Collection
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
+from .condition import MOVES, Condition, illegal_move
 from .connection import TransactionConnection, TransactionConnections
-from .first_use import FirstUse
 from .forked import ParentTransaction
-from .partial_work import PartialWork, is_in
+
+_REFUSING: Final = "refusing"
+_FINAL: Final = frozenset({Condition.COMMITTED, Condition.INHERITED})
 
 
-class LockHolder(Protocol):
-    """Holds the locks of the transaction."""
+class Failure(NamedTuple):
+    """An error, and the condition that it puts the transaction into.
+
+    :ivar error: None while a call for a lock is under way, which refuses by itself.
+    :ivar savepoint: the session's innermost one at the error; its rollback undoes the failure too.
+    :ivar within: the innermost one that the program has set on the Connection itself.
+    :ivar connection: the one whose server is to be asked.
+    """
+
+    condition: Condition
+    error: BaseException | None
+    savepoint: SessionTransaction | None = None
+    within: str | None = None
+    connection: TransactionConnection | None = None
+
+
+_severity: Final = attrgetter("condition.value")
+
+
+class FailingTransaction:
+    """The failures of a LockTransaction; they decide on its condition.
+
+    :ivar condition: how it stands.
+    :ivar failures: those that no rollback has undone.
+    :ivar parent: the transaction as another process has it, which has forked this one.
+    :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
+    :ivar asking: a server is asked now whether an error has ended the transaction.
+    """
+
+    condition = Condition.OPEN
+    failures: tuple[Failure, ...] = ()
+    parent: ParentTransaction | None = None
+    undone_by: BaseException | None = None
+    asking = False
+
+    _session: Callable[[], Session]
+    connections: TransactionConnections
 
     def note_locks_lost(self) -> None:
         """Forget all locks: the server has given them up."""
+        raise NotImplementedError
 
+    def move(self, to: Condition, failures: tuple[Failure, ...] = (), **also: Any) -> None:
+        """Change the condition, and what is believed in it.
 
-class TransactionFailure:
-    """The failure of one session's transaction, and what is refused because of it.
+        In one step, so that no interruption leaves one without the other.
 
-    :ivar occurred: the session has had a failure, now or before; most have none.
-    :ivar cause: the failed lock, after which nothing was rolled back yet.
-    :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
-    :ivar rolled_back_by_server: the server has rolled back by itself.
-    :ivar asking: a server is asked now whether an error has ended the transaction.
-    :ivar parent: the transaction is another process's, of which this one is a fork.
-    """
-
-    # What a session whose locks are all granted never sets is left to the class.
-    occurred = rolled_back_by_server = asking = False
-    cause: BaseException | None = None
-    undone_by: BaseException | None = None
-    parent: ParentTransaction | None = None
-    _savepoint: SessionTransaction | None = None
-    _refused: RefusedConnections | None = None
-
-    def __init__(
-        self,
-        session: Callable[[], Session],
-        connections: TransactionConnections,
-        holder: ReferenceType[LockHolder],
-    ) -> None:
-        self._session = session
-        self._connections = connections
-        self._holder = holder
-
-    @FirstUse
-    def partial_work(self) -> PartialWork:
-        """The work that was undone in part; who asks for it notes or ends a failure."""
-        self.occurred = True
-        return PartialWork(self._session)
-
-    @FirstUse
-    def _doubts(self) -> dict[TransactionConnection, BaseException]:
-        """The errors that may have ended the transaction at the server, which was not asked yet."""
-        return {}
-
-    def note_locks_lost(self) -> None:
-        """Have all locks forgotten: the server has given them up."""
-        holder = self._holder()
-        if holder is not None:
-            holder.note_locks_lost()
-
-    def refuse(self) -> None:
-        """Refuse what the session is asked to do.
-
-        :raises PendingRollbackError: a lock failed, and nothing was rolled back since.
-        :raises LockMisuse: the transaction is another process's.
+        :param also: other attributes that change with it.
+        :raises RuntimeError: that is no allowed move.
         """
-        if not self.occurred:
-            return
-        if self.parent is not None:
-            self.parent.refuse()
-        self.verify()
-        if self.rolled_back_by_server and self.cause is not None:
-            raise PendingRollbackError(
-                "An error has ended this transaction at the server, and its locks and writes are "
-                f"gone. It does nothing more until rollback(). The error was: {self.cause}"
-            ) from self.cause
-        if self.cause is not None:
-            raise PendingRollbackError(
-                "This transaction has failed to take a lock, or has written without one, and does "
-                f"nothing more until rollback(). The failure was: {self.cause}"
-            ) from self.cause
+        if to is not self.condition and to not in MOVES[self.condition]:
+            raise illegal_move(self.condition, to)
+        vars(self).update(condition=to, failures=failures, **also)
 
-    def leave_to_parent(self, parent: ParentTransaction) -> None:
-        """Refuse everything but rollback() and close(): this process is a fork."""
-        self.end()
-        self.occurred, self.parent = True, parent
-        parent.refuse_all(self._session())
+    def _note_failures(self, failures: tuple[Failure, ...]) -> None:
+        self.move(max(failures, key=_severity).condition if failures else Condition.OPEN, failures)
 
-    def refuse_commit(self, *, whole: bool) -> None:
-        """Refuse the commit of the whole transaction, or of a savepoint.
+    def fail(self, failure: Failure) -> None:
+        """Note a failure; not after the commit, when a lender goes on with the connection."""
+        same = failure._replace(error=None)
+        if self.condition not in _FINAL and same not in (
+            one._replace(error=None) for one in self.failures
+        ):
+            self._note_failures((*self.failures, failure))
 
-        :raises PendingRollbackError: the COMMIT would fail, or be a ROLLBACK in silence.
-        """
-        self.refuse()
-        if whole:
-            self.partial_work.refuse_commit(self._connections)
+    # Failures.
+
+    def note_half_done(self, error: BaseException) -> None:
+        """Note that an exception has left an inner locked() block, whose work is not to be saved."""
+        self.fail(Failure(Condition.HALF_DONE, error, self._session().get_nested_transaction()))
 
     def refuse_from_now_on(self, cause: BaseException) -> None:
         """Refuse every statement and commit, because of this error."""
-        self.occurred = True
-        if self.cause is None:
-            self.cause = cause
-            self._savepoint = self._session().get_nested_transaction()
-            self._listen()
-
-    def note_joined(self) -> None:
-        """Refuse on a connection too that takes part in the transaction only now."""
-        if self.cause is not None or self._doubts:
-            self._listen()
-
-    def _listen(self) -> None:
-        if self._refused is None:
-            self._refused = RefusedConnections(self, self._connections)
-        self._refused.listen()
+        if self.cause() is None:
+            savepoint = self._session().get_nested_transaction()
+            self.fail(Failure(Condition.REFUSED, cause, savepoint))
+            self.refuse_on_connections()
 
     def doubt(self, connection: TransactionConnection, error: BaseException) -> None:
         """Note an error that may have ended the transaction, so that the server is asked.
 
         Not now, for the statement that has failed is still open, but before anything else is sent.
         """
-        self.occurred = True
-        self._doubts.setdefault(connection, error)
-        self._listen()
+        self.fail(Failure(Condition.IN_DOUBT, error, connection=connection))
+        self.refuse_on_connections()
 
-    def verify(self) -> None:
-        """Ask the servers whether an error has ended the transaction, where that is in doubt."""
-        while self.occurred and self._doubts and not self.asking:
-            connection, error = self._doubts.popitem()
-            self.asking = True
-            try:
-                changed = connection.transaction_has_changed()
-            finally:
-                self.asking = False
-            if changed:
-                self.end_by_server(error)
+    def note_server_rollback(self, error: BaseException | None = None) -> None:
+        """Note that the server has rolled back by itself.
 
-    def end_by_server(self, error: BaseException) -> None:
-        """Refuse everything until rollback(): the server has rolled back because of this error."""
-        self._doubts.clear()
-        self.note_server_rollback()
-        self.cause, self._savepoint = self.cause or error, None
-
-    def is_rolled_back(self) -> bool:
-        """Return whether an error explains that the server has no transaction to roll back."""
-        for error in [*self._doubts.values()][:1]:
-            self.end_by_server(error)
-        return self.rolled_back_by_server
-
-    def note_server_rollback(self) -> None:
-        """Note that the server has rolled back by itself."""
-        self.occurred = True
-        self.rolled_back_by_server = True
+        :param error: None in a call for a lock, which refuses by itself.
+        """
+        self.fail(Failure(Condition.LOST, error))
         self.note_locks_lost()
 
     def note_ended_at_question(self, error: BaseException, call: LockCall | None) -> None:
@@ -184,100 +133,143 @@ class TransactionFailure:
         if call is None or call.request.as_is:
             self.refuse_from_now_on(error)
 
-    def note_rollback(self, transaction: SessionTransaction) -> None:
-        """Note a rollback of the transaction or of a savepoint: what failed inside is over."""
-        if transaction.parent is not None:
-            self._note_inner_rollback(transaction)
-        elif self.occurred:
-            self.undone_by = None
-            self.partial_work.clear()
-            self.end()
+    # What undoes them.
 
-    def _note_inner_rollback(self, transaction: SessionTransaction) -> None:
-        """Note the rollback of a savepoint, or of a flush."""
-        self.occurred = True
-        if transaction.nested:
-            self.undone_by = None
-        else:
+    def note_inner_rollback(self, transaction: SessionTransaction) -> None:
+        """Note the rollback of a savepoint, or of a flush: what failed inside is over."""
+        self.undone_by = None
+        if not transaction.nested:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
         # A flush that fails has undone the savepoint that it was in.
         while not transaction.nested and transaction.parent is not None:
             transaction = transaction.parent
-        self.partial_work.note_rollback(transaction)
-        if is_in(self._savepoint, transaction) and not self.rolled_back_by_server:
-            self.end()
+        self._undo(lambda one: _is_in(one.savepoint, transaction))
 
-    def stop_listening(self) -> None:
-        """Listen no more to the connections, some of which outlive the transaction."""
-        if self._refused is not None:
-            self._refused.stop_listening()
-            self._refused = None
+    def note_savepoints_undone(self, names: Collection[str]) -> None:
+        """Note the rollback of savepoints that the program has set on the Connection itself."""
+        self._undo(lambda one: one.within in names)
 
-    def end(self) -> None:
-        """Refuse nothing any more."""
-        self.stop_listening()
-        self._doubts.clear()
-        self.cause = self._savepoint = None
-        self.rolled_back_by_server = False
+    def _undo(self, is_undone: Callable[[Failure], bool]) -> None:
+        if self.failures and self.condition is not Condition.LOST:
+            self._note_failures(tuple(one for one in self.failures if not is_undone(one)))
+
+    def verify(self) -> None:
+        """Ask the servers whether an error has ended the transaction, where that is in doubt."""
+        while self.condition is Condition.IN_DOUBT and not self.asking:
+            doubt = next(one for one in self.failures if one.condition is Condition.IN_DOUBT)
+            assert doubt.connection is not None
+            self.asking = True
+            try:
+                changed = doubt.connection.transaction_has_changed()
+            finally:
+                self.asking = False
+            if changed:
+                self.note_server_rollback(doubt.error)
+            else:
+                self._note_failures(tuple(one for one in self.failures if one is not doubt))
+
+    # What is refused.
+
+    def cause(self) -> BaseException | None:
+        """Return the first error because of which everything is refused; None: there is none."""
+        refusing = Condition.REFUSED, Condition.LOST
+        errors = (one.error for one in self.failures if one.condition in refusing)
+        return next(filter(None, errors), None)
+
+    def reason_of_rollback(self) -> BaseException | None:
+        """Return the error after which the server has no transaction to roll back; None: there is none."""
+        if self.condition is Condition.IN_DOUBT:  # the server's answer to ROLLBACK says it
+            doubt = next(one for one in self.failures if one.condition is Condition.IN_DOUBT)
+            self.note_server_rollback(doubt.error)
+        return self.cause() if self.condition is Condition.LOST else None
+
+    def refuse(self) -> None:
+        """Refuse what the session is asked to do.
+
+        :raises PendingRollbackError: a lock failed, and nothing was rolled back since.
+        :raises LockMisuse: the transaction is another process's.
+        """
         if self.parent is not None:
-            self.parent.end(self._session())
-            self.parent = None
-        if not self._session().in_transaction():
-            self.partial_work.clear()
+            self.parent.refuse()
+        self.verify()
+        cause = self.cause()
+        if cause is None:
+            return
+        if self.condition is Condition.LOST:
+            raise PendingRollbackError(
+                "An error has ended this transaction at the server, and its locks and writes are "
+                f"gone. It does nothing more until rollback(). The error was: {cause}"
+            ) from cause
+        raise PendingRollbackError(
+            "This transaction has failed to take a lock, or has written without one, and does "
+            f"nothing more until rollback(). The failure was: {cause}"
+        ) from cause
 
+    def refuse_failed_commit(self, *, whole: bool) -> None:
+        """Refuse the commit of the whole transaction, or of a savepoint.
 
-class RefusedConnections:
-    """The connections of a failed transaction, and the events by which all is refused on them."""
+        :raises PendingRollbackError: COMMIT would fail, save a half, or be a ROLLBACK in silence.
+        """
+        self.refuse()
+        if self.condition is Condition.LOST:
+            raise PendingRollbackError(
+                "The server has rolled this transaction back by itself, and its locks and writes are "
+                "gone: call rollback(), and run it again"
+            )
+        for one in self.failures if whole else ():
+            if one.condition is Condition.HALF_DONE:
+                raise PendingRollbackError(
+                    "An exception has left an inner locked() block, and a part of its work would be "
+                    "saved: call rollback(), or open a savepoint (begin_nested()) around such a block, "
+                    f"whose rollback undoes it. The exception was: {one.error!r}"
+                ) from one.error
+            if one.condition is Condition.ABORTED and self.connections.aborted():
+                raise PendingRollbackError(
+                    "An error has aborted this transaction, and the server would answer its COMMIT by "
+                    f"a ROLLBACK; call rollback(). The error was: {one.error}"
+                ) from one.error
 
-    def __init__(self, failure: TransactionFailure, connections: TransactionConnections) -> None:
-        self._failure, self._connections = failure, connections
-        self._refused: tuple[Connection, ...] = ()
-        self._rolled_back_by_lender: tuple[Connection, ...] = ()
-
-    def listen(self) -> None:
-        """Refuse on each connection of the transaction that there is now."""
-        added = [one for one in self._connections.all() if one not in self._refused]
-        self._refused = (*self._refused, *added)
-        for connection in added:
-            event.listen(connection, "before_cursor_execute", self._refuse_statement)
-            event.listen(connection, "commit", self._refuse_commit)
-            event.listen(connection, "rollback", self._note_rollback)
-
-    def stop_listening(self) -> None:
-        """Refuse nothing any more."""
-        for connection in self._refused:
-            event.remove(connection, "before_cursor_execute", self._refuse_statement)
-            event.remove(connection, "commit", self._refuse_commit)
-            event.remove(connection, "rollback", self._note_rollback)
-
-    def _note_rollback(self, connection: Connection) -> None:
-        if self._connections.is_lent(connection):
-            self._rolled_back_by_lender = (*self._rolled_back_by_lender, connection)
+    def refuse_on_connections(self) -> None:
+        """Refuse on each connection that there is now, and that the program may have in hand."""
+        if self.cause() is None and self.condition is not Condition.IN_DOUBT:
+            return
+        for one in self.connections.by_engine.values():
+            if not one.is_listened(_REFUSING):
+                one.listen("before_cursor_execute", self._refuse_statement, _REFUSING)
+                one.listen("commit", self._refuse_connection_commit, _REFUSING)
+                one.listen("rollback", self.connections.note_lender_rollback, _REFUSING)
 
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
-        failure = self._failure
-        if failure.asking:
+        if self.asking:
             return
         if statement.startswith("ROLLBACK"):  # to a savepoint
-            failure.verify()
-            if failure.rolled_back_by_server and failure.cause is not None:
-                raise failure.cause  # the server has no savepoint any more: tell why
+            self.verify()
+            cause = self.cause()
+            if self.condition is Condition.LOST and cause is not None:
+                raise cause  # the server has no savepoint any more: tell why
             return
-        if connection not in self._rolled_back_by_lender:
-            failure.refuse()
+        if not self.connections.is_rolled_back_by_lender(connection):
+            self.refuse()
 
-    def _refuse_commit(self, connection: Connection) -> None:
-        if connection in self._rolled_back_by_lender:
+    def _refuse_connection_commit(self, connection: Connection) -> None:
+        if self.connections.is_rolled_back_by_lender(connection):
             return
         try:
-            self._failure.refuse()
+            self.refuse()
         except PendingRollbackError:
             # SQLAlchemy takes a transaction whose COMMIT has failed for ended.  It would send no
             # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
             with ErrorsIgnored(connection):
                 connection.connection.rollback()
-            self._note_rollback(connection)
-            self._failure.note_locks_lost()
+            self.connections.note_lender_rollback(connection)
+            self.note_locks_lost()
             raise
+
+
+def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction) -> bool:
+    """Return whether the savepoint is this transaction, or was set in it; None: there is none."""
+    while savepoint is not None and savepoint is not transaction:
+        savepoint = savepoint.parent
+    return savepoint is not None

@@ -70,7 +70,7 @@ class Adoption(Protocol):
         """Return what executes the statement as a lock; None where it is none."""
 
 
-class Condition(Protocol):
+class Precondition(Protocol):
     """Compares what the caller of a lock has ``given`` beside it, such as a version."""
 
     def check_request(self, request: LockRequest) -> None:
@@ -80,7 +80,7 @@ class Condition(Protocol):
         """Compare what was found with what was given; under the lock, if any."""
 
 
-class Versions(Condition, Protocol):
+class Versions(Precondition, Protocol):
     """Raises the versions of documents."""
 
     def before_flush(self, session: Session) -> None:

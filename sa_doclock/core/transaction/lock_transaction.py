@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar
 from weakref import ref
 
 from sqlalchemy import Connection
@@ -12,28 +13,39 @@ from sqlalchemy.orm import Session, SessionTransaction
 from ...errors import LockLost
 from ...events import ReleasedLock
 from ...interruptions import ErrorsIgnored
-from ..instrumentation import LockInstrumentation
+from ..instrumentation import LockInstrumentation, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey
 from ..lock_info import DocumentKey
+from ..lock_request import LockCalls
+from ..session_options import SessionOptions
 from ..sqlalchemy_internals import savepoint_on, savepoints_of
+from .condition import Condition
 from .connection import Mark, TransactionConnections, next_moment
-from .failure import TransactionFailure
+from .failure import FailingTransaction, Failure
+from .first_use import FirstUse
 from .forked import ParentTransaction
 from .locks_lost import refuse_without
 from .part import SessionParts
 from .prepared import is_prepared
+
+_NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
+T = TypeVar("T")
 
 
 class LocksOfSession(Protocol):
     """The parts of a LockContext that outlive the transaction."""
 
     session: Callable[[], Session]
-    new_ledger: Callable[[], Ledger]
+    options: SessionOptions
+    calls: LockCalls
     parts: SessionParts
-    instrumentation: LockInstrumentation
+
+    @property
+    def instrumentation(self) -> LockInstrumentation:
+        """The reports to the listeners of the session, and to the log."""
 
 
-class LockTransaction:
+class LockTransaction(FailingTransaction):
     """All that is believed of one transaction of a session.
 
     The context makes it with the session's outermost transaction, and drops it when that ends.
@@ -42,25 +54,36 @@ class LockTransaction:
     nothing: no belief outlives what it is about, wherever an interruption comes.
 
     :ivar ledger: what the transaction at the server holds and has inserted.
-    :ivar failure: the failure of the transaction, because of which all is refused.
     :ivar savepoints: those that are open, the outermost first, with what there was at each.
     :ivar lost: the locks that were lost since the transaction began, each with how.
     :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
-    :ivar committed: the transaction is committed, and has not ended yet.
     :ivar wrote: something was flushed, or written by a statement.
     """
 
-    began_by_savepoint = committed = wrote = False
+    began_by_savepoint = wrote = False
 
     def __init__(self, locks: LocksOfSession) -> None:
         # Not the object itself: a cycle would keep the connections until the next collection.
-        self._session, self._new_ledger = locks.session, locks.new_ledger
-        self._parts, self._instrumentation = locks.parts, locks.instrumentation
-        self.ledger = self._new_ledger()
+        self._session = locks.session
+        self._parts, self._locks = locks.parts, ref(locks)
+        self.ledger = Ledger(locks.options.ranks, locks.calls)
         self.connections = TransactionConnections(self._session)
-        self.failure = TransactionFailure(self._session, self.connections, ref(self))
         self.savepoints: dict[SessionTransaction, Mark] = {}
         self.lost: dict[DocumentKey | NamedKey, str] = {}
+
+    @FirstUse
+    def _memories(self) -> dict[object, Any]:
+        return {}
+
+    def memory(self, part: object, make: Callable[[], T]) -> T:
+        """Return what a part remembers of this transaction, which is dropped with it.
+
+        :param make: makes it, at its first use.
+        """
+        if part not in self._memories:
+            self._memories[part] = make()
+        memory: T = self._memories[part]
+        return memory
 
     # Locks that are lost: another than the session has ended the transaction that held them.
 
@@ -77,7 +100,7 @@ class LockTransaction:
         """
         if self.savepoints:
             self.settle_savepoints()
-        if self.failure.cause is not None:
+        if self.failures and self.cause() is not None:
             ask = False  # it refuses every statement
         for one in self.connections.by_engine.values():
             if one.has_ended(ask=ask):
@@ -108,8 +131,8 @@ class LockTransaction:
         :raises LockLost: the transaction that held the locks has ended, or a part ends it.
         :raises LockMisuse: it is another process's.
         """
-        if self.failure.parent is not None:
-            self.failure.parent.refuse()
+        if self.parent is not None:
+            self.parent.refuse()
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
         self.wrote = True
@@ -140,29 +163,43 @@ class LockTransaction:
 
     def leave_to_parent(self, process: int) -> None:
         """Leave the transaction to the process that began it: this one is a fork, and holds nothing."""
-        if self.failure.parent is not None:
+        if self.parent is not None:
             return  # a fork of a fork
         ledger = self.ledger
         held = ledger.first() if ledger.places else None
         parent = ParentTransaction(process, held, len(ledger.places) - 1)
         for one in self.connections.by_engine.values():
             parent.leave(one.connection, one.known, lent=self.connections.is_lent(one.connection))
-        self.failure.leave_to_parent(parent)
-        self.lost, self.ledger = {}, self._new_ledger()
+        self.move(Condition.INHERITED, parent=parent, ledger=ledger.renewed(), lost={})
+        parent.refuse_all(self._session())
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """Note that the transaction has ended, though the session has not ended it.
 
         :param connection: whose; None for all of them.
         """
-        self.lost.update(dict.fromkeys(self.ledger.places, outcome))
+        ledger = self._drop_ledger(dict.fromkeys(self.ledger.places, outcome))
         self.connections.note_ended(connection)
         self._note_settings_undone()
-        self.note_locks_lost(outcome)
+        self._note_lost(ledger, outcome)
 
-    def note_locks_lost(self, outcome: str = "lost") -> None:
+    def note_locks_lost(self) -> None:
         """Forget all locks: the server has given them up, though the transaction goes on here."""
-        self.release(None, outcome)
+        self._note_lost(self._drop_ledger(), "lost")
+
+    def _note_lost(self, ledger: Ledger, outcome: str) -> None:
+        self._report_released(self._told_to_parts(ledger, outcome), outcome)
+
+    def _drop_ledger(self, lost: Mapping[DocumentKey | NamedKey, str] = _NONE) -> Ledger:
+        """Replace the ledger by a new one, and return it.
+
+        In one step with what forbids to write, and before all else, so that no interruption leaves a
+        lock that is believed and is not held.
+        """
+        dropped = self.ledger
+        if not dropped.is_empty():
+            vars(self).update(ledger=dropped.renewed(), lost={**self.lost, **lost})
+        return dropped
 
     # Locks that are given up, while the transaction goes on.
 
@@ -175,11 +212,10 @@ class LockTransaction:
 
         :param mark: of the first of them; None where nobody knows what was done since.
         """
-        if self.failure.occurred:
-            self.failure.partial_work.note_savepoints_undone(savepoints)
+        self.note_savepoints_undone(savepoints)
         if mark is None:
             self._note_settings_undone()
-            self.note_locks_lost("rolled back")
+            self._note_lost(self._drop_ledger(), "rolled back")
         else:
             self._roll_back_to(mark)
 
@@ -216,11 +252,23 @@ class LockTransaction:
         within, mark = None, None if savepoint is None else self.savepoints.get(savepoint)
         if one is not None and one.savepoints:
             within, mark = one.savepoints[-1]
-        self.failure.partial_work.note_abort(error, savepoint, within)
+        self.fail(Failure(Condition.ABORTED, error, savepoint, within))
         if mark is None:
             self.note_locks_lost()
         else:
             self.release_since(mark, "lost")
+
+    def note_unseen_abort(self) -> None:
+        """Note an error that has aborted the transaction, and whose event an interruption has prevented."""
+        if any(one.condition is Condition.ABORTED for one in self.failures):
+            return
+        for one in self.connections.by_engine.values():
+            if one.is_aborted():
+                error = LockLost(
+                    "an interruption came between an error and its handling, and the server has aborted "
+                    "the transaction; run the whole transaction again"
+                )
+                self.note_abort(one.connection, error)
 
     def give_up(self, mark: LedgerMark, *, reported: bool) -> None:
         """Forget the locks since the mark, which a part refuses, though the server has granted them.
@@ -244,23 +292,24 @@ class LockTransaction:
 
     def release(self, mark: LedgerMark | None, outcome: str) -> None:
         """Forget the locks since this mark, None: all of them, and report them."""
-        released = self._forget(mark, outcome)
-        if released:
-            self._instrumentation.report_released(released, outcome)
+        self._report_released(self._forget(mark, outcome), outcome)
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
         """Forget these locks, tell the parts, and return what is to be reported."""
-        ledger = self.ledger
         if mark is not None:
-            return self._tell_parts(ledger.roll_back_to(mark), outcome)
-        if ledger.is_empty():
-            return ()
-        self.ledger = self._new_ledger()
-        return self._tell_parts(ledger.released(), outcome) if self._wants_released() else ()
+            return self._tell_parts(self.ledger.roll_back_to(mark), outcome)
+        return self._told_to_parts(self._drop_ledger(), outcome)
 
-    def _wants_released(self) -> bool:
-        """Return whether anybody wants to know which locks were given up."""
-        return bool(self._parts.released or self._instrumentation.reports_released())
+    def _told_to_parts(self, ledger: Ledger, outcome: str) -> Sequence[ReleasedLock]:
+        """Tell the parts of all locks of a ledger that was dropped, and return what is to be reported."""
+        if not (ledger.places and (self._parts.released or reports_released())):
+            return ()
+        return self._tell_parts(ledger.released(), outcome)
+
+    def _report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
+        locks = self._locks()
+        if released and locks is not None:
+            locks.instrumentation.report_released(released, outcome)
 
     def _tell_parts(self, released: Sequence[ReleasedLock], outcome: str) -> Sequence[ReleasedLock]:
         if released:
@@ -277,22 +326,23 @@ class LockTransaction:
 
         The context has dropped it before.
         """
-        outcome = "committed" if self.committed else "rolled back"
+        committed = self.condition is Condition.COMMITTED
+        outcome = "committed" if committed else "rolled back"
         try:
             released: Sequence[ReleasedLock] = ()
-            if self.ledger.places and self._wants_released():
+            if self.ledger.places and (self._parts.released or reports_released()):
                 released = self._tell_parts(self.ledger.released(), outcome)
             self.connections.restore()
-            if self.failure.occurred:
-                self.failure.end()
+            if self.parent is not None:
+                self.parent.end(self._session())
             if released:
-                self._instrumentation.report_released(released, outcome)
+                self._report_released(released, outcome)
         finally:
             guard, ended = self._parts.guard, self._parts.ended
             if guard is not None:
                 ended = (guard.ended, *ended)
             if ended:
-                _call_each(ended, committed=self.committed)
+                _call_each(ended, committed=committed)
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:

@@ -63,11 +63,12 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
 class TransactionOpener:
     """Opens the transactions of one session for its locks, or makes an open one fit."""
 
-    connecting = 0.0
-    """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+    __slots__ = "_session", "connecting"
 
     def __init__(self, session: Callable[[], Session]) -> None:
         self._session = session
+        self.connecting = 0.0
+        """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
 
     def now(self) -> float:
         """Return the time by a clock that stands still while the session connects."""
@@ -94,7 +95,16 @@ class TransactionOpener:
         :raises LockNotSupported: AUTOCOMMIT.
         """
         session, strategy = self._session(), plan.strategy
-        known = connections_of(session).by_engine.get(bind.engine)
+        connections = connections_of(session)
+        known = connections.by_engine.get(bind.engine)
+        if (
+            known is not None
+            and known.fit_for is plan
+            and known.foreign_asked == connections.foreign_statements
+            and not session.in_nested_transaction()
+        ):
+            strategy.check_autocommit(known.connection)  # all else could only change by a statement
+            return known
         if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
             return self._join(known, bind, plan, seconds)
         nested = session.in_nested_transaction()
@@ -105,9 +115,9 @@ class TransactionOpener:
             strategy.isolation.set_once(opened.connection, level.once)
         opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
-        opened.opened_for = plan.lock
+        opened.note_opened(plan)
         if plan.lock is LockOptions.SnapshotRead:
-            connections_of(session).reads_snapshot = True
+            connections.reads_snapshot = True
         if nested:
             Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
         return opened
@@ -137,7 +147,7 @@ class TransactionOpener:
         opened.level = level.option or level.once or level.before
         if level.option is not None:
             on_return(opened.connection, GUARD_ISOLATION_LEVEL)
-            opened.level_before = level.before if isinstance(bind, Connection) else None
+            opened.restore_at_end(level.before if isinstance(bind, Connection) else None)
         return opened
 
     def _join(
@@ -165,6 +175,8 @@ class TransactionOpener:
             joined.opened_for = plan.lock
             if plan.lock is LockOptions.SnapshotRead:
                 connections.reads_snapshot = True
+        if not session.in_nested_transaction():
+            joined.fit_for = plan
         return joined
 
 
@@ -215,7 +227,9 @@ def _take_in_open(
     :param begins: it is the transaction of a test, in which one of the session begins.
     """
     if begins and plan.lock is LockOptions.SnapshotRead:
-        joined.level = plan.level  # a test reads it at the level that there is
+        joined.note_level(
+            plan.level, joined.foreign_asked
+        )  # a test reads at the level that there is
         return True
     upgraded = plan.upgrades and _is_upgrade(joined.opened_for, plan.lock)
     opened_for = None if upgraded else joined.opened_for  # None: as after any other read

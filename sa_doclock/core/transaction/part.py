@@ -19,7 +19,7 @@ from ...options import LockOptions
 from ..lock_info import DocumentKey, LockedName
 from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
-from .family import Adoption, Condition, Deadline, Guard, Noting, Outbox, Versions
+from .family import Adoption, Deadline, Guard, Noting, Outbox, Precondition, Versions
 from .plan import LockPlan
 
 P = TypeVar("P", bound="SessionPart")
@@ -152,7 +152,7 @@ class SessionParts:
     guard: Guard | None = None
     adoption: Adoption | None = None
     versions: Versions | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Precondition, ...] = ()
     outbox: Outbox | None = None
     deadline: Deadline | None = None
 

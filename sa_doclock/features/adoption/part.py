@@ -140,7 +140,7 @@ def _check_tables(
         for table in lock.tables_on(strategy.statements):
             strategy.check_adopted(connection, lock.lock, table)
     except DeadlockDetected as error:
-        state.failure.note_ended_at_question(error, state.calls.current)
+        state.transaction.note_ended_at_question(error, state.calls.current)
         raise
 
 

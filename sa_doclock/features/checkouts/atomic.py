@@ -113,6 +113,6 @@ def _counted(part: Any, targets: list[Target], asked: int, statement: Any, resul
         add_document(
             error, root.class_, None, None, database_name(state.session(), {"mapper": root})
         )
-        state.failure.refuse_from_now_on(error)
+        state.transaction.refuse_from_now_on(error)
         raise error
     return result

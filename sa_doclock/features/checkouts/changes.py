@@ -210,7 +210,7 @@ class CheckOutCalls:
         entity, ident, epoch = given
         if isinstance(epoch, bool) or not isinstance(epoch, int):
             raise TypeError(f"the epoch must be an int, not {key_text(epoch)}")
-        self._state.failure.refuse()
+        self._state.transaction.refuse()
         root, identity = self._root_and_key(entity, ident)
         rows, name = self._rows_and_name(root, identity, writes=True)
         row = rows.read_one(name, timed=False)
@@ -233,7 +233,7 @@ class CheckOutCalls:
 
     def find(self, entity: type[Any], ident: Any, *, expired: bool) -> Checkout | None:
         """Return the check-out of a document; None where nobody has it, or had it last."""
-        self._state.failure.refuse()
+        self._state.transaction.refuse()
         root, identity = self._root_and_key(entity, ident)
         rows, name = self._rows_and_name(root, identity)
         row = rows.read_one(name, timed=False)
@@ -244,7 +244,7 @@ class CheckOutCalls:
         self, entity: type[Any] | None, owner: str | None, *, expired: bool
     ) -> list[Checkout]:
         """Return the check-outs of this class, or of all classes, from the oldest on."""
-        self._state.failure.refuse()
+        self._state.transaction.refuse()
         if not isinstance(owner, (str, type(None))):
             raise TypeError(f"owner must be a str or None, not {key_text(owner)}")
         found: list[Checkout] = []
@@ -287,7 +287,7 @@ class CheckOutCalls:
 
     def _rows_to_change(self, checkout: Checkout) -> tuple[CheckoutRows, DocumentName]:
         """Return the same of a check-out, where this session may write."""
-        self._state.failure.refuse()
+        self._state.transaction.refuse()
         self._state.transaction.refuse_write()
         return self._rows_and_name(*document_of(checkout), writes=True)
 
@@ -327,7 +327,7 @@ def _undone_if_refused(state: LockContext) -> Iterator[None]:
     except BaseException as error:
         if opens:
             state.roll_back_quietly()
-        elif isinstance(error, DocLockError) and state.failure.cause is None:
+        elif isinstance(error, DocLockError) and state.transaction.cause() is None:
             state.transaction.give_up(mark, reported=True)
         raise
 

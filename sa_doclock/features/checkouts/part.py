@@ -37,6 +37,22 @@ from .reader import CheckoutReader
 from .rows import CheckoutRow
 
 
+class _ReadRows:
+    """The rows that were read in one transaction.
+
+    :ivar held: of documents that are held, as they were when the locks were granted: as long as these
+        are held, nobody else can change the owner.
+    :ivar ahead: of a lock that is under way.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.held: dict[DocumentKey, CheckoutRow] = {}
+        self.ahead: dict[DocumentKey, CheckoutRow] = {}
+
+
 class CheckOuts(SessionPart):
     """The check-outs of the documents that one session locks.
 
@@ -47,10 +63,10 @@ class CheckOuts(SessionPart):
     def __init__(self, state: LockContext, table: Table, *, pipelined: bool) -> None:
         self.reader = CheckoutReader(state, table)
         self._pipelined = pipelined
-        self._ahead: dict[DocumentKey, CheckoutRow] = {}  # of a lock that is under way
-        # As they were when the locks were granted: as long as these are held, nobody else can
-        # change the owner.
-        self._rows: dict[DocumentKey, CheckoutRow] = {}
+
+    @property
+    def _read_rows(self) -> _ReadRows:
+        return self.reader.state.transaction.memory(self, _ReadRows)
 
     # The hooks, in the order of SessionPart.
 
@@ -75,7 +91,7 @@ class CheckOuts(SessionPart):
             left_out: set[DocumentKey] = set()
             try:
                 while True:
-                    self._ahead.clear()
+                    self._read_rows.ahead = {}
                     result = take(call, request, target)
                     refused = self._refused(call.new, condition)
                     if not refused:
@@ -112,7 +128,7 @@ class CheckOuts(SessionPart):
                 if _is_of_one(request):
                     root, key = root_of(_mapper_of(request)), request.keys[0]
                     row = self.reader.read_one(root, key, timed=_condition(request).gives)
-                    self._ahead[root.class_, key] = row
+                    self._read_rows.ahead[root.class_, key] = row
 
         return limit_and_ask
 
@@ -145,19 +161,13 @@ class CheckOuts(SessionPart):
         """See :class:`SessionPart`: what a rollback undoes is read again."""
         self.read_again()
 
-    def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`."""
-        self.read_again()
-        self.reader.binds.clear()
-
     def read_again(self) -> None:
         """Forget what was read: the times are old, or the session itself changes the rows."""
-        self._rows.clear()
-        self._ahead.clear()
+        self._read_rows.forget()
 
     def row(self, document: DocumentKey) -> CheckoutRow:
         """Return the row of a document that is held, as it was under its lock."""
-        return self._rows[document]
+        return self._read_rows.held[document]
 
     def _refused(
         self,
@@ -171,10 +181,10 @@ class CheckOuts(SessionPart):
         :param again: compare also what the session has compared before.
         :raises WrongIsolation: the transaction cannot see what was committed last.
         """
-        asked = [*filter(None, map(self._asked, documents))]
-        new = [one for one in asked if one not in self._rows]
-        self._rows |= self._read(new, timed=condition.gives)
-        rows = {one: self._rows[one] for one in (asked if again else new)}
+        asked, held = [*filter(None, map(self._asked, documents))], self._read_rows.held
+        new = [one for one in asked if one not in held]
+        held |= self._read(new, timed=condition.gives)
+        rows = {one: held[one] for one in (asked if again else new)}
         refused = [one for one, row in rows.items() if condition.refuses(row)]
         if refused:
             self.read_again()
@@ -220,8 +230,9 @@ class CheckOuts(SessionPart):
         self, documents: Sequence[DocumentKey], *, timed: bool
     ) -> Mapping[DocumentKey, CheckoutRow]:
         """Return the rows of these documents, which may have come along with their lock."""
-        if self._ahead.keys() == {*documents}:
-            return dict(self._ahead)
+        ahead = self._read_rows.ahead
+        if ahead.keys() == {*documents}:
+            return dict(ahead)
         return self.reader.read(documents, timed=timed)
 
     def _refusal(

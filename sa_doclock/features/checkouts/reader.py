@@ -23,14 +23,17 @@ class CheckoutReader:
     """The rows of the table, as one session reads them.
 
     :ivar table: of the check-outs.
-    :ivar binds: the databases of documents in this transaction, by their roots.
     """
 
     def __init__(self, state: LockContext, table: Table) -> None:
         self.table = table
         self.session = state.session
         self._state = ref(state)
-        self.binds: dict[Mapper[Any], Engine | Connection] = {}
+
+    @property
+    def binds(self) -> dict[Mapper[Any], Engine | Connection]:
+        """The databases of documents in this transaction, by their roots."""
+        return self.state.transaction.memory(self, dict)
 
     @property
     def state(self) -> LockContext:

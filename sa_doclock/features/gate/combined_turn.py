@@ -20,7 +20,15 @@ from sqlalchemy.util import await_only
 from ...core.documents import declares, document_key, mapper_of
 from ...core.lock_info import document_label
 from ...core.sqlalchemy_internals import is_flushing
-from ...core.transaction import LockContext, Noting, SessionPart, add_document, saving, state_of
+from ...core.transaction import (
+    Condition,
+    LockContext,
+    Noting,
+    SessionPart,
+    add_document,
+    saving,
+    state_of,
+)
 from ...dialects import strategy_for
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
 from ...options import LockOptions
@@ -421,15 +429,15 @@ class Turn(SessionPart):
 
         :raises Exception: it does not.
         """
-        session, failure = self._session, self._state.failure
+        session, transaction = self._session, self._state.transaction
         ended = self._ended or session.get_transaction() is not self._root
         if not ended:
             if not session.is_active:
                 session.connection()  # raises PendingRollbackError, as after a failed flush
             while (savepoint := session.get_nested_transaction()) is not None:
                 savepoint.commit()
-            if failure.occurred:
-                failure.refuse_commit(whole=True)
+            if transaction.condition is not Condition.OPEN:
+                transaction.refuse_failed_commit(whole=True)
         if ended or not self._is_whole():
             raise LockMisuse(
                 "the function has ended the transaction, which is the gate's; leave out commit() "

@@ -64,10 +64,13 @@ class Refusals:
         self.session = state.session
         self._mode, self._reads = mode, reads
         self.held: dict[InstanceState[Any], WriteRules] = {}
-        self.raised: dict[tuple[Mapper[Any], Identity], None] = {}
-        """The documents whose versions statements have raised, which a savepoint may take back."""
-        self._reported: set[object] = set()
+        self._reported: dict[object, None] = {}  # smaller than a set
         """The documents that were reported, and the texts that the program was warned of."""
+
+    @property
+    def raised(self) -> dict[tuple[Mapper[Any], Identity], None]:
+        """The documents whose versions statements have raised, which a savepoint may take back."""
+        return self._state().transaction.memory(self, dict)
 
     @property
     def enabled(self) -> bool:
@@ -104,7 +107,8 @@ class Refusals:
     def raise_versions(self, root: Mapper[Any], identities: Collection[Identity]) -> None:
         """Raise the versions of these documents, of which a statement has written parts."""
         raise_versions(self.session(), root, identities)
-        self.raised |= dict.fromkeys((root, identity) for identity in identities)
+        for identity in identities:
+            self.raised[root, identity] = None
 
     def add_key(self, key: DocumentKey, identity: Identity) -> None:
         """Note that the primary key of a document was changed to this; it is held by both."""
@@ -154,7 +158,7 @@ class Refusals:
         try:
             self.refuse(refusal)
         except UnlockedWrite as error:
-            self._state().failure.refuse_from_now_on(error)
+            self._state().transaction.refuse_from_now_on(error)
             raise
 
     def _state(self) -> LockContext:
@@ -189,9 +193,9 @@ class Refusals:
             f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
         )
         if text not in self._reported:
-            self._reported.add(text)
+            self._reported[text] = None
             background = with_background(text, "warning", outcome_of(error))
             warn_program(background, UnlockedWriteWarning)
         if (entity, identity) not in self._reported:
-            self._reported.add((entity, identity))
+            self._reported[entity, identity] = None
             self._state().instrumentation.report_unlocked_write(error, line_of_program())

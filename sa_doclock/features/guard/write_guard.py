@@ -243,7 +243,6 @@ class WriteGuard(Refusals):
 
     def ended(self, *, committed: bool) -> None:
         """See :class:`Guard`."""
-        self.raised.clear()
         self.held.clear()
         self._written = None
 

@@ -85,6 +85,24 @@ def lock_by_scalars(session: LockingSession) -> None:
     session.scalars(with_lock(select(Bill).where(Bill.id == 1), ForUpdate)).all()
 
 
+def later_lock(make: Callable[[], LockingSession]) -> list[str]:
+    """Return the calls of the second lock of a transaction."""
+    with make() as session:
+        session.get_entity(Bill, 2, ForUpdate)
+        calls = calls_of(lambda: lock(session))
+        session.rollback()
+    return calls
+
+
+def operate(make: Callable[[], LockingSession]) -> None:
+    """Lock, change and save a document in a session of its own."""
+    with make() as session:
+        bill = session.get_one_entity(Bill, 1, ForUpdate)
+        bill.items[0].value += 1
+        bill.total += 1
+        session.save_changes()
+
+
 def use(make: Callable[[], LockingSession], way: Callable[[LockingSession], None]) -> list[str]:
     """Return the calls of one lock, in a session of its own, whose transaction has begun."""
     with make() as session:
@@ -111,6 +129,8 @@ def count(make: Callable[[], LockingSession]) -> dict[str, list[str]]:
     sessions[0].close()
     for way in (lock, lock_in_time, lock_by_scalars):
         found[way.__name__] = use(make, way)
+    found["later lock"] = later_lock(make)
+    found["operation"] = calls_of(lambda: operate(make))
     return {**found, "save": save(make)}
 
 
@@ -127,7 +147,7 @@ def fill(engine: Engine) -> None:
     Base.metadata.create_all(engine)
     with sessionmaker(engine).begin() as session:
         items = [Item(id=number, value=number) for number in range(1, 6)]
-        session.add(Bill(id=1, total=15, items=items))
+        session.add_all([Bill(id=1, total=15, items=items), Bill(id=2, total=0)])
 
 
 def main() -> None:

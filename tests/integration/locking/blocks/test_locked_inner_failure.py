@@ -187,3 +187,19 @@ def test_a_block_alone_in_a_callers_transaction_is_the_callers(
         session.get_one(Customer, 1).name = "kept"
         fail_half_done(session)
     assert elsewhere(sa.select(Customer.name).where(Customer.id == 1)) == [("kept",)]
+
+
+def test_a_block_whose_transaction_was_rolled_back_leaves_nothing_half_done(
+    session: LockingSession,
+) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+
+    def roll_back_within() -> None:
+        with session.locked(Order, 1):
+            session.rollback()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        roll_back_within()
+    session.get_one_entity(Order, 1, ForUpdate).total += 1
+    session.commit()

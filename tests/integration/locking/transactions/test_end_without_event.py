@@ -127,3 +127,19 @@ def test_also_of_a_transaction_whose_own_begin_was_interrupted(
             assert checked_out(pooled) == 0, begin.raised
             del kept
             assert is_free(other, Order, 1)
+
+
+def test_also_of_a_savepoint_that_had_no_connection_yet(pooled: sa.Engine) -> None:
+    """Else save_changes() would commit what the next begin() has opened."""
+    close, interrupted = CtrlC("sa_doclock.core.session.hooks", "sa_doclock.core.transaction"), True
+    while interrupted:
+        with LockingSession(pooled) as session:
+            session.begin_nested()
+            interrupted = close.during(session.close)
+            session.expunge_all()
+            while session.in_transaction():
+                session.close()
+            with session.begin():
+                session.get_one_entity(Order, 1, ForUpdate)
+                session.save_changes()
+                assert session.held_locks == {(Order, (1,)): ForUpdate}, close.raised

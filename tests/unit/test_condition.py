@@ -1,0 +1,187 @@
+"""The condition of a transaction: each allowed move happens, and every other one is a bug that says so."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.exc import PendingRollbackError
+
+from sa_doclock import LockingSession, LockMisuse
+from sa_doclock.core.session import context_of
+from sa_doclock.core.transaction.condition import MOVES, Condition
+from sa_doclock.core.transaction.failure import Failure
+from sa_doclock.core.transaction.lock_transaction import LockTransaction
+from tests.support.rows import rows
+
+C = Condition
+ERROR = LockMisuse("of a test")
+#: Each row is a condition, each column one that it may become: in the order of the Enum.
+TABLE = """
+    OPEN      . x x x x x x x
+    HALF_DONE x . x x x x . x
+    ABORTED   x x . x x x x x
+    REFUSED   x x x . x x . x
+    IN_DOUBT  x x x x . x x x
+    LOST      . . . . . . . x
+    COMMITTED . . . . . . . x
+    INHERITED . . . . . . . .
+"""
+ROWS = {Condition[name]: marks for name, *marks in map(str.split, TABLE.strip().splitlines())}
+PAIRS = [*itertools.permutations(Condition, 2)]
+ALLOWED = [(before, after) for before, after in PAIRS if ROWS[before][after.value] == "x"]
+FORBIDDEN = [pair for pair in PAIRS if pair not in ALLOWED]
+#: A savepoint, or an answer of the server, undoes these.
+UNDONE = (C.HALF_DONE, C.ABORTED, C.REFUSED, C.IN_DOUBT)
+
+
+class Server:
+    """A connection whose server says whether the transaction has ended."""
+
+    def __init__(self, *, ended: bool = False) -> None:
+        self._ended = ended
+
+    def transaction_has_changed(self) -> bool:
+        return self._ended
+
+
+class Story:
+    """A session's transaction, with a savepoint in it."""
+
+    def __init__(self) -> None:
+        self.session = LockingSession(create_engine("sqlite://"))
+        self.session.begin()
+        self.transaction: LockTransaction = context_of(self.session).transaction
+
+    def fail(self, to: Condition, savepoint: Any = None, server: Any = None) -> None:
+        self.transaction.fail(Failure(to, ERROR, savepoint, connection=server))
+
+
+def reach(story: Story, condition: Condition, *, ended: bool = False) -> None:
+    """Bring the transaction into this condition, as the program or the server does."""
+    transaction, server = story.transaction, cast("Any", Server(ended=ended))
+    ways: dict[Condition, Callable[[], object]] = {
+        C.OPEN: lambda: None,
+        C.HALF_DONE: lambda: transaction.note_half_done(ERROR),
+        C.ABORTED: lambda: story.fail(C.ABORTED),
+        C.REFUSED: lambda: transaction.refuse_from_now_on(ERROR),
+        C.IN_DOUBT: lambda: transaction.doubt(server, ERROR),
+        C.LOST: lambda: transaction.note_server_rollback(ERROR),
+        C.COMMITTED: lambda: transaction.move(C.COMMITTED),
+        C.INHERITED: lambda: transaction.leave_to_parent(1),
+    }
+    ways[condition]()
+
+
+def undo(story: Story, before: Condition, after: Condition) -> None:
+    """Fail once, and worse in a savepoint or in doubt; then roll back, or ask the server."""
+    reach(story, after)
+    if before is C.IN_DOUBT:
+        reach(story, before)
+        assert story.transaction.condition is before
+        story.transaction.verify()
+    else:
+        savepoint = story.session.begin_nested()
+        story.fail(before, savepoint)
+        assert story.transaction.condition is before
+        savepoint.rollback()
+
+
+def test_the_table_has_these_moves() -> None:
+    assert sorted(ALLOWED, key=str) == sorted(
+        ((before, after) for before, moves in MOVES.items() for after in moves), key=str
+    )
+
+
+@rows("before, after", ALLOWED)
+def test_an_allowed_move(before: Condition, after: Condition) -> None:
+    story = Story()
+    if before in UNDONE and after.value < before.value:
+        undo(story, before, after)
+    else:
+        reach(story, before, ended=True)
+        assert story.transaction.condition is before
+        if (before, after) == (C.IN_DOUBT, C.LOST):
+            story.transaction.verify()
+        else:
+            reach(story, after)
+    assert story.transaction.condition is after
+
+
+@rows("before, after", FORBIDDEN)
+def test_any_other_move_is_a_bug_and_changes_nothing(before: Condition, after: Condition) -> None:
+    transaction = Story().transaction
+    transaction.__dict__["condition"] = before
+    with pytest.raises(RuntimeError, match=f"{before.name} cannot become {after.name}.* bug"):
+        transaction.move(after)
+    assert transaction.condition is before
+
+
+def test_what_fails_after_the_end_concerns_the_transaction_no_more() -> None:
+    for end in (C.COMMITTED, C.INHERITED):
+        story = Story()
+        reach(story, end)
+        reach(story, C.LOST)
+        reach(story, C.REFUSED)
+        assert story.transaction.condition is end
+
+
+def test_a_savepoint_undoes_no_failure_before_it() -> None:
+    story = Story()
+    reach(story, C.REFUSED)
+    story.session.begin_nested().rollback()
+    with pytest.raises(PendingRollbackError):
+        story.transaction.refuse()
+
+
+def test_a_savepoint_undoes_nothing_that_the_server_has_rolled_back() -> None:
+    story = Story()
+    savepoint = story.session.begin_nested()
+    story.transaction.note_server_rollback()
+    story.fail(C.REFUSED, savepoint)
+    savepoint.rollback()
+    assert story.transaction.condition is C.LOST
+    with pytest.raises(PendingRollbackError):
+        story.transaction.refuse()
+
+
+def test_a_rollback_of_the_server_that_nobody_has_refused_yet_is_not_committed() -> None:
+    story = Story()
+    story.transaction.note_server_rollback()  # as within a call for a lock
+    story.transaction.refuse()
+    with pytest.raises(PendingRollbackError, match="by itself"):
+        story.session.commit()
+
+
+def test_the_next_transaction_is_open() -> None:
+    for condition in (C.HALF_DONE, C.REFUSED, C.LOST, C.IN_DOUBT):
+        story = Story()
+        reach(story, condition)
+        story.session.rollback()
+        assert context_of(story.session).transaction is not story.transaction
+        assert context_of(story.session).transaction.condition is C.OPEN
+
+
+def test_an_interruption_leaves_the_condition_and_its_failures_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    story = Story()
+    reach(story, C.HALF_DONE)
+    before = story.transaction.condition, story.transaction.failures
+
+    class Interrupted:
+        def __getitem__(self, _: Condition) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("sa_doclock.core.transaction.failure.MOVES", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        reach(story, C.REFUSED)
+    assert (story.transaction.condition, story.transaction.failures) == before
+
+
+def test_the_drawing_has_each_condition() -> None:
+    drawing = (Condition.__doc__ or "").partition("::")[2]
+    assert [one.name for one in Condition if one.name not in drawing] == []
