@@ -39,6 +39,7 @@ from ..core.statements import (
 )
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
 from ..dialects import by_keys_hints
+from ..dialects.base import is_in_index
 from ..errors import LockMisuse, LockNotAvailable, LockNotSupported
 from ..options import LockOptions
 from ..session import LockingSession
@@ -281,7 +282,9 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         query = self._query
-        return query.in_one_statement and not (whole_row and query.has_options)
+        # Its conditions may be found in an index too, which then has the key behind them.
+        unlocked = whole_row and (query.has_options or is_in_index(own_table(self.mapper), ()))
+        return query.in_one_statement and not unlocked
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         return self._query.locking(self._keys, lock, whole_row=whole_row)

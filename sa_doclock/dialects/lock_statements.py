@@ -83,7 +83,7 @@ def read_beside(
     """
     unread = tuple(unread)
     if statements.locks_what_is_read:
-        return unread
+        return None if is_in_index(table, ()) else unread
     shared = statements.shared_locks_index and base_of(lock) is LockOptions.SharedRead
     return _read_beside_index(table, unread) if shared else ()
 
@@ -97,6 +97,19 @@ def _read_beside_index(table: Table, unread: tuple[Any, ...]) -> Sequence[Any] |
     return None if is_in_index(table, ()) else unread
 
 
+def index_like_rows(table: Table) -> Iterator[Any]:
+    """Yield what a row may be found in by its key, as in the primary key's own index, with all its columns.
+
+    Not in a table whose columns are all in its key: there nothing can be changed.
+    """
+    key = {column.name for column in table.primary_key}
+    others = {column.name for column in table.columns} - key
+    for index in _secondary_indexes(table) if others else ():
+        names = _names_in(index)
+        if others.issubset(names) and names[0] in key:
+            yield index
+
+
 def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
     """Return whether an index has all columns that a SELECT of rows of this table reads.
 
@@ -105,8 +118,18 @@ def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
     # By their names: what is not read may be columns of an alias.
     not_read = {column.name for column in (*unread, *table.primary_key)}
     read = {column.name for column in table.columns} - not_read
-    indexes = ({column.name for column in one.columns} for one in _secondary_indexes(table))
-    return any(map(read.issubset, indexes))
+    return any(map(read.issubset, map(_names_in, _secondary_indexes(table))))
+
+
+def _names_in(index: Any) -> list[str]:
+    """Return the names of the columns that it has, with those that an index INCLUDEs at the end."""
+    included = [
+        one
+        for key, given in index.dialect_kwargs.items()
+        if key.endswith("_include")
+        for one in given or ()
+    ]
+    return [getattr(one, "name", one) for one in (*index.columns, *included)]
 
 
 def _secondary_indexes(table: Table) -> Iterator[Any]:

@@ -43,6 +43,7 @@ from .base import (
 )
 from .compatible_servers import find_server
 from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
+from .lock_statements import index_like_rows
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
 from .named_locks import short_name
@@ -52,6 +53,10 @@ from .waits import text_with_numbers
 _READ_ONLY = (
     "the database is read-only here, as on a readable secondary, where SQL Server ignores all locking "
     "hints; connect without ApplicationIntent=ReadOnly, or read by SnapshotRead"
+)
+_LIKE_ROWS = (
+    "an index of {!r} begins with a column of the primary key and has all columns of the table ({}), so "
+    "SQL Server may lock its entries in place of the rows; leave a column out of the index"
 )
 _LOCK_TIMEOUT = "SELECT @@LOCK_TIMEOUT"
 # "CURRENT_TRANSACTION_ID", Permissions: "Any user can return the transaction ID of the current
@@ -387,8 +392,16 @@ class SQLServerLocks(LockStrategy):
         self._refuse_read_only(connection, lock)
         return opens
 
+    def check_table(self, connection: Connection, table: Table) -> None:
+        # A lock by key would seek either of two: the row, or an entry of this index alone.
+        index = next(index_like_rows(table), None)
+        if index is not None:
+            raise LockNotSupported(_LIKE_ROWS.format(table.name, getattr(index, "name", None)))
+
     def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
         self._refuse_read_only(connection, lock)
+        if isinstance(table, Table):
+            self.check_table(connection, table)
 
     def _refuse_read_only(self, connection: Connection, lock: LockOptions) -> None:
         if lock in _BY_ROW_VERSIONS:

@@ -30,6 +30,7 @@ from .with_lock import (
     locked_entity_of,
     locked_select,
     places_of,
+    refuse_combined_rows,
     refuse_nested_lock,
     refuse_other_lock,
     refuse_streaming,

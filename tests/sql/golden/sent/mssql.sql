@@ -849,7 +849,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- with_for_update() of an alias, a join -----------------------------------------------------------
-SELECT o.id
+SELECT o.id, o.customer_id, o.total, shop_line.order_id, shop_line.value
 FROM shop_order AS o WITH (UPDLOCK, ROWLOCK) JOIN shop_line WITH (UPDLOCK, ROWLOCK) ON shop_line.order_id = o.id
 SELECT CURRENT_TRANSACTION_ID()
 (rollback)
@@ -857,7 +857,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
-SELECT shop_order.id
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_line.order_id = shop_order.id
 SELECT CURRENT_TRANSACTION_ID()
 (rollback)
@@ -865,7 +865,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- with_for_update() of a literal ------------------------------------------------------------------
-SELECT ? AS anon_1
+SELECT ? AS anon_1, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)  -- 1
 (rollback)
 (back to the pool)
