@@ -24,6 +24,7 @@ from ..errors import (
     LockNotSupported,
     WrongIsolation,
 )
+from ..interruptions import ErrorsIgnored
 from ..options import LockOptions, base_of, milliseconds
 from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .base import (
@@ -68,6 +69,7 @@ _PRODUCT = (
     "SELECT @@VERSION, CAST(SERVERPROPERTY('EngineEdition') AS int), "
     "CAST(SERVERPROPERTY('Babelfish') AS int)"
 )
+_BEGIN_IF_NONE = "IF @@TRANCOUNT = 0 BEGIN TRANSACTION"
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
 # Not pymssql, which writes the parameters into the text: that is no batch of its own.
@@ -255,7 +257,19 @@ class SQLServerStatements(LockStatements):
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
 
-class BeginsAtOnce(TransactionLifecycle):
+class SQLServerLifecycle(TransactionLifecycle):
+    def before_rollback(self, connection: Connection) -> None:
+        # ROLLBACK without a transaction is error 3903, which would come out in place of the error that it
+        # follows; and whether the driver's next transaction begins then is not documented.
+        if connection.closed or connection.invalidated:
+            return
+        with ErrorsIgnored(connection):
+            _check_autocommit(connection)
+            with closing(connection.connection.cursor()) as cursor:
+                cursor.execute(_BEGIN_IF_NONE)
+
+
+class BeginsAtOnce(SQLServerLifecycle):
     """The begin of a transaction whose time goes into the rows of temporal tables."""
 
     begins_at_once = True
@@ -345,6 +359,7 @@ class SQLServerLocks(LockStrategy):
     queued = frozenset({_FOR_UPDATE})
     errors = SQLServerErrors()
     marks = SQLServerMarks()
+    lifecycle = SQLServerLifecycle()
     isolation = SQLServerIsolation()
     statements = SQLServerStatements()
     monitoring = SQLServerMonitoring()
@@ -414,17 +429,21 @@ class SQLServerLocks(LockStrategy):
             raise LockNotSupported(_READ_ONLY)
 
     def check_autocommit(self, connection: Connection) -> None:
-        driver: Any = connection.connection.dbapi_connection
-        # the "autocommit" of pymssql is a method, and its state is here
-        state = getattr(driver, "autocommit_state", None)
-        if driver.autocommit if state is None else state:
-            raise LockNotSupported(AUTOCOMMIT)
+        _check_autocommit(connection)
 
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
         # The INSERT waits for the key that another has inserted.
         with nullcontext() if seconds is None else _lock_timeout(connection, seconds):
             yield False
+
+
+def _check_autocommit(connection: Connection) -> None:
+    driver: Any = connection.connection.dbapi_connection
+    # the "autocommit" of pymssql is a method, and its state is here
+    state = getattr(driver, "autocommit_state", None)
+    if driver.autocommit if state is None else state:
+        raise LockNotSupported(AUTOCOMMIT)
 
 
 def _product(connection: Connection) -> str:

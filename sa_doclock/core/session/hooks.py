@@ -69,16 +69,17 @@ class SessionWithContext(EventfulSession):
     def rollback(self) -> None:
         """See ``Session.rollback()``."""
         context = self._context
-        if context.failure.parent is not None:
-            context.failure.parent.drop()
-        context.failure.verify()
+        failure = context.failure
+        if failure.parent is not None:
+            failure.parent.drop()
+        failure.verify()
         # A ROLLBACK may repeat the server's reason to have rolled back itself.
-        expected = context.failure.cause if context.failure.rolled_back_by_server else None
+        expected = failure.cause if failure.rolled_back_by_server else None
         try:
             super().rollback()
         except Exception as error:
             self._end_rest(super().rollback)
-            if error is not expected:
+            if error is not expected and not failure.had_nothing_to_roll_back:
                 raise
         finally:
             context.forget()
@@ -118,14 +119,15 @@ class SessionWithContext(EventfulSession):
         self._end(super().invalidate)
 
     def _end(self, end: Callable[[], None]) -> None:
-        parent = self._context.failure.parent
-        if parent is not None:
-            parent.drop()
+        failure = self._context.failure
+        if failure.parent is not None:
+            failure.parent.drop()
         try:
             end()
         except BaseException:
             self._end_rest(end)
-            raise
+            if not failure.had_nothing_to_roll_back:
+                raise
         finally:
             self._context.loaded.forget()  # the session has no objects any more
             self._context.forget()

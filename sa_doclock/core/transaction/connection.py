@@ -79,6 +79,7 @@ class TransactionConnection:
     :ivar foreign_asked: the number of foreign statements of the transaction that had run when ``level``
         was known last.
     :ivar watched: what the program does with it is followed.
+    :ivar may_have_ended: an error or a foreign statement may have ended it, so that ROLLBACK finds none.
     :ivar savepoints: the names of those that the program has set on it itself, with what was held.
     :ivar listeners: the names of events, and the functions that listen to them.
     :ivar on_return: the actions of its return to the pool, from the commit on.
@@ -98,6 +99,7 @@ class TransactionConnection:
     begun: bool = field(default=False, init=False)
     foreign_asked: int = field(default=0, init=False)
     watched: bool = field(default=False, init=False)
+    may_have_ended: bool = field(default=False, init=False)
     savepoints: tuple[tuple[str, Mark], ...] = field(default=(), init=False)
     listeners: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), init=False)
     on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
@@ -111,6 +113,13 @@ class TransactionConnection:
         """Have this function listen to an event, until :meth:`stop_listening`."""
         event.listen(self.connection, name, function)
         self.listeners = (*self.listeners, (name, function))
+
+    def expect_no_transaction(self) -> None:
+        """Prepare for a ROLLBACK after an error, or a foreign statement, that may have ended all."""
+        known = self.known
+        if known is not None and known.errors.rollback_noise and not self.may_have_ended:
+            self.may_have_ended = True
+            self.listen("rollback", known.lifecycle.before_rollback)
 
     def stop_listening(self) -> None:
         """Remove the listeners; needed only where the Connection outlives the transaction."""
@@ -246,6 +255,7 @@ class TransactionConnection:
         after.foreign_asked = _NEVER
         after.level_before, after.on_return = self.level_before, self.on_return
         after.watched, after.listeners = self.watched, self.listeners
+        after.may_have_ended = self.may_have_ended
         return after
 
     def row_lock(self, plan: LockPlan) -> LockOptions:

@@ -206,6 +206,8 @@ def _reason_of_noise(
 ) -> BaseException | None:
     """Return the error that explains why there was nothing to roll back, if it is that.
 
+    After a COMMIT or ROLLBACK by text it is the error under which the program rolls back.
+
     What pymssql raises then, where the login's language is not English, is none of its own errors.
     """
     if strategy is None or not strategy.errors.rollback_noise:
@@ -214,7 +216,15 @@ def _reason_of_noise(
     if code not in strategy.errors.rollback_noise:
         return None
     failures = [one.failure for one in states]
-    return next((one.cause for one in failures if one.is_rolled_back()), None)
+    cause = next((one.cause for one in failures if one.is_rolled_back()), None)
+    if cause is not None or not any(one.connections.foreign_statements for one in states):
+        return cause
+    for failure in failures:
+        failure.occurred = failure.had_nothing_to_roll_back = True
+    error = context.original_exception.__context__
+    while error is not None and strategy.errors.native_code(error) == code:
+        error = error.__context__  # the driver's own, in another form
+    return error
 
 
 def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
@@ -290,8 +300,12 @@ def _note(
 
     :param raised: what comes out of the statement.
     """
-    if met.code is not None and met.context.statement is not None:
-        _note_abort(state, met, error)
+    if met.context.statement is not None:
+        found = state.connections.find(met.connection)
+        if found is not None:
+            found.expect_no_transaction()
+        if met.code is not None:
+            _note_abort(state, met, error)
     if ended:
         state.failure.note_server_rollback()
     elif met.strategy.errors.ends_unseen:

@@ -38,12 +38,13 @@ class TransactionFailure:
     :ivar cause: the failed lock, after which nothing was rolled back yet.
     :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
     :ivar rolled_back_by_server: the server has rolled back by itself.
+    :ivar had_nothing_to_roll_back: the ROLLBACK found no transaction, which a statement of the program ended.
     :ivar asking: a server is asked now whether an error has ended the transaction.
     :ivar parent: the transaction is another process's, of which this one is a fork.
     """
 
     # What a session whose locks are all granted never sets is left to the class.
-    occurred = rolled_back_by_server = asking = False
+    occurred = rolled_back_by_server = asking = had_nothing_to_roll_back = False
     cause: BaseException | None = None
     undone_by: BaseException | None = None
     parent: ParentTransaction | None = None
