@@ -38,7 +38,7 @@ from ..core.statements import (
     with_lock,
 )
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
-from ..dialects import by_keys_hints
+from ..dialects import by_keys_hints, parameter_type
 from ..dialects.base import is_in_index
 from ..errors import LockMisuse, LockNotAvailable, LockNotSupported
 from ..options import LockOptions
@@ -109,11 +109,13 @@ class ClaimQuery:
         statement = self.statement
         if len(identities) == 1:
             for position, column in enumerate(self.key):
-                statement = statement.where(column == bindparam(_ONE.format(position)))
+                type_ = parameter_type(column.type)
+                statement = statement.where(column == bindparam(_ONE.format(position), type_=type_))
             return statement
         if len(self.key) > 1:
             return statement.where(key_in(self.key, identities))
-        return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
+        type_ = parameter_type(self.key[0].type)
+        return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True, type_=type_)))
 
     def locking(
         self, identities: Sequence[Identity], lock: LockOptions, *, whole_row: bool = False

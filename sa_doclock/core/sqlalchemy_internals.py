@@ -532,6 +532,16 @@ def variants_of(type_: TypeEngine[Any]) -> tuple[TypeEngine[Any], ...]:
     return tuple(variants.values())
 
 
+def with_variant(
+    type_: TypeEngine[Any], variant: TypeEngine[Any], database: str
+) -> TypeEngine[Any]:
+    """Return the type with another that stands for it on this database, in place of one that it has."""
+    copied: Any = type_.copy()
+    copied._variant_mapping = immutabledict({**copied._variant_mapping, database: variant})
+    found: TypeEngine[Any] = copied
+    return found
+
+
 def closes_connection(transaction: SessionTransaction, connection: Connection) -> bool:
     """Return whether the session closes this connection with its transaction.
 

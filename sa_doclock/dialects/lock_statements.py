@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
+from sqlalchemy.types import TypeEngine
 
 from ..options import LockOptions, base_of, is_row_lock
 
@@ -66,6 +67,13 @@ class LockStatements:
         """Return the number of parameters that one statement can have, for keys of so many columns."""
         most = self.max_parameters
         return most if columns == 1 else min(most, self.max_parameters_of_or)
+
+    def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
+        """Return the type by which this database must be sent the value of a key; None: its column's.
+
+        Without it the driver may send a type for which no index is used.
+        """
+        return None
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""

@@ -47,6 +47,7 @@ from .connection import ask_driver, connection_setting, other_connection, rewrit
 from .lock_statements import index_like_rows
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
+from .mssql_keys import StoredKey
 from .named_locks import short_name
 from .names import quoted_name
 from .waits import text_with_numbers
@@ -248,6 +249,9 @@ class SQLServerStatements(LockStatements):
     # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
     max_parameters_of_or = 200
+
+    def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
+        return None if isinstance(type_, Integer) else StoredKey(type_)
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         if base_of(lock) is _SHARED:

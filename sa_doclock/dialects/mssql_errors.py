@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from ..errors import (
     DeadlockDetected,
-    DocLockError,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
@@ -35,19 +34,11 @@ _IN_TRANSITION = (
 _NO_SEEK = 8622
 _WHY_NO_SEEK = (
     "SQL Server found no index in which to look the row up by its key (8622), and a scan would lock "
-    "other rows too: the parameter's type is not the column's (nvarchar for a varchar key of a SQL_ "
-    "collation), or no index begins with the mapped primary key, or the class is mapped on a view and "
-    "not on its base table, or the table is a clustered columnstore; "
-    "use the type of the column, or create the index (see docs/mssql.md, Text keys)"
+    "other rows too: no index begins with the mapped primary key, or the mapped type is not the "
+    "column's (Unicode for a varchar column of a SQL_ collation), or the class is mapped on a view and "
+    "not on its base table, or the table is a clustered columnstore; create the index, or map the type "
+    "of the column (see docs/mssql.md, Keys)"
 )
-_CURES: Mapping[str, str] = {
-    "pyodbc": "map a varchar key as String, and not as Unicode",
-    "pymssql": "pymssql sends every text as nvarchar: make the key nvarchar, or use pyodbc",
-    "mssql_python": (
-        "mssql-python sends a text with other characters than ASCII as nvarchar: "
-        "make the key nvarchar, or use pyodbc"
-    ),
-}
 _NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
     "STATE, in Azure SQL VIEW DATABASE STATE"
@@ -150,15 +141,6 @@ class SQLServerErrors(ErrorCodes):
     ends_unseen = True
     rolls_back_transaction = requires_rollback = _ENDS_TRANSACTION
     rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
-
-    def refusal(
-        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
-    ) -> tuple[type[DocLockError], str] | None:
-        found = super().refusal(code, orig, by_key=by_key)
-        cure = _CURES.get(_driver(orig))
-        if code != _NO_SEEK or found is None or cure is None:
-            return found
-        return found[0], f"{found[1]}. With this driver: {cure}"
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # pymssql's, and that of its lower layer, which its rollback() may raise

@@ -1,6 +1,6 @@
 """The SQL of a lock: with_lock(), the SELECTs by key, and the lock timeout."""
 
-from ..documents import MAX_PARAMETERS, chunks, key_in
+from ..documents import MAX_PARAMETERS, chunks
 from .by_key import (
     equals_key,
     in_order,
@@ -15,6 +15,7 @@ from .by_key import (
     select_by_key,
     select_by_keys,
 )
+from .key_types import key_in
 from .statement_cache import statement_cache
 from .timeouts import Send, Statement
 from .with_lock import (

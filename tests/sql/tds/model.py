@@ -160,7 +160,8 @@ class Session:
                 self.database.row.acquire()
             self.holds_row = True
         if not self.database.read_only:
-            self.locked |= set(locked(sql, self.database.tables))
+            declared = self.declared[-1] if self.declared else ""
+            self.locked |= set(locked(sql, self.database.tables, declared))
         self.all_locked |= self.locked
 
     def _answer_from_state(self, sql: str) -> Rows | None:
