@@ -70,6 +70,7 @@ _PRODUCT = (
     "SELECT @@VERSION, CAST(SERVERPROPERTY('EngineEdition') AS int), "
     "CAST(SERVERPROPERTY('Babelfish') AS int)"
 )
+_NAMES_ARE_OF = "SELECT CONCAT(DB_NAME(), '.', SCHEMA_NAME())"
 _BEGIN_IF_NONE = "IF @@TRANCOUNT = 0 BEGIN TRANSACTION"
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
@@ -92,7 +93,6 @@ _ROW_LOCKS = {
     # locked: so it is the stronger lock.
     _SHARED | _SKIP: _SKIPPING,
 }
-_BY_ROW_VERSIONS = frozenset({_SHARED, _SHARED | _NOWAIT, LockOptions.SnapshotRead})
 _DIRTY = {LockOptions.NoLock: "WITH (NOLOCK)"}
 
 # https://learn.microsoft.com/sql/relational-databases/system-stored-procedures/sp-getapplock-transact-sql
@@ -291,6 +291,10 @@ class SQLServerMarks(TransactionMarks):
     def mark_transaction(self, connection: Connection) -> object:
         return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
 
+    def current_schema(self, connection: Connection) -> str | None:
+        ((name,),) = ask_driver(connection, _NAMES_ARE_OF)
+        return None if name is None else str(name)
+
     def has_mark(self, connection: Connection, mark: object) -> bool:
         ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
         return bool(transaction_id == mark)
@@ -309,8 +313,12 @@ class SQLServerWaits(LockWaits):
         *,
         few_rows: bool = False,
     ) -> AbstractContextManager[None]:
-        if seconds is None:
+        if seconds is None and _NOWAIT not in lock:
             return nullcontext()
+        if seconds is None:
+            # The hint is for locks of rows and of the table.  The lock of its definition, which waits for
+            # DDL, is taken before, when the statement is compiled.
+            seconds = 0.0
         sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
         if sends_batch and self._restores_timeout(connection):
             return _lock_timeout_in_batch(connection, seconds)
@@ -423,7 +431,7 @@ class SQLServerLocks(LockStrategy):
             self.check_table(connection, table)
 
     def _refuse_read_only(self, connection: Connection, lock: LockOptions) -> None:
-        if lock in _BY_ROW_VERSIONS:
+        if base_of(lock) is LockOptions.SnapshotRead:
             return
         writable = connection.info.get(_WRITABLE)  # it is kept with the connection to the server
         if writable is None:

@@ -56,6 +56,7 @@ TEXTS: Mapping[str, int] = {
     "Could not continue scan with NOLOCK due to data movement": 601,
     "You can only specify the READPAST lock": 650,
     "because locking at the specified granularity is inhibited": 651,
+    "cannot obtain a LOCK resource at this time": 1204,
     "was deadlocked on": 1205,
     "Lock request time out period exceeded": 1222,
     "The transaction ended in the trigger": 3609,
@@ -104,6 +105,8 @@ class SQLServerErrors(ErrorCodes):
     """The meanings of SQL Server's errors."""
 
     failures = {
+        # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
+        1204: LockNotAvailable,
         1222: LockNotAvailable,  # lock request time-out: only the statement is undone
         1205: DeadlockDetected,  # deadlock victim (the same number is a time-out on MySQL)
         3960: SnapshotConflict,  # update conflict under SNAPSHOT

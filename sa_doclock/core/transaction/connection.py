@@ -157,8 +157,8 @@ class TransactionConnection:
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
-            if self.mark is not None and self.schema is None:
-                self.schema = marks.current_schema(self.connection)
+        if self.mark is not None and self.schema is None:
+            self.schema = marks.current_schema(self.connection)
         self.schema_in_doubt = self.schema is not None
         self.in_doubt = self.mark is not None
 

@@ -241,11 +241,11 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if any(map(self._is_of_document, touched)):
             # A flush would write what a listener has made of values from before the lock.
             with self.session.no_autoflush:
-                result = self._execute(connection)
+                result = self._execute(connection, plan)
         else:
             if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
                 autoflush(self.session, self._options)
-            result = self._execute(connection)
+            result = self._execute(connection, plan)
         # No row has been loaded yet.
         self._touched = {*touched, *changed_since(self.session, self._before)}
         if not _is_streamed(self._options):  # else the rows are locked one after the other
@@ -313,7 +313,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         options = self._options
         return not is_another_table(session, own, key.root, key.other, binds, options)
 
-    def _execute(self, connection: TransactionConnection) -> Result[Any]:
+    def _execute(self, connection: TransactionConnection, plan: LockPlan) -> Result[Any]:
+        lock = self.request.lock
+        if LockOptions.NoWait not in lock:  # the wait is the program's
+            return self._execute_without_limit(connection)
+        with plan.strategy.waits.limited(connection.connection, lock, None):
+            return self._execute_without_limit(connection)
+
+    def _execute_without_limit(self, connection: TransactionConnection) -> Result[Any]:
         if self.mapper is None:
             # On the connection that is fit for it, whatever get_bind() answers next.
             return self._run(self._statement, bind_arguments={"bind": connection.connection})
