@@ -36,8 +36,8 @@ _WHY_NO_SEEK = (
     "SQL Server found no index in which to look the row up by its key (8622), and a scan would lock "
     "other rows too: no index begins with the mapped primary key, or the mapped type is not the "
     "column's (Unicode for a varchar column of a SQL_ collation), or the class is mapped on a view and "
-    "not on its base table, or the table is a clustered columnstore; create the index, or map the type "
-    "of the column (see docs/mssql.md, Keys)"
+    "not on its base table, or the table is a clustered columnstore; use the type of the column in the "
+    "mapping, or create the index (see docs/mssql.md, Keys)"
 )
 _NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "

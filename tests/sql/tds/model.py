@@ -274,7 +274,7 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"SET DEADLOCK_PRIORITY (\S+)$", Session._priority),
         (r"SET IMPLICIT_TRANSACTIONS (ON|OFF)$", Session._implicit),
         (r"SET XACT_ABORT (ON|OFF)$", Session._xact_abort),
-        (r"USE (\w+)$", Session._use),
+        (r"USE \[?(\w+)\]?$", Session._use),
         (r"SET \w+ ", Session._other),
         (r"(?P<if>IF @@TRANCOUNT > 0 )?(?P<verb>COMMIT|ROLLBACK)( TRAN\w*)?$", Session._end),
         (r"(IF @@TRANCOUNT = 0 )?BEGIN TRAN(SACTION)?$", Session._begin),
