@@ -230,7 +230,9 @@ def test_a_temporary_table_needs_no_row_locks(
 
 
 LATERAL = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).lateral()
-NOTHING_LOCKED: dict[str, sa.Select[Any]] = {
+NOTHING_#: Without columns SQL Server may lock entries of an index, and a text takes no table hint.
+_NO_HINT = ("text()", "table()")
+LOCKED: dict[str, sa.Select[Any]] = {
     "a CTE": sa.select(sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).cte()),
     "VALUES": sa.select(sa.values(sa.column("id", sa.Integer), name="v").data([(1,)])),
 }
@@ -261,6 +263,10 @@ LOCKED: dict[str, sa.Select[Any]] = {
 def test_a_table_is_locked_in_whatever_words(
     session: LockingSession, other: LockingSession, name: str
 ) -> None:
+    if name in _NO_HINT and session.get_bind().dialect.name == "mssql":
+        with pytest.raises(LockNotSupported):
+            session.execute(LOCKED[name].with_for_update())
+        return
     assert session.execute(LOCKED[name].with_for_update()).all()
     assert finds_held()(other)
 
