@@ -11,7 +11,6 @@ https://learn.microsoft.com/sql/t-sql/data-types/data-type-precedence-transact-s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, TypeDecorator, cast
@@ -78,7 +77,6 @@ def _target_of(type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
     return type_ if name in _AS_DECLARED else None
 
 
-@cache  # Threads: it has no state.
 def _dialect() -> Dialect:
     from sqlalchemy.dialects import mssql  # noqa: PLC0415  # as above
 

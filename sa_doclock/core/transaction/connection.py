@@ -149,15 +149,19 @@ class TransactionConnection:
     def before_foreign(self) -> None:
         """Mark the transaction, in front of a statement that may end it."""
         known, self.unmarked = self.known, False
-        marks = None if known is None else known.marks
-        if known is None or marks is None or known.status.in_transaction(self.connection) is False:
+        if known is None:
             return
-        if self.mark is None or is_spent(self.mark):
+        marks = known.marks
+        if marks is None or known.status.in_transaction(self.connection) is False:
+            return
+        marks_now = self.mark is None or is_spent(self.mark)
+        if marks_now:
             self.mark = UNMARKED  # what is sent for the mark is no foreign statement
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
-        if self.mark is not None and self.schema is None:
+        # Or the first lock has marked it, and asked for no more.
+        if _asks_schema(self, marks_now or known.errors.ends_unseen):
             self.schema = marks.current_schema(self.connection)
         self.schema_in_doubt = self.schema is not None
         self.in_doubt = self.mark is not None
@@ -263,6 +267,10 @@ class TransactionConnection:
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return plan.strategy.statements.row_lock(plan.lock, self.level)
+
+
+def _asks_schema(one: TransactionConnection, marked: bool) -> bool:  # private
+    return marked and one.mark is not None and one.schema is None
 
 
 def _before_savepoint(

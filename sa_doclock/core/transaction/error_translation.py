@@ -221,10 +221,15 @@ def _reason_of_noise(
         return cause
     for failure in failures:
         failure.occurred = failure.had_nothing_to_roll_back = True
-    error = context.original_exception.__context__
-    while error is not None and strategy.errors.native_code(error) == code:
-        error = error.__context__  # the driver's own, in another form
-    return error
+    return _error_before(context.original_exception, strategy)
+
+
+def _error_before(error: BaseException, strategy: LockStrategy) -> BaseException | None:
+    """Return the error that was being handled when this one of the driver came."""
+    code, before = strategy.errors.native_code(error), error.__context__
+    while before is not None and strategy.errors.native_code(before) == code:
+        before = before.__context__  # the driver's own, in another form
+    return before
 
 
 def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:

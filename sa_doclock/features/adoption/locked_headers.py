@@ -191,18 +191,7 @@ def columns_beside(
     """
     select = inner_select(statement)
     refuse_combined_rows(select)
-    selected = _selected_by(select)
-    columns = [_column_of(one.expression) for one in selected]
-    is_plain = any(column is not None and column.table is not None for column in columns)
-    computed = [one.expression for one in selected if one.expression is not one.entity]
-    if not is_plain and any(map(_may_aggregate, computed)):
-        raise LockNotSupported(_NO_ROWS)
-    # A loader option may leave columns out; the class of from_statement() reads those that there are.
-    whole = select is statement and not _reads_less(select)
-    read = {column for column in columns if column is not None}
-    for one in selected:
-        if one.expression is one.entity is not None and whole:
-            read.update(_columns_of_entity(one.entity))
+    read = _columns_read(statement)
     # joinedload() makes another alias each time, which has no hint either.
     there = {*from_clauses_within(select.get_final_froms())}
     beside = ReadBeside((), by_key=False)
@@ -230,6 +219,30 @@ def _unread_of(
     )
     found = read_beside(statements, LockOptions.ForUpdate, mapped, unread)
     return None if unknown else found
+
+
+def _columns_read(statement: Statement) -> AbstractSet[Any]:
+    """Return the columns that the statement reads for certain.
+
+    :raises LockNotSupported: its rows may be computed of many.
+    """
+    select = inner_select(statement)
+    selected = _selected_by(select)
+    columns = [_column_of(one.expression) for one in selected]
+    if not any(getattr(column, "table", None) is not None for column in columns):
+        _refuse_aggregates(selected)
+    # A loader option may leave columns out; the class of from_statement() reads those that there are.
+    whole = select is statement and not _reads_less(select)
+    read = {column for column in columns if column is not None}
+    for one in selected if whole else ():
+        if one.expression is one.entity is not None:
+            read.update(_columns_of_entity(one.entity))
+    return read
+
+
+def _refuse_aggregates(selected: Iterable[_Selected]) -> None:
+    if any(_may_aggregate(one.expression) for one in selected if one.expression is not one.entity):
+        raise LockNotSupported(_NO_ROWS)
 
 
 def _reads_less(select: Any) -> bool:

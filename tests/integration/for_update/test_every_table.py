@@ -230,9 +230,7 @@ def test_a_temporary_table_needs_no_row_locks(
 
 
 LATERAL = sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).lateral()
-NOTHING_#: Without columns SQL Server may lock entries of an index, and a text takes no table hint.
-_NO_HINT = ("text()", "table()")
-LOCKED: dict[str, sa.Select[Any]] = {
+NOTHING_LOCKED: dict[str, sa.Select[Any]] = {
     "a CTE": sa.select(sa.select(ORDERS.c.id).where(ORDERS.c.id == 1).cte()),
     "VALUES": sa.select(sa.values(sa.column("id", sa.Integer), name="v").data([(1,)])),
 }
@@ -248,6 +246,8 @@ def test_one_of_no_table_is_refused_wherever_it_stands(
         DOORS[door](session, NOTHING_LOCKED[name].with_for_update())
 
 
+#: Without columns SQL Server may lock entries of an index, and a text takes no table hint.
+_NO_HINT = ("text()", "table()")
 LOCKED: dict[str, sa.Select[Any]] = {
     "text()": sa.select(sa.literal_column("id")).select_from(sa.text("lk_order")),
     "table()": sa.select(sa.column("id")).select_from(sa.table("lk_order")),

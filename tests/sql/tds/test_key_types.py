@@ -227,7 +227,7 @@ def test_an_integer_is_sent_as_it_is(engine: Engine, wire: TDSServer) -> None:
 
 
 def test_without_the_cast_the_model_has_no_plan(engine: Engine, wire: TDSServer) -> None:
-    """What SQLAlchemy sends by itself, for an Enum: nvarchar on each driver but mssql-python."""
+    """SQLAlchemy by itself sends an Enum as nvarchar on each driver but mssql-python."""
     entity = CLASSES["enum"]
     wire.database.tables = {entity.__tablename__: _columns("enum")}
     by_hand = (
