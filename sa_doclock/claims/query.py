@@ -37,7 +37,8 @@ from ..core.statements import (
     with_lock,
 )
 from ..core.transaction import LockPlan, LockRequest, TransactionConnection
-from ..dialects import by_keys_hints
+from ..dialects import by_keys_hints, parameter_type
+from ..dialects.base import is_in_index
 from ..errors import LockMisuse, LockNotAvailable, LockNotSupported
 from ..options import LockOptions
 from ..session import LockingSession
@@ -107,11 +108,13 @@ class ClaimQuery:
         statement = self.statement
         if len(identities) == 1:
             for position, column in enumerate(self.key):
-                statement = statement.where(column == bindparam(_ONE.format(position)))
+                type_ = parameter_type(column.type)
+                statement = statement.where(column == bindparam(_ONE.format(position), type_=type_))
             return statement
         if len(self.key) > 1:
             return statement.where(key_in(self.key, identities))
-        return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True)))
+        type_ = parameter_type(self.key[0].type)
+        return statement.where(self.key[0].in_(bindparam(_MANY, expanding=True, type_=type_)))
 
     def locking(
         self, identities: Sequence[Identity], lock: LockOptions, *, whole_row: bool = False
@@ -280,7 +283,9 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
 
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         query = self._query
-        return query.in_one_statement and not (whole_row and query.has_options)
+        # Its conditions may be found in an index too, which then has the key behind them.
+        unlocked = whole_row and (query.has_options or is_in_index(own_table(self.mapper), ()))
+        return query.in_one_statement and not unlocked
 
     def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
         return self._query.locking(self._keys, lock, whole_row=whole_row)

@@ -476,6 +476,25 @@ def refreshed_by(options: Mapping[str, Any]) -> InstanceState[Any] | None:
     return found
 
 
+def reads_only_some(select: Select[Any]) -> bool:
+    """Return whether it is the SELECT of ``Session.refresh()`` for some attributes alone."""
+    compiled_by: Any = select._compile_options
+    return bool(getattr(compiled_by, "_only_load_props", None))
+
+
+def narrowed(result: Result[Any], width: int, options: Mapping[str, Any], *, alone: bool) -> Any:
+    """Return the result of a statement to which columns were added, with its own columns alone.
+
+    :param width: the number of its own columns.
+    :param options: the execution options that it was executed with.
+    :param alone: its only own column is an object, which ``Query`` returns without a row around it.
+    """
+    own = result.columns(*range(width))
+    if alone and not getattr(options.get("_sa_orm_load_options"), "_only_return_tuples", False):
+        own._attributes = own._attributes.union({"is_single_entity": True})
+    return own
+
+
 def autoflush(session: Session, options: Mapping[str, Any]) -> None:
     """Flush as SQLAlchemy does before it executes a statement with these execution options."""
     of_query = getattr(options.get("_sa_orm_load_options"), "_autoflush", True)
@@ -511,6 +530,16 @@ def variants_of(type_: TypeEngine[Any]) -> tuple[TypeEngine[Any], ...]:
     # dialect_impl() tells that of one database; which one a key is for is not known yet.
     variants: Mapping[str, TypeEngine[Any]] = getattr(type_, "_variant_mapping", {})
     return tuple(variants.values())
+
+
+def with_variant(
+    type_: TypeEngine[Any], variant: TypeEngine[Any], database: str
+) -> TypeEngine[Any]:
+    """Return the type with another that stands for it on this database, in place of one that it has."""
+    copied: Any = type_.copy()
+    copied._variant_mapping = immutabledict({**copied._variant_mapping, database: variant})
+    found: TypeEngine[Any] = copied
+    return found
 
 
 def closes_connection(transaction: SessionTransaction, connection: Connection) -> bool:

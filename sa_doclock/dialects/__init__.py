@@ -19,6 +19,7 @@ from .registry import (
     find_strategy,
     hints_of,
     known_strategies,
+    parameter_type,
     product_of,
     strategies,
     strategy_class,

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
+from sqlalchemy.types import TypeEngine
 
 from ..options import LockOptions, base_of, is_row_lock
 
@@ -67,6 +68,13 @@ class LockStatements:
         most = self.max_parameters
         return most if columns == 1 else min(most, self.max_parameters_of_or)
 
+    def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
+        """Return the type by which this database must be sent the value of a key; None: its column's.
+
+        Without it the driver may send a type for which no index is used.
+        """
+        return None
+
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return the lock that the SELECT must carry, in a transaction at this isolation level."""
         return lock if is_row_lock(lock) else base_of(lock)
@@ -83,7 +91,7 @@ def read_beside(
     """
     unread = tuple(unread)
     if statements.locks_what_is_read:
-        return unread
+        return None if is_in_index(table, ()) else unread
     shared = statements.shared_locks_index and base_of(lock) is LockOptions.SharedRead
     return _read_beside_index(table, unread) if shared else ()
 
@@ -97,6 +105,19 @@ def _read_beside_index(table: Table, unread: tuple[Any, ...]) -> Sequence[Any] |
     return None if is_in_index(table, ()) else unread
 
 
+def index_like_rows(table: Table) -> Iterator[Any]:
+    """Yield what a row may be found in by its key, as in the primary key's own index, with all its columns.
+
+    Not in a table whose columns are all in its key: there nothing can be changed.
+    """
+    key = {column.name for column in table.primary_key}
+    others = {column.name for column in table.columns} - key
+    for index in _secondary_indexes(table) if others else ():
+        names = _names_in(index)
+        if others.issubset(names) and names[0] in key:
+            yield index
+
+
 def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
     """Return whether an index has all columns that a SELECT of rows of this table reads.
 
@@ -105,8 +126,18 @@ def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
     # By their names: what is not read may be columns of an alias.
     not_read = {column.name for column in (*unread, *table.primary_key)}
     read = {column.name for column in table.columns} - not_read
-    indexes = ({column.name for column in one.columns} for one in _secondary_indexes(table))
-    return any(map(read.issubset, indexes))
+    return any(map(read.issubset, map(_names_in, _secondary_indexes(table))))
+
+
+def _names_in(index: Any) -> list[str]:
+    """Return the names of the columns that it has, with those that an index INCLUDEs at the end."""
+    included = [
+        one
+        for key, given in index.dialect_kwargs.items()
+        if key.endswith("_include")
+        for one in given or ()
+    ]
+    return [getattr(one, "name", one) for one in (*index.columns, *included)]
 
 
 def _secondary_indexes(table: Table) -> Iterator[Any]:

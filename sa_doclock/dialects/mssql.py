@@ -24,6 +24,7 @@ from ..errors import (
     LockNotSupported,
     WrongIsolation,
 )
+from ..interruptions import ErrorsIgnored
 from ..options import LockOptions, base_of, milliseconds
 from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .base import (
@@ -43,8 +44,10 @@ from .base import (
 )
 from .compatible_servers import find_server
 from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
+from .lock_statements import index_like_rows
 from .monitoring import connections_by_id, elapsed_seconds
 from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
+from .mssql_keys import StoredKey
 from .named_locks import short_name
 from .names import quoted_name
 from .waits import text_with_numbers
@@ -52,6 +55,10 @@ from .waits import text_with_numbers
 _READ_ONLY = (
     "the database is read-only here, as on a readable secondary, where SQL Server ignores all locking "
     "hints; connect without ApplicationIntent=ReadOnly, or read by SnapshotRead"
+)
+_LIKE_ROWS = (
+    "an index of {!r} begins with a column of the primary key and has all columns of the table ({}), so "
+    "SQL Server may lock its entries in place of the rows; leave a column out of the index"
 )
 _LOCK_TIMEOUT = "SELECT @@LOCK_TIMEOUT"
 # "CURRENT_TRANSACTION_ID", Permissions: "Any user can return the transaction ID of the current
@@ -63,6 +70,8 @@ _PRODUCT = (
     "SELECT @@VERSION, CAST(SERVERPROPERTY('EngineEdition') AS int), "
     "CAST(SERVERPROPERTY('Babelfish') AS int)"
 )
+_NAMES_ARE_OF = "SELECT CONCAT(DB_NAME(), '.', SCHEMA_NAME())"
+_BEGIN_IF_NONE = "IF @@TRANCOUNT = 0 BEGIN TRANSACTION"
 _DEADLOCK_PRIORITY = "SELECT deadlock_priority FROM sys.dm_exec_sessions WHERE session_id = @@SPID"
 
 # Not pymssql, which writes the parameters into the text: that is no batch of its own.
@@ -84,7 +93,6 @@ _ROW_LOCKS = {
     # locked: so it is the stronger lock.
     _SHARED | _SKIP: _SKIPPING,
 }
-_BY_ROW_VERSIONS = frozenset({_SHARED, _SHARED | _NOWAIT, LockOptions.SnapshotRead})
 _DIRTY = {LockOptions.NoLock: "WITH (NOLOCK)"}
 
 # https://learn.microsoft.com/sql/relational-databases/system-stored-procedures/sp-getapplock-transact-sql
@@ -242,6 +250,9 @@ class SQLServerStatements(LockStatements):
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
     max_parameters_of_or = 200
 
+    def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
+        return None if isinstance(type_, Integer) else StoredKey(type_)
+
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         if base_of(lock) is _SHARED:
             if level == SNAPSHOT:
@@ -250,7 +261,19 @@ class SQLServerStatements(LockStatements):
         return LockOptions.None_ if base_of(lock) is LockOptions.SnapshotRead else lock
 
 
-class BeginsAtOnce(TransactionLifecycle):
+class SQLServerLifecycle(TransactionLifecycle):
+    def before_rollback(self, connection: Connection) -> None:
+        # ROLLBACK without a transaction is error 3903, which would come out in place of the error that it
+        # follows; and whether the driver's next transaction begins then is not documented.
+        if connection.closed or connection.invalidated:
+            return
+        with ErrorsIgnored(connection):
+            _check_autocommit(connection)
+            with closing(connection.connection.cursor()) as cursor:
+                cursor.execute(_BEGIN_IF_NONE)
+
+
+class BeginsAtOnce(SQLServerLifecycle):
     """The begin of a transaction whose time goes into the rows of temporal tables."""
 
     begins_at_once = True
@@ -267,6 +290,10 @@ class SQLServerMarks(TransactionMarks):
 
     def mark_transaction(self, connection: Connection) -> object:
         return connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()
+
+    def current_schema(self, connection: Connection) -> str | None:
+        ((name,),) = ask_driver(connection, _NAMES_ARE_OF)
+        return None if name is None else str(name)
 
     def has_mark(self, connection: Connection, mark: object) -> bool:
         ((transaction_id,),) = ask_driver(connection, _TRANSACTION_ID)
@@ -286,8 +313,12 @@ class SQLServerWaits(LockWaits):
         *,
         few_rows: bool = False,
     ) -> AbstractContextManager[None]:
-        if seconds is None:
+        if seconds is None and _NOWAIT not in lock:
             return nullcontext()
+        if seconds is None:
+            # The hint is for locks of rows and of the table.  The lock of its definition, which waits for
+            # DDL, is taken before, when the statement is compiled.
+            seconds = 0.0
         sends_batch = connection.dialect.driver in _PARAMETERS_BY_SERVER
         if sends_batch and self._restores_timeout(connection):
             return _lock_timeout_in_batch(connection, seconds)
@@ -340,6 +371,7 @@ class SQLServerLocks(LockStrategy):
     queued = frozenset({_FOR_UPDATE})
     errors = SQLServerErrors()
     marks = SQLServerMarks()
+    lifecycle = SQLServerLifecycle()
     isolation = SQLServerIsolation()
     statements = SQLServerStatements()
     monitoring = SQLServerMonitoring()
@@ -387,11 +419,19 @@ class SQLServerLocks(LockStrategy):
         self._refuse_read_only(connection, lock)
         return opens
 
+    def check_table(self, connection: Connection, table: Table) -> None:
+        # A lock by key would seek either of two: the row, or an entry of this index alone.
+        index = next(index_like_rows(table), None)
+        if index is not None:
+            raise LockNotSupported(_LIKE_ROWS.format(table.name, getattr(index, "name", None)))
+
     def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
         self._refuse_read_only(connection, lock)
+        if isinstance(table, Table):
+            self.check_table(connection, table)
 
     def _refuse_read_only(self, connection: Connection, lock: LockOptions) -> None:
-        if lock in _BY_ROW_VERSIONS:
+        if base_of(lock) is LockOptions.SnapshotRead:
             return
         writable = connection.info.get(_WRITABLE)  # it is kept with the connection to the server
         if writable is None:
@@ -401,17 +441,21 @@ class SQLServerLocks(LockStrategy):
             raise LockNotSupported(_READ_ONLY)
 
     def check_autocommit(self, connection: Connection) -> None:
-        driver: Any = connection.connection.dbapi_connection
-        # the "autocommit" of pymssql is a method, and its state is here
-        state = getattr(driver, "autocommit_state", None)
-        if driver.autocommit if state is None else state:
-            raise LockNotSupported(AUTOCOMMIT)
+        _check_autocommit(connection)
 
     @contextmanager
     def inserting(self, connection: Connection, key: str, seconds: float | None) -> Iterator[bool]:
         # The INSERT waits for the key that another has inserted.
         with nullcontext() if seconds is None else _lock_timeout(connection, seconds):
             yield False
+
+
+def _check_autocommit(connection: Connection) -> None:
+    driver: Any = connection.connection.dbapi_connection
+    # the "autocommit" of pymssql is a method, and its state is here
+    state = getattr(driver, "autocommit_state", None)
+    if driver.autocommit if state is None else state:
+        raise LockNotSupported(AUTOCOMMIT)
 
 
 def _product(connection: Connection) -> str:

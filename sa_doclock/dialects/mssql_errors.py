@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from ..errors import (
     DeadlockDetected,
-    DocLockError,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
@@ -35,19 +34,11 @@ _IN_TRANSITION = (
 _NO_SEEK = 8622
 _WHY_NO_SEEK = (
     "SQL Server found no index in which to look the row up by its key (8622), and a scan would lock "
-    "other rows too: the parameter's type is not the column's (nvarchar for a varchar key of a SQL_ "
-    "collation), or no index begins with the mapped primary key, or the class is mapped on a view and "
-    "not on its base table, or the table is a clustered columnstore; "
-    "use the type of the column, or create the index (see docs/mssql.md, Text keys)"
+    "other rows too: no index begins with the mapped primary key, or the mapped type is not the "
+    "column's (Unicode for a varchar column of a SQL_ collation), or the class is mapped on a view and "
+    "not on its base table, or the table is a clustered columnstore; use the type of the column in the "
+    "mapping, or create the index (see docs/mssql.md, Keys)"
 )
-_CURES: Mapping[str, str] = {
-    "pyodbc": "map a varchar key as String, and not as Unicode",
-    "pymssql": "pymssql sends every text as nvarchar: make the key nvarchar, or use pyodbc",
-    "mssql_python": (
-        "mssql-python sends a text with other characters than ASCII as nvarchar: "
-        "make the key nvarchar, or use pyodbc"
-    ),
-}
 _NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
     "STATE, in Azure SQL VIEW DATABASE STATE"
@@ -65,6 +56,7 @@ TEXTS: Mapping[str, int] = {
     "Could not continue scan with NOLOCK due to data movement": 601,
     "You can only specify the READPAST lock": 650,
     "because locking at the specified granularity is inhibited": 651,
+    "cannot obtain a LOCK resource at this time": 1204,
     "was deadlocked on": 1205,
     "Lock request time out period exceeded": 1222,
     "The transaction ended in the trigger": 3609,
@@ -113,6 +105,8 @@ class SQLServerErrors(ErrorCodes):
     """The meanings of SQL Server's errors."""
 
     failures = {
+        # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
+        1204: LockNotAvailable,
         1222: LockNotAvailable,  # lock request time-out: only the statement is undone
         1205: DeadlockDetected,  # deadlock victim (the same number is a time-out on MySQL)
         3960: SnapshotConflict,  # update conflict under SNAPSHOT
@@ -150,15 +144,6 @@ class SQLServerErrors(ErrorCodes):
     ends_unseen = True
     rolls_back_transaction = requires_rollback = _ENDS_TRANSACTION
     rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
-
-    def refusal(
-        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
-    ) -> tuple[type[DocLockError], str] | None:
-        found = super().refusal(code, orig, by_key=by_key)
-        cure = _CURES.get(_driver(orig))
-        if code != _NO_SEEK or found is None or cure is None:
-            return found
-        return found[0], f"{found[1]}. With this driver: {cure}"
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # pymssql's, and that of its lower layer, which its rollback() may raise

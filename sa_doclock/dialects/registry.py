@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from threading import Lock
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.types import TypeEngine
 
+from ..core.sqlalchemy_internals import with_variant
 from ..errors import LockNotSupported
 from ..options import LockOptions
 from .base import LockStrategy
@@ -149,6 +152,20 @@ def _check_texts(strategy: LockStrategy) -> None:
 def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
     with _strategies_lock:
         return strategies.setdefault(dialect, strategy)
+
+
+# Threads: as above.  A type belongs to a mapping, and stays as it is.
+@lru_cache(maxsize=1_000)
+def parameter_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
+    """Return the type by which the value of a key is sent, for the type of its column.
+
+    It is the same object where no database needs another.
+    """
+    for strategy in strategy_classes().values():
+        as_sent = strategy.statements.key_type(type_)
+        if as_sent is not None:
+            type_ = with_variant(type_, as_sent, strategy.name)
+    return type_
 
 
 def known_strategies() -> list[LockStrategy]:

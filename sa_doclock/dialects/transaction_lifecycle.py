@@ -35,6 +35,12 @@ class TransactionLifecycle:
     def commit_failed(self, connection: Connection) -> None:
         """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
 
+    def before_rollback(self, connection: Connection) -> None:
+        """Have a transaction for the ROLLBACK that follows, where that is an error without one.
+
+        Called where an error, or a foreign statement, may have ended the transaction.
+        """
+
     def has_unread_answer(self, connection: Connection, error: BaseException) -> bool:
         """Return whether the driver's error has left the answer to its statement unread.
 

@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from tests.proof.address import secrets, shown
 from tests.proof.blocking import blocking
-from tests.proof.column import column
+from tests.proof.column import claims, column
 from tests.proof.page import Part, failed, made, page
 from tests.proof.questions import questions
 from tests.proof.stress import stress
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return NO_DATABASE
     try:
-        parts = _parts(asked, engine, url, given[end + 1 :])
+        parts = _parts(asked, engine, url, given[end + 1 :] or _tests_of_claims())
     finally:
         engine.dispose()
     text = page(f"sa_doclock on {shown(engine.url)}", parts, secrets(engine.url))
@@ -66,6 +66,11 @@ def _parts(
         made("Stress", lambda: stress(url, asked.threads, asked.iterations)),
         made("Tests", lambda: column(asked.database, pytest)),
     ]
+
+
+def _tests_of_claims() -> list[str]:
+    """Return the files with the tests of all claims that only a real server can prove."""
+    return sorted({path for files in claims().values() for path in files})
 
 
 def _url(database: str) -> str:
@@ -102,7 +107,8 @@ def _without_password(text: str, url: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.proof", epilog="After -- come arguments of pytest."
+        prog="python -m tests.proof",
+        epilog="After -- come arguments of pytest; without any, the tests of the claims of the page run.",
     )
     parser.add_argument("database", help="a column of the test matrix, as mssql")
     parser.add_argument("--results", type=Path, default=Path("proof.md"), help="the file to write")

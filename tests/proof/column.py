@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.proof.page import Part
+from tests.proof.page import Part, table
 
 _ROOT = Path(__file__).parents[2]
 _SHOWN = 200  # characters of a failure
 _LISTED = 100
+_EVIDENCE = _ROOT / "tests" / "sql" / "evidence.md"
+_CELLS = 3  # the claim, what it rests on, its tests
+_TEST_FILES = re.compile(r"`([\w/]+\.py)`")
 _RAN = (0, 1)  # pytest's exit status, where it has run its tests
 
 
@@ -48,7 +52,28 @@ def counted(results: str, arguments: Sequence[str]) -> Part:
     lines += [f"- `{_name(case)}`: {_reason(case)}" for case in bad[:_LISTED]]
     if len(bad) > _LISTED:
         lines.append(f"- and {len(bad) - _LISTED} more")
+    lines += ["", "What the page says of a real server, and how its tests have ended here:", ""]
+    lines += table([*_results_of_claims(cases)])
     return Part("Tests", lines, holds=not bad and kinds["passed"] > 0)
+
+
+def claims() -> Mapping[str, Sequence[str]]:
+    """Return the claims that rest on tests of a real server, each with the files of its tests."""
+    found = {}
+    for line in _EVIDENCE.read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == _CELLS and "L" in cells[1].split(", "):
+            found[cells[0]] = [f"tests/{path}" for path in _TEST_FILES.findall(cells[2])]
+    return found
+
+
+def _results_of_claims(cases: Sequence[ET.Element]) -> Iterator[Mapping[str, object]]:
+    """Yield each claim with the results of its tests."""
+    for claim, files in claims().items():
+        modules = {path.removesuffix(".py").replace("/", ".") for path in files}
+        found = Counter(_kind(case) for case in cases if case.get("classname") in modules)
+        counts = ", ".join(f"{count} {kind}" for kind, count in sorted(found.items()))
+        yield {"Claim": claim, "Tests": counts or "none has run"}
 
 
 def _environment(name: str, known: Mapping[str, str]) -> dict[str, str]:

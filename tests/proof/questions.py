@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import enum
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.base import LockStatements
 from tests.proof.page import Part, made, table
@@ -18,6 +22,37 @@ from tests.proof.tables import Base, Row, tables
 FOR_UPDATE = LockOptions.ForUpdate
 _PAIRS = 1_000
 _SECONDS = 2.0
+_ROUNDED = dt.datetime(2026, 11, 29, 1, 2, 3, 3_000)  # noqa: DTZ001  # DATETIME has no zone
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Job(Base):
+    """A queue."""
+
+    __tablename__ = "doclock_proof_job"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    state: Mapped[str] = mapped_column(sa.String(20), index=True)
+    priority: Mapped[int]
+    note: Mapped[str] = mapped_column(sa.String(20))
+
+
+class Painted(Base):
+    """A key that drivers send as nvarchar, and whose index is sought by varchar alone."""
+
+    __tablename__ = "doclock_proof_painted"
+    colour: Mapped[Colour] = mapped_column(
+        sa.Enum(Colour, values_callable=lambda _: ["red"]), primary_key=True
+    )
+    total: Mapped[int]
+
+
+class Moment(Base):
+    __tablename__ = "doclock_proof_moment"
+    at: Mapped[dt.datetime] = mapped_column(sa.DateTime(), primary_key=True)
+    total: Mapped[int]
 
 
 class Pair(Base):
@@ -76,24 +111,149 @@ def range_modes(engine: sa.Engine) -> str:
         return ", ".join(sorted(connection.exec_driver_sql(modes).scalars()))
 
 
-QUESTIONS: Mapping[str, Callable[[sa.Engine], str]] = {
-    "Does a rollback to a savepoint release the locks taken in it?": savepoint,
-    "Does SkipLocked leave out a row that another transaction has only changed?": changed_row,
-    "Can one statement lock 1,000 composite keys?": many_pairs,
-    "The modes of a lock of a range": range_modes,
+def adopted_key(engine: sa.Engine) -> str:
+    """Lock by a select of the key that an index could answer alone, and by key in another session."""
+    with LockingSession(engine) as session, LockingSession(engine) as other:
+        by_index = sa.select(Job.id).where(Job.state == "new").order_by(Job.id).limit(1)
+        session.scalars(by_index.with_for_update()).all()
+        try:
+            other.get_entity(Job, 1, FOR_UPDATE | LockOptions.NoWait)
+        except LockNotAvailable:
+            return "yes"
+        return "**no: both have it**"
+
+
+def two_workers(engine: sa.Engine, *, index: bool) -> str:
+    """Have two workers take the first free row of an ordered queue."""
+    in_order = sa.Index("doclock_proof_queue", Job.state, Job.priority)
+    if index:
+        in_order.create(engine)
+    try:
+        with LockingSession(engine) as session, LockingSession(engine) as other:
+            found = [_first_free(one) for one in (session, other)]
+    finally:
+        if index:
+            in_order.drop(engine)
+    if None in found:
+        return "no: the second gets nothing"
+    return "yes" if len(set(found)) == len(found) else f"**no: they get {found}**"
+
+
+def _first_free(session: LockingSession) -> int | None:
+    queue = session.entity_set(Job, FOR_UPDATE | LockOptions.SkipLocked, lock_timeout=_SECONDS)
+    first = queue.where(Job.state == "new").order_by(Job.priority).limit(1)
+    try:
+        found = session.scalars(first).first()
+    except LockNotAvailable:
+        return None
+    return None if found is None else found.id
+
+
+def text_key(engine: sa.Engine) -> str:
+    """Lock by a key that the driver sends as nvarchar, in a varchar column of a SQL_ collation."""
+    with LockingSession(engine) as session:
+        try:
+            found = session.get_entity(Painted, Colour.RED, FOR_UPDATE)
+        except LockNotSupported as error:
+            return f"**no**: {error}".partition(" (Background")[0]
+    return "yes" if found is not None else "**no: it is not found**"
+
+
+@sa.event.listens_for(Painted.__table__, "after_create")
+def _set_collation(painted: sa.Table, connection: sa.Connection, **_: object) -> None:
+    """Give the key the collation of US installations, whatever that of the database is."""
+    if connection.dialect.name == "mssql":
+        connection.exec_driver_sql(f"DROP TABLE {painted.name}")
+        connection.exec_driver_sql(
+            f"CREATE TABLE {painted.name} (colour varchar(20) COLLATE SQL_Latin1_General_CP1_CI_AS "
+            "NOT NULL PRIMARY KEY, total int NOT NULL)"
+        )
+
+
+def datetime_key(engine: sa.Engine) -> str:
+    """Lock by a time whose milliseconds a DATETIME column rounds."""
+    with LockingSession(engine) as session:
+        found = session.get_entity(Moment, _ROUNDED, FOR_UPDATE)
+    return "yes" if found is not None else "**no**"
+
+
+def behind_ddl(engine: sa.Engine) -> str:
+    """Lock with NoWait a row of a table that another transaction is altering."""
+    if engine.dialect.name != "mssql":
+        return "not asked here"
+    with engine.connect() as connection, LockingSession(engine) as session:
+        connection.exec_driver_sql("ALTER TABLE doclock_proof ADD doclock_added int NULL")
+        try:
+            session.get_entity(Row, 1, FOR_UPDATE | LockOptions.NoWait)
+        except LockNotAvailable:
+            return "yes"
+        finally:
+            connection.rollback()
+    return "**no: the lock was granted**"
+
+
+class Question(NamedTuple):
+    """A question to the server.
+
+    :ivar ask: returns the answer, in which "no" in bold is against a claim of the page.
+    :ivar means: the claim of docs/mssql.md or docs/claiming.md that rests on the answer.
+    """
+
+    ask: Callable[[sa.Engine], str]
+    means: str
+
+
+QUESTIONS: Mapping[str, Question] = {
+    "Does a rollback to a savepoint release the locks taken in it?": Question(
+        savepoint,
+        "yes or no, the session counts them as lost; no: they keep others out to the end",
+    ),
+    "Does SkipLocked leave out a row that another transaction has only changed?": Question(
+        changed_row, "no: SkipLocked needs a lock_timeout there (optimized locking)"
+    ),
+    "Can one statement lock 1,000 composite keys?": Question(
+        many_pairs, "an error 8623: the limit of 100 in a statement has to stay"
+    ),
+    "The modes of a lock of a range": Question(
+        range_modes, "RangeS-U or RangeS_U: lock_waits() and errors name the holder by both"
+    ),
+    "Does with_for_update() of a key by an index exclude a lock by key?": Question(
+        adopted_key, "no: with_for_update() locks an entry of an index, and an update can be lost"
+    ),
+    "Do two SkipLocked workers get different rows, without an index for ORDER BY?": Question(
+        partial(two_workers, index=False), "no: the queue needs the index of docs/claiming.md"
+    ),
+    "And with the index?": Question(
+        partial(two_workers, index=True), "no: that index is not enough, and the page is wrong"
+    ),
+    "Is a varchar key of a SQL_ collation found by the value of an Enum?": Question(
+        text_key, "no: such keys cannot be locked, and the cast of the key does not help"
+    ),
+    "Is a DATETIME key found by a value with milliseconds?": Question(
+        datetime_key, "no: such a document cannot be locked by key"
+    ),
+    "Does NoWait fail at once behind ALTER TABLE?": Question(
+        behind_ddl, "no: NoWait can wait for DDL"
+    ),
 }
 
 
 def questions(engine: sa.Engine) -> Part:
-    """Return the answers; none of them is right or wrong, and one that fails stops no other."""
+    """Return the answers; one that fails stops no other.  What is against a claim is in bold."""
     rows = []
     with tables(engine):
         with engine.begin() as connection:
             pairs = [{"first": 1, "second": number} for number in range(_PAIRS)]
             connection.execute(sa.insert(Pair), pairs)
-        for question, ask in QUESTIONS.items():
-            rows.append({"Question": question, "Answer": _answer(engine, ask)})
-    return Part("Questions", list(table(rows)))
+            jobs = [{"id": n, "state": "new", "priority": n, "note": "-"} for n in (1, 2, 3)]
+            connection.execute(sa.insert(Job), jobs)
+            connection.execute(sa.insert(Painted).values(colour=Colour.RED, total=1))
+            connection.execute(sa.insert(Moment).values(at=_ROUNDED, total=1))
+        for text, question in QUESTIONS.items():
+            answer = _answer(engine, question.ask)
+            rows.append({"Question": text, "Answer": answer, "It means": question.means})
+    against = any("**" in str(row["Answer"]) for row in rows)
+    return Part("Questions", list(table(rows)), holds=False if against else None)
 
 
 def _answer(engine: sa.Engine, ask: Callable[[sa.Engine], str]) -> str:

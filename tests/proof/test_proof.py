@@ -12,7 +12,7 @@ from sa_doclock import LockOptions
 from tests.proof.__main__ import NO_DATABASE, main
 from tests.proof.address import secrets, shown
 from tests.proof.blocking import blocking
-from tests.proof.column import counted
+from tests.proof.column import claims, counted
 from tests.proof.page import Part, made, page
 from tests.proof.questions import questions
 from tests.proof.stress import stress
@@ -115,6 +115,24 @@ def test_make_gives_the_url_and_shows_no_password() -> None:
     assert "secret" not in shown
 
 
+def test_each_claim_of_a_real_server_has_the_results_of_its_tests() -> None:
+    (claim, files), *_ = claims().items()
+    module = files[0].removesuffix(".py").replace("/", ".")
+    report = (
+        f'<testsuites><testsuite><testcase classname="{module}" name="a"/></testsuite></testsuites>'
+    )
+    lines = counted(report, []).lines
+    assert f"| {claim} | 1 passed |" in lines
+    assert sum("none has run" in line for line in lines) >= len(claims()) - 2
+    assert all((ROOT / path).is_file() for paths in claims().values() for path in paths)
+
+
+def test_the_issue_template_has_the_command_and_a_place_for_the_page() -> None:
+    template = (ROOT / ".github/ISSUE_TEMPLATE/sql-server-proof.md").read_text("utf-8")
+    assert "make mssql-proof URL=" in template
+    assert "**mssql-proof.md** (attach the file, or paste it):" in template
+
+
 def test_a_failure_is_named_and_a_skipped_test_counted() -> None:
     part = counted(REPORT, [])
     assert part.holds is False
@@ -158,7 +176,11 @@ def test_without_a_lock_nobody_waits_and_it_does_not_hold(database: Database) ->
 
 @pytest.mark.databases("postgresql", "mssql")
 def test_questions_are_answered_by_the_server(database: Database) -> None:
-    answers = "\n".join(questions(database.engine()).lines)
+    part = questions(database.engine())
+    assert part.holds is not False
+    answers = "\n".join(part.lines)
+    assert "different rows, without an index for ORDER BY? | " in answers
+    assert "And with the index? | yes | no: that index is not enough" in answers
     assert "1000 in " in answers
     assert "Could not be run" not in answers
     if database.name == "postgresql":  # whose pages tell

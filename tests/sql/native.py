@@ -45,6 +45,10 @@ TEXTS: Mapping[int, str] = {
     300: "VIEW SERVER STATE permission was denied on object 'server', database 'master'.",
     1205: "Transaction (Process ID 52) was deadlocked on lock resources with another process and "
     "has been chosen as the deadlock victim. Rerun the transaction.",
+    1204: (
+        "The instance of the SQL Server Database Engine cannot obtain a LOCK resource at this time. Rerun "
+        "your statement when there are fewer active users."
+    ),
     1222: "Lock request time out period exceeded.",
     2627: "Violation of PRIMARY KEY constraint. Cannot insert duplicate key. "
     "The duplicate key value is ((1205)).",

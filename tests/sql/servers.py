@@ -129,6 +129,7 @@ _SQL_SERVER: Mapping[str, Any] = {
     "deadlock_priority": 0,
     "temporal_type": 0,
     "Updateability": "READ_WRITE",
+    "CONCAT(DB_NAME()": "shop.dbo",
 }
 
 

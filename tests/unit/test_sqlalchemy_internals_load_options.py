@@ -16,7 +16,13 @@ from sqlalchemy.orm import (
     with_expression,
 )
 
-from sa_doclock.core.sqlalchemy_internals import autoflush, expressions_of, options_of
+from sa_doclock.core.sqlalchemy_internals import (
+    autoflush,
+    expressions_of,
+    narrowed,
+    options_of,
+    reads_only_some,
+)
 
 
 class Base(DeclarativeBase):
@@ -65,3 +71,34 @@ def test_what_with_expression_gives_is_found(entity: Any) -> None:
     ((found, name, expression),) = expressions_of(options_of(sa.select(entity).options(given)))
     assert (found.entity, name) == (entity, "given")
     assert str(expression) == str(entity.id + 1)
+
+
+@pytest.mark.parametrize("tuples", [True, False])
+def test_a_query_of_objects_gives_them_without_the_columns_that_were_added(
+    session: Noting, tuples: bool
+) -> None:
+    class Adding(Noting):
+        def execute(self, statement: Any, *args: Any, **kwargs: Any) -> Any:
+            result = super().execute(statement.add_columns(Thing.name), *args, **kwargs)
+            return narrowed(result, 1, self.options, alone=True)
+
+    with Adding(session.get_bind()) as adding:
+        query: Any = adding.query(Thing)
+        (found,) = query.only_return_tuples(tuples).all()
+    assert isinstance(found, Thing) is not tuples
+
+
+def test_refresh_of_some_attributes_says_so(session: Noting) -> None:
+    seen = []
+
+    class Seeing(Session):
+        def execute(self, statement: Any, *args: Any, **kwargs: Any) -> Any:
+            seen.append(reads_only_some(statement))
+            return super().execute(statement, *args, **kwargs)
+
+    with Seeing(session.get_bind()) as seeing:
+        thing = seeing.get_one(Thing, 1)
+        seeing.refresh(thing)
+        seeing.refresh(thing, ["name"])
+        seeing.execute(sa.select(Thing.__table__))
+    assert seen[-3:] == [False, True, False]

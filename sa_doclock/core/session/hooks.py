@@ -86,7 +86,7 @@ class SessionWithContext(EventfulSession):
             super().rollback()
         except Exception as error:
             self._end_rest(super().rollback)
-            if error is not expected:
+            if error is not expected and not transaction.had_nothing_to_roll_back:
                 raise
         finally:
             context.forget()
@@ -133,7 +133,8 @@ class SessionWithContext(EventfulSession):
             end()
         except BaseException:
             self._end_rest(end)
-            raise
+            if transaction is None or not transaction.had_nothing_to_roll_back:
+                raise
         finally:
             self._context.loaded.forget()  # the session has no objects any more
             self._context.forget()

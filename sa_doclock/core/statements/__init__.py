@@ -1,6 +1,6 @@
 """The SQL of a lock: with_lock(), and the SELECTs by key."""
 
-from ..documents import MAX_PARAMETERS, chunks, key_in
+from ..documents import MAX_PARAMETERS, chunks
 from .by_key import (
     equals_key,
     in_order,
@@ -15,6 +15,7 @@ from .by_key import (
     select_by_key,
     select_by_keys,
 )
+from .key_types import key_in
 from .statement_cache import statement_cache
 from .with_lock import (
     LOCK_OPTION,
@@ -29,6 +30,7 @@ from .with_lock import (
     locked_entity_of,
     locked_select,
     places_of,
+    refuse_combined_rows,
     refuse_nested_lock,
     refuse_other_lock,
     refuse_streaming,

@@ -12,19 +12,19 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, bindparam, false, not_, or_, select
 from sqlalchemy.orm import Mapper
 
-from ...dialects import by_keys_hints
+from ...dialects import by_keys_hints, parameter_type
 from ...options import LockOptions, is_row_lock
 from ..documents import (
     chunks,
     header_table,
     index_of_key,
-    key_in,
     key_order,
     mapper_cache,
     root_of,
     unread_columns,
 )
 from ..lock_info import Identity
+from .key_types import key_in
 from .with_lock import S, add_lock, selectin_options
 
 
@@ -45,7 +45,9 @@ def equals_key(columns: Sequence[ColumnElement[Any]], mapper: Mapper[Any]) -> Co
     The columns may be of a foreign key, and have other types than the key.
     """
     keys = zip(columns, key_names(mapper), mapper.primary_key, strict=True)
-    return and_(*(column == bindparam(name, type_=key.type) for column, name, key in keys))
+    return and_(
+        *(column == bindparam(name, type_=parameter_type(key.type)) for column, name, key in keys)
+    )
 
 
 @mapper_cache
@@ -162,7 +164,8 @@ def key_in_parameter(column: ColumnElement[Any], mapper: Mapper[Any]) -> ColumnE
 
     :param mapper: of the keys, whose type another column need not have.
     """
-    return column.in_(bindparam("keys", expanding=True, type_=mapper.primary_key[0].type))
+    type_ = parameter_type(mapper.primary_key[0].type)
+    return column.in_(bindparam("keys", expanding=True, type_=type_))
 
 
 def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:

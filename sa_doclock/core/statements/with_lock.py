@@ -65,9 +65,9 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 
     A :class:`LockingSession` also sees to the transaction: its isolation level, what the
     session knows already, and databases where the lock is not in the SELECT.  A plain
-    ``Session`` runs whatever lock is in the SQL: nothing on SQLite, nothing for the
-    SharedRead of SQL Server, and rows as they are joined on MariaDB, which has no
-    ``FOR UPDATE OF``.  What is read by the locking statement from *other* tables can be
+    ``Session`` runs whatever lock is in the SQL: nothing on SQLite; on SQL Server nothing for
+    SharedRead, and perhaps entries of an index alone where the select leaves columns out; on
+    MariaDB rows as they are joined, since it has no ``FOR UPDATE OF``.  What is read by the locking statement from *other* tables can be
     older than the lock there.
 
     As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()``
@@ -165,14 +165,19 @@ def _checked_entity(statement: Select[Any], entity: Any) -> Any:
 
 
 def refuse_unlockable_shape(statement: Select[Any]) -> None:
+    """Raise LockNotSupported if the rows of the result, or what is read with them, cannot be locked."""
+    refuse_combined_rows(statement)
+    options = options_of(statement)
+    if options:
+        refuse_unlockable_options(options)
+
+
+def refuse_combined_rows(statement: Select[Any]) -> None:
     """Raise LockNotSupported if a row of the result is not a row of the table."""
     if is_distinct(statement):
         raise LockNotSupported("rows of a SELECT DISTINCT cannot be locked; use EXISTS instead")
     if is_grouped(statement):
         raise LockNotSupported("rows of a GROUP BY cannot be locked; select the keys first")
-    options = options_of(statement)
-    if options:
-        refuse_unlockable_options(options)
 
 
 def refuse_unlockable_options(options: Iterable[Any]) -> None:

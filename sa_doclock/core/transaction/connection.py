@@ -91,6 +91,7 @@ class TransactionConnection:
     :ivar begun: a lock was granted here, and the driver has not denied that a transaction is open.
     :ivar foreign_asked: the number of foreign statements of the transaction that had run when ``level``
         was known last.
+    :ivar may_have_ended: an error or a foreign statement may have ended it, so that ROLLBACK finds none.
     :ivar savepoints: the names of those that the program has set on it itself, with what was held.
     :ivar listeners: the names of events, the functions that listen to them, and what for.
     :ivar on_return: the actions of its return to the pool, from the commit on.
@@ -110,6 +111,7 @@ class TransactionConnection:
     unmarked: bool = field(default=False, init=False)
     begun: bool = field(default=False, init=False)
     foreign_asked: int = field(default=0, init=False)
+    may_have_ended: bool = field(default=False, init=False)
     savepoints: tuple[tuple[str, Mark], ...] = field(default=(), init=False)
     listeners: tuple[tuple[str, Callable[..., Any], str], ...] = field(default=(), init=False)
     on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
@@ -127,6 +129,13 @@ class TransactionConnection:
     def is_listened(self, purpose: str) -> bool:
         """Return whether functions listen for this purpose."""
         return any(known == purpose for *_, known in self.listeners)
+
+    def expect_no_transaction(self) -> None:
+        """Prepare for a ROLLBACK after an error, or a foreign statement, that may have ended all."""
+        known = self.known
+        if known is not None and known.errors.rollback_noise and not self.may_have_ended:
+            self.may_have_ended = True
+            self.listen("rollback", known.lifecycle.before_rollback)
 
     def stop_listening(self) -> None:
         """Remove the listeners; needed only where the Connection outlives the transaction."""
@@ -156,16 +165,20 @@ class TransactionConnection:
     def before_foreign(self) -> None:
         """Mark the transaction, in front of a statement that may end it."""
         known, self.unmarked = self.known, False
-        marks = None if known is None else known.marks
-        if known is None or marks is None or known.status.in_transaction(self.connection) is False:
+        if known is None:
             return
-        if self.mark is None or is_spent(self.mark):
+        marks = known.marks
+        if marks is None or known.status.in_transaction(self.connection) is False:
+            return
+        marks_now = self.mark is None or is_spent(self.mark)
+        if marks_now:
             self.mark = UNMARKED  # what is sent for the mark is no foreign statement
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
-            if self.mark is not None and self.schema is None:
-                self.schema = marks.current_schema(self.connection)
+        # Or the first lock has marked it, and asked for no more.
+        if _asks_schema(self, marks_now or known.errors.ends_unseen):
+            self.schema = marks.current_schema(self.connection)
         self.schema_in_doubt = self.schema is not None
         self.in_doubt = self.mark is not None
 
@@ -278,7 +291,7 @@ class TransactionConnection:
     def _follow(self, before: TransactionConnection) -> None:
         self.foreign_asked = _NEVER
         self.level_before, self.on_return = before.level_before, before.on_return
-        self.listeners = before.listeners
+        self.listeners, self.may_have_ended = before.listeners, before.may_have_ended
 
     def note_known(self, strategy: LockStrategy, session: Callable[[], Session]) -> None:
         """Note how its database locks, which could not be asked when its transaction began."""
@@ -316,6 +329,10 @@ class TransactionConnection:
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return plan.strategy.statements.row_lock(plan.lock, self.level)
+
+
+def _asks_schema(one: TransactionConnection, marked: bool) -> bool:  # private
+    return marked and one.mark is not None and one.schema is None
 
 
 def _before_savepoint(

@@ -118,6 +118,7 @@ class ConnectionEvents:
                 self._before_savepoint(transaction, one, *savepoint.groups())
         elif locks.calls.current is None:  # in a call for a lock, the statements are its own
             transaction.connections.note_foreign()
+            one.expect_no_transaction()
             if counts:
                 one.before_foreign()
 

@@ -218,6 +218,8 @@ def _reason_of_noise(
 ) -> BaseException | None:
     """Return the error that explains why there was nothing to roll back, if it is that.
 
+    After a COMMIT or ROLLBACK by text it is the error under which the program rolls back.
+
     What pymssql raises then, where the login's language is not English, is none of its own errors.
     """
     if strategy is None or not strategy.errors.rollback_noise:
@@ -226,7 +228,20 @@ def _reason_of_noise(
     if code not in strategy.errors.rollback_noise:
         return None
     reasons = (one.transaction.reason_of_rollback() for one in states)
-    return next(filter(None, reasons), None)
+    reason = next(filter(None, reasons), None)
+    if reason is not None or not any(one.connections.foreign_statements for one in states):
+        return reason
+    for one in states:
+        one.transaction.had_nothing_to_roll_back = True
+    return _error_before(context.original_exception, strategy)
+
+
+def _error_before(error: BaseException, strategy: LockStrategy) -> BaseException | None:
+    """Return the error that was being handled when this one of the driver came."""
+    code, before = strategy.errors.native_code(error), error.__context__
+    while before is not None and strategy.errors.native_code(before) == code:
+        before = before.__context__  # the driver's own, in another form
+    return before
 
 
 def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
@@ -302,8 +317,12 @@ def _note(
 
     :param raised: what comes out of the statement.
     """
-    if met.code is not None and met.context.statement is not None:
-        _note_abort(state, met, error)
+    if met.context.statement is not None:
+        found = state.connections.find(met.connection)
+        if found is not None:
+            found.expect_no_transaction()
+        if met.code is not None:
+            _note_abort(state, met, error)
     if ended:
         state.transaction.note_server_rollback()
     elif met.strategy.errors.ends_unseen:

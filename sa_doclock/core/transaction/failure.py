@@ -53,13 +53,14 @@ class FailingTransaction:
     :ivar parent: the transaction as another process has it, which has forked this one.
     :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
     :ivar asking: a server is asked now whether an error has ended the transaction.
+    :ivar had_nothing_to_roll_back: the ROLLBACK found no transaction: a statement of the program ended it.
     """
 
     condition = Condition.OPEN
     failures: tuple[Failure, ...] = ()
     parent: ParentTransaction | None = None
     undone_by: BaseException | None = None
-    asking = False
+    asking = had_nothing_to_roll_back = False
 
     _session: Callable[[], Session]
     connections: TransactionConnections

@@ -30,7 +30,13 @@ from ...core.loading import (
 from ...core.lock_info import DocumentKey, Identity, document_label, public_key
 from ...core.locking import Found, LockTarget, acquire, refuse_unsaved
 from ...core.same_tables import is_another_table, is_of_another_engine
-from ...core.sqlalchemy_internals import autoflush, buffer_rows, objects_at, options_of
+from ...core.sqlalchemy_internals import (
+    autoflush,
+    buffer_rows,
+    narrowed,
+    objects_at,
+    options_of,
+)
 from ...core.statements import add_hints, add_suffixes
 from ...core.transaction import (
     LockCall,
@@ -52,9 +58,11 @@ from .loaded_headers import LoadedHeaders, may_overwrite
 from .locked_headers import (
     Adopted,
     KeyPlaces,
+    ReadBeside,
     Statement,
     adopted_by,
     check_headers,
+    columns_beside,
     declared_on_same_table,
     without_documents,
 )
@@ -129,6 +137,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     :ivar unread: the roots of the rows that it locks and does not return, by their objects or keys.
     :ivar unreadable: what was expired of their parts, and no access loads.
     :ivar _waits: whether the lock is in the statement.
+    :ivar _added: the number of columns at the end of a row that are read for the lock alone.
     :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
     :ivar _headers: the locked objects that the statement has returned.
     :ivar _objects: all objects that it has returned, where it reads more than rows of one table.
@@ -142,6 +151,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     unread: Collection[Mapper[Any]] = ()
     _executed = False
     _waits = False
+    _added = 0
     _loaded: LoadedHeaders | None = None
     _headers: Sequence[Any] = ()
     _objects: Sequence[Any] = ()
@@ -181,7 +191,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
             return self._take_in_transaction(bind, strategy)
         self._waits = True
         self._by_index = check_headers(self._statement, strategy.statements, lock)
-        self._statement = _locking(self._statement, lock, row_lock, strategy)
+        self._statement, self._added = _locking(self._statement, lock, row_lock, strategy)
         connections = self.context.connections
         opens = connections.by_engine.get(bind.engine) is None and not (
             isinstance(bind, Connection) and bind.in_transaction()
@@ -228,17 +238,34 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if any(map(self._is_of_document, touched)):
             # A flush would write what a listener has made of values from before the lock.
             with self.session.no_autoflush:
-                result = self._execute(connection)
+                result = self._execute(connection, plan)
         else:
             if self.mapper is not None:  # SQLAlchemy flushes before a statement of the ORM alone
                 autoflush(self.session, self._options)
-            result = self._execute(connection)
+            result = self._execute(connection, plan)
         # No row has been loaded yet.
         self._touched = {*touched, *changed_since(self.session, self._before)}
         if _is_streamed(self._options):  # the rows are locked one after the other
-            return Found(result, lasts=False)
+            return Found(self._own_columns(result), lasts=False)
         self._note_returned(result, reads_beside=self._reads_beside(connection))
-        return Found(result, lasts=bool(self._headers or self._keys))
+        return Found(self._own_columns(result), lasts=bool(self._headers or self._keys))
+
+    def _own_columns(self, result: Result[Any]) -> Result[Any]:
+        """Return the result without the columns that were read for the lock alone."""
+        if not self._added:
+            return result
+        described = self._written.column_descriptions
+        first = described[0]
+        alone = len(described) == 1 and first["expr"] is first.get("entity") is not None
+        width = self._width_of(result)
+        own: Result[Any] = narrowed(result, width, self._options, alone=alone)
+        return own
+
+    def _width_of(self, result: Result[Any]) -> int:
+        """Return the number of columns in a row that the program has asked for."""
+        if self.mapper is not None:  # an alias without a name is not among the result's keys
+            return len(self._written.column_descriptions)
+        return len(result.keys()) - self._added  # text() may have made it wider
 
     def _is_of_document(self, state: InstanceState[Any]) -> bool:
         """Return whether the object may be of a document that the statement locks."""
@@ -271,7 +298,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
                 self._objects = _objects_at(adopted.objects, rows)
         keys = adopted.keys
         if keys:
-            width = len(result.keys())  # text() may have made it wider
+            width = self._width_of(result)
             whole = [one for one in keys if one.width == width and self._is_same_table(one)]
             self._keys = _keys_in(result, whole)
 
@@ -284,7 +311,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         options = self._options
         return not is_another_table(session, own, key.root, key.other, binds, options)
 
-    def _execute(self, connection: TransactionConnection) -> Result[Any]:
+    def _execute(self, connection: TransactionConnection, plan: LockPlan) -> Result[Any]:
+        lock = self.request.lock
+        if LockOptions.NoWait not in lock:  # the wait is the program's
+            return self._execute_without_limit(connection)
+        with plan.strategy.waits.limited(connection.connection, lock, None):
+            return self._execute_without_limit(connection)
+
+    def _execute_without_limit(self, connection: TransactionConnection) -> Result[Any]:
         if self.mapper is None:
             # On the connection that is fit for it, whatever get_bind() answers next.
             return self._run(self._statement, bind_arguments={"bind": connection.connection})
@@ -471,18 +505,27 @@ def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -
 
 def _locking(
     statement: Statement, lock: LockOptions, row_lock: LockOptions, strategy: LockStrategy
-) -> Statement:
-    """Return the statement with what its ``with_for_update()`` does not write on this database."""
+) -> tuple[Statement, int]:
+    """Return the statement with what its ``with_for_update()`` does not write on this database.
+
+    And the number of columns that it reads more than the program has asked for.
+    """
     statements, select = strategy.statements, inner_select(statement)
+    beside = ReadBeside((), by_key=False)
     if row_lock in statements.suffixes:
         select = add_suffixes(select, row_lock)
     elif statements.hints:
-        select = add_hints(select, froms_to_hint(select), row_lock)
+        froms = froms_to_hint(select)
+        if statements.locks_what_is_read:
+            beside = columns_beside(statement, froms, statements)
+        select = add_hints(select, froms, row_lock, by_key=beside.by_key)
+        select = select.add_columns(*beside.columns)
     else:
-        return statement
+        return statement, 0
     strategy.check_support(lock)
     locking: Statement = with_inner_select(statement, select)
-    return locking
+    # from_statement() returns what its class reads.
+    return locking, len(beside.columns) if select is locking else 0
 
 
 def _is_streamed(options: Mapping[str, Any]) -> bool:

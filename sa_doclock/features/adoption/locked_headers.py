@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Label, Select, inspect, or_, select
+from sqlalchemy import Label, Select, Table, TextClause, inspect, or_, select
 from sqlalchemy.orm import Bundle, FromStatement, Mapper
 from sqlalchemy.sql.expression import ColumnClause
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import (
@@ -32,9 +33,11 @@ from ...core.sqlalchemy_internals import (
     all_mappers,
     for_update_tables,
     options_of,
+    reads_only_some,
 )
-from ...core.statements import key_not_in, statement_cache
-from ...dialects.base import LockStatements, is_in_index
+from ...core.statements import key_not_in, refuse_combined_rows, statement_cache
+from ...dialects.base import LockStatements, is_in_index, read_beside
+from ...errors import LockNotSupported
 from ...options import LockOptions, base_of
 from .for_update import (
     base_of_from,
@@ -43,6 +46,15 @@ from .for_update import (
     is_subquery,
     locked_froms,
     with_inner_select,
+)
+
+_NO_ROWS: Final = (
+    "rows of a SELECT of functions alone cannot be locked here: the lock may be on entries of an index; "
+    "select the mapped class"
+)
+_BY_INDEX: Final = (
+    "this database may lock entries of an index of {!r} in place of its rows: an index has all columns of the "
+    "table, or the SELECT does not know them all; lock by session.get_entity() or session.entity_set()"
 )
 
 Statement = Select[Any] | FromStatement[Any]
@@ -83,6 +95,17 @@ class Adopted(NamedTuple):
     places: Sequence[int]
     keys: Sequence[KeyPlaces]
     objects: Sequence[int]
+
+
+class ReadBeside(NamedTuple):
+    """The additions by which a statement locks rows where a lock is on what the plan reads.
+
+    :ivar columns: what it has to read too.
+    :ivar by_key: it looks its row up by the whole key, and must find it by no other index.
+    """
+
+    columns: Sequence[Any]
+    by_key: bool
 
 
 class _Selected(NamedTuple):
@@ -157,6 +180,94 @@ def check_headers(
     return _roots_in_index(statement) if shared and statements.shared_locks_index else frozenset()
 
 
+def columns_beside(
+    statement: Statement, tables: Iterable[Any], statements: LockStatements
+) -> ReadBeside:
+    """Return what the statement needs so that the rows of these tables are locked.
+
+    :param tables: those that it locks, or their aliases.
+    :param statements: of a database that locks what a plan reads.
+    :raises LockNotSupported: it may lock none of their rows, whatever it reads.
+    """
+    select = inner_select(statement)
+    refuse_combined_rows(select)
+    read = _columns_read(statement)
+    # joinedload() makes another alias each time, which has no hint either.
+    there = {*from_clauses_within(select.get_final_froms())}
+    beside = ReadBeside((), by_key=False)
+    for table in [one for one in tables if one in there]:
+        unread = _unread_of(table, read, statements)
+        by_key = unread is None and _is_by_key_of(select, base_of_from(table))
+        if unread is None and not by_key:
+            raise LockNotSupported(_BY_INDEX.format(base_of_from(table).name))
+        beside = ReadBeside([*beside.columns, *(unread or ())], beside.by_key or by_key)
+    return beside
+
+
+def _unread_of(
+    table: Any, read: AbstractSet[Any], statements: LockStatements
+) -> Sequence[Any] | None:
+    """Return the columns that have to be read of the table beside these; None: no columns lock a row."""
+    base = base_of_from(table)
+    mapped = next((root.local_table for root in _roots_of_table(base)), base)
+    key = {column.name for column in mapped.primary_key}  # each index has it
+    unread = [one for one in table.columns if one not in read and one.name not in key]
+    if not isinstance(mapped, Table):
+        return unread
+    unknown = {column.name for column in mapped.columns}.difference(
+        column.name for column in table.columns
+    )
+    found = read_beside(statements, LockOptions.ForUpdate, mapped, unread)
+    return None if unknown else found
+
+
+def _columns_read(statement: Statement) -> AbstractSet[Any]:
+    """Return the columns that the statement reads for certain.
+
+    :raises LockNotSupported: its rows may be computed of many.
+    """
+    select = inner_select(statement)
+    selected = _selected_by(select)
+    columns = [_column_of(one.expression) for one in selected]
+    if not any(getattr(column, "table", None) is not None for column in columns):
+        _refuse_aggregates(selected)
+    # A loader option may leave columns out; the class of from_statement() reads those that there are.
+    whole = select is statement and not _reads_less(select)
+    read = {column for column in columns if column is not None}
+    for one in selected if whole else ():
+        if one.expression is one.entity is not None:
+            read.update(_columns_of_entity(one.entity))
+    return read
+
+
+def _refuse_aggregates(selected: Iterable[_Selected]) -> None:
+    if any(_may_aggregate(one.expression) for one in selected if one.expression is not one.entity):
+        raise LockNotSupported(_NO_ROWS)
+
+
+def _reads_less(select: Any) -> bool:
+    """Return whether an object may be read without some of its columns."""
+    return bool(options_of(select)) or reads_only_some(select)
+
+
+def _may_aggregate(expression: Any) -> bool:
+    """Return whether it may be the result of many rows, or be text of which nobody knows."""
+    return any(
+        isinstance(one, (FunctionElement, TextClause)) or getattr(one, "is_literal", False)
+        for one in iterate(expression)
+    )
+
+
+def _columns_of_entity(entity: Any) -> Iterator[Any]:
+    """Yield the columns that a SELECT of this class or alias reads, in its own tables."""
+    mapper = inspect(entity).mapper
+    read = {column for one in mapper.column_attrs if not one.deferred for column in one.columns}
+    for table in tables_of(entity):
+        base = base_of_from(table)
+        own = base.columns if isinstance(base, Table) else ()
+        yield from (table.columns[one.key] for one in own if one in read)
+
+
 def without_documents(
     statement: Statement, documents: Collection[DocumentKey], most: int
 ) -> Statement | None:
@@ -202,13 +313,16 @@ def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]
 
 def _is_by_key(statement: Statement, root: Mapper[Any]) -> bool:
     """Return whether it reads one row by its whole key, which the server finds by the primary index."""
-    select = inner_select(statement)
+    return _is_by_key_of(inner_select(statement), own_table(root))
+
+
+def _is_by_key_of(select: Select[Any], table: Any) -> bool:
     froms = [*from_clauses_within(select.get_final_froms())]
     if len(froms) > 1 or select.whereclause is None:
         return False
     given = {_base_of(column) for column, _ in compared_with_constants(select.whereclause)}
     read = {_base_of(one) for one in iterate(select.whereclause) if isinstance(one, ColumnClause)}
-    return given == read == {*own_table(root).primary_key}
+    return given == read == {*getattr(table, "primary_key", ())}
 
 
 def _unread_of_objects(statement: Statement) -> Iterator[_Unread]:

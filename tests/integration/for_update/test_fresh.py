@@ -74,7 +74,8 @@ def test_nothing_more_is_sent_than_by_a_plain_session(session: Session) -> None:
     event.listen(session.connection(), "before_cursor_execute", lambda *args: sent.append(args[2]))
     assert session.scalars(STATEMENT).one().total == 40
     assert session.info["kept"][1].total == 5  # not returned: it keeps what it has
-    assert len([one for one in sent if one.startswith("SELECT")]) == 1
+    # SQL Server is asked for the transaction and for the kind of database, which read no rows.
+    assert len([one for one in sent if one.startswith("SELECT") and "lk_order" in one]) == 1
 
 
 @pytest.mark.parametrize("take", FLUSHED.values(), ids=FLUSHED)

@@ -478,6 +478,16 @@ MSSQL = (
         RETRY,
     ),
     Row(
+        1204,
+        "no lock resource",
+        LockNotAvailable,
+        "scripted",
+        "the server's memory for locks is full",
+        (LOCK, *WRITES),
+        Left.REST,
+        RETRY,
+    ),
+    Row(
         1205,
         "deadlock victim",
         DeadlockDetected,
@@ -560,7 +570,7 @@ MSSQL = (
             (10794, "hint", LockNotSupported, "a memory-optimized table", NO_ROWS),
             (41332, "level", LockNotSupported, "a memory-optimized table", NO_ROWS),
             (41368, "level", LockNotSupported, "a memory-optimized table", NO_ROWS),
-            (8622, "no plan", LockNotSupported, NO_SEEK, "[see the causes](mssql.md#text-keys)"),
+            (8622, "no plan", LockNotSupported, NO_SEEK, "[see the causes](mssql.md#keys)"),
         )
     ),
 )

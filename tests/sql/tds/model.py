@@ -75,6 +75,7 @@ class Session:
     implicit: bool = False
     declared: list[str] = field(default_factory=list)  # parameters of procedures, with their types
     holds_row: bool = False
+    used: str = "shop"  # the database, which USE changes
     applock: int | None = None  # what sp_getapplock has returned last
 
     def begin(self) -> None:
@@ -160,12 +161,14 @@ class Session:
                 self.database.row.acquire()
             self.holds_row = True
         if not self.database.read_only:
-            self.locked |= set(locked(sql, self.database.tables))
+            declared = self.declared[-1] if self.declared else ""
+            self.locked |= set(locked(sql, self.database.tables, declared))
         self.all_locked |= self.locked
 
     def _answer_from_state(self, sql: str) -> Rows | None:
         live: dict[str, Value] = {
             "CASE transaction_isolation_level": self.settings.level,
+            "CONCAT(DB_NAME()": f"{self.used}.dbo",
             "@@LOCK_TIMEOUT": self.settings.lock_timeout,
             "deadlock_priority": self.settings.deadlock_priority,
             "SELECT @doclock": self.applock,
@@ -251,6 +254,10 @@ class Session:
             raise Refused(6401)
         yield Ended()
 
+    def _use(self, found: re.Match[str]) -> Iterator[Ended]:
+        self.used = found[1]
+        yield Ended()
+
     def _other(self, _: re.Match[str]) -> Iterator[Ended]:
         yield Ended()
 
@@ -267,7 +274,8 @@ _RULES: list[tuple[re.Pattern[str], _Rule]] = [
         (r"SET DEADLOCK_PRIORITY (\S+)$", Session._priority),
         (r"SET IMPLICIT_TRANSACTIONS (ON|OFF)$", Session._implicit),
         (r"SET XACT_ABORT (ON|OFF)$", Session._xact_abort),
-        (r"(SET \w+|USE) ", Session._other),
+        (r"USE \[?(\w+)\]?$", Session._use),
+        (r"SET \w+ ", Session._other),
         (r"(?P<if>IF @@TRANCOUNT > 0 )?(?P<verb>COMMIT|ROLLBACK)( TRAN\w*)?$", Session._end),
         (r"(IF @@TRANCOUNT = 0 )?BEGIN TRAN(SACTION)?$", Session._begin),
         (r"((?P<save>SAVE)|ROLLBACK) TRANSACTION (?P<name>\w+)$", Session._savepoint),

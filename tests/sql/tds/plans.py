@@ -13,7 +13,7 @@ https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -35,6 +35,8 @@ class Table:
     small: bool = False
     """A scan of it costs less than a seek."""
     key_is_indexed: bool = True
+    types: Mapping[str, str] = field(default_factory=dict)
+    """The types of columns; an index is sought only by a value of the same one, as with a SQL_ collation."""
 
 
 class Locked(NamedTuple):
@@ -46,13 +48,18 @@ class Locked(NamedTuple):
 
 
 _SOURCE = re.compile(r"(?:FROM|JOIN) ([\w.]+)(?: AS (\w+))?(?: WITH \(([\w, ]+)\))?")
-_EQUAL = re.compile(r"\b(\w+)\.(\w+) (?:=|IN) ?(?:\(?[@?]|\(?\d)")
+_EQUAL = re.compile(
+    r"\b(\w+)\.(\w+) (?:=|IN) ?\(?(?:CAST\((?:[^()]|\([^()]*\))* AS (\w+)|(@\w+)|(N?'|0x)|[?\d])"
+)
+_DECLARED = re.compile(r"(@\w+) (\w+)")
+_LITERALS = {"'": "varchar", "N'": "nvarchar", "0x": "varbinary"}
 _JOIN = re.compile(r"\bON (\w+)\.(\w+) = (\w+)\.(\w+)")
 
 
-def locked(sql: str, tables: Mapping[str, Table]) -> Iterator[Locked]:
+def locked(sql: str, tables: Mapping[str, Table], declared: str = "") -> Iterator[Locked]:
     """Yield what this SELECT locks of the tables that are known.
 
+    :param declared: its parameters, with their types.
     :raises Refused: there is no such plan.
     """
     sources = _SOURCE.findall(sql)
@@ -63,8 +70,20 @@ def locked(sql: str, tables: Mapping[str, Table]) -> Iterator[Locked]:
         read = frozenset(re.findall(rf"\b{alias or name}\.(\w+)", sql))
         if _is_left_out(alias or name, name, read, sql, tables):
             continue
-        sought = {column for source, column in _EQUAL.findall(sql) if source == (alias or name)}
+        sought = {
+            column
+            for source, column, *value in _EQUAL.findall(sql)
+            if source == (alias or name) and _is_sought(table.types.get(column), value, declared)
+        }
         yield Locked(name, *_access(table, read, sought, force="FORCESEEK" in words))
+
+
+def _is_sought(wanted: str | None, value: Sequence[str], declared: str) -> bool:
+    """Return whether the value is of the column's type, so that it is not the column that is converted."""
+    cast, parameter, literal = value
+    types = {name: kind.lower() for name, kind in _DECLARED.findall(declared)}
+    sent = cast.lower() or types.get(parameter) or _LITERALS.get(literal)
+    return wanted is None or sent == wanted
 
 
 def _is_left_out(

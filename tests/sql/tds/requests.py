@@ -15,6 +15,8 @@ _TM = {5: "begin", 7: "commit", 8: "rollback", 9: "save"}
 _FIXED = {0x30: "<B", 0x32: "<B", 0x34: "<h", 0x38: "<i", 0x7F: "<q", 0x3E: "<d", 0x3D: "<q"}
 _SIZED = frozenset({0x26, 0x68, 0x6D, 0x6E, 0x6F, 0x24})
 _DECIMALS = frozenset({0x6A, 0x6C})
+_TIMES = frozenset({0x29, 0x2A, 0x2B})  # with the digits of a second
+_DATE = 0x28
 _BINARY, _ANSI, _WIDE = frozenset({0xA5, 0xAD}), frozenset({0xA7, 0xAF}), frozenset({0xE7, 0xEF})
 _TEXT, _NTEXT = 0x23, 0x63
 _IN_PARTS, _NONE = 0xFFFF, 0xFFFF
@@ -105,6 +107,9 @@ def _argument(reader: _Reader) -> object:
         reader.take(3 if kind in _DECIMALS else 1)
         data = reader.take(reader.number("<B"))
         return int.from_bytes(data, "little", signed=True) if data else None
+    if kind in _TIMES or kind == _DATE:
+        reader.take(1 if kind in _TIMES else 0)
+        return reader.take(reader.number("<B")) or None
     if kind in (_TEXT, _NTEXT):
         reader.take(4 + 5)
         length = reader.number("<i")

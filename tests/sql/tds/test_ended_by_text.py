@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from sa_doclock import LockingSession, LockLost, LockOptions
+from sa_doclock import LockingSession, LockLost, LockMisuse, LockOptions
 from tests.sql.models import Customer, Order
 from tests.sql.tds.server import TDSServer, said
 
@@ -56,3 +56,21 @@ def test_without_text_nothing_is_asked(session: LockingSession, wire: TDSServer)
     order.total = 9
     session.commit()
     assert said(wire, QUESTION) == []
+
+
+def test_another_database_is_noticed_and_the_first_one_back_is_right(
+    session: LockingSession, wire: TDSServer
+) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    session.execute(text("USE other"))
+    order.total = 9
+    for _ in range(2):
+        with pytest.raises(LockMisuse, match=r"'other\.dbo', and was 'shop\.dbo'"):
+            session.flush()
+    with pytest.raises(LockMisuse):
+        session.get_entity(Order, 2, ForUpdate)
+    assert said(wire, "UPDATE shop_order") == []
+    with session.no_autoflush:
+        session.execute(text("USE shop"))
+    session.commit()
+    assert len(said(wire, "UPDATE shop_order")) == 1

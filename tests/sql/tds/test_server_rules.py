@@ -32,6 +32,8 @@ FOR_UPDATE, SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.Sk
 SHARED, NO_WAIT = LockOptions.SharedRead, LockOptions.ForUpdate | LockOptions.NoWait
 ASKS_UPDATEABILITY = "DATABASEPROPERTYEX"
 WAYS: dict[str, Callable[[LockingSession], object]] = {
+    "SharedRead": lambda session: session.get_entity(Order, 1, SHARED),
+    "SharedRead, NoWait": lambda session: session.get_entity(Order, 1, SHARED | LockOptions.NoWait),
     "by key": lambda session: session.get_entity(Order, 1, FOR_UPDATE),
     "set": lambda session: session.scalars(session.entity_set(Order, SKIP)),
     "named": lambda session: session.lock_key("a"),
@@ -78,7 +80,7 @@ def test_nor_does_it_for_with_for_update(session: LockingSession, wire: TDSServe
     assert not session.in_transaction()
 
 
-@pytest.mark.parametrize("lock", [SHARED, LockOptions.SnapshotRead, LockOptions.NoLock])
+@pytest.mark.parametrize("lock", [LockOptions.SnapshotRead, LockOptions.NoLock])
 def test_it_can_be_read(session: LockingSession, wire: TDSServer, lock: LockOptions) -> None:
     wire.database.read_only = True
     assert session.get_one_entity(Order, 1, lock).id == 1

@@ -7,7 +7,7 @@ statements"), and is not proved here.
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine, select, text
 
 from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
 from tests.sql.models import Lease, Order
@@ -77,3 +77,26 @@ def test_also_after_a_deadlock(engine: Engine, wire: TDSServer) -> None:
     with LockingSession(engine) as session:
         session.get_entity(Order, 1, LockOptions.ForUpdate)
     assert wire.sessions[-1].settings.deadlock_priority == 0
+
+
+NOWAIT = {
+    "lock": lambda s: s.get_entity(Order, 1, LockOptions.ForUpdate | LockOptions.NoWait),
+    "snapshot": lambda s: s.get_entity(Order, 1, LockOptions.SharedRead | LockOptions.NoWait),
+    "set": lambda s: s.scalars(
+        s.entity_set(Order, LockOptions.ForUpdate | LockOptions.NoWait)
+    ).all(),
+    "adopted": lambda s: s.get(Order, 1, with_for_update={"nowait": True}),
+    "adopted, Core": lambda s: s.execute(
+        select(Order.__table__.c.id).with_for_update(nowait=True)
+    ).all(),
+}
+
+
+@pytest.mark.parametrize("way", NOWAIT)
+def test_nowait_does_not_wait_for_ddl_either(engine: Engine, wire: TDSServer, way: str) -> None:
+    """The hint does not count for the lock of the definition of the table, which comes first."""
+    with LockingSession(engine) as session:
+        NOWAIT[way](session)
+        (sent,) = [one for one in wire.sent if "FROM shop_order" in one.text]
+        assert "SET LOCK_TIMEOUT 0; SELECT" in sent.text
+        assert session.connection().exec_driver_sql("SELECT @@LOCK_TIMEOUT").scalar_one() == -1

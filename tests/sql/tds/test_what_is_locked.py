@@ -10,12 +10,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, Index, column, func, literal, select, table, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import defer, load_only, sessionmaker
+from sqlalchemy.orm import (
+    Bundle,
+    DeclarativeBase,
+    Mapped,
+    Session,
+    aliased,
+    defer,
+    load_only,
+    mapped_column,
+    sessionmaker,
+)
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each, with_lock
-from tests.sql.models import Fault, Lease, Line, Order
+from tests.sql.models import Contract, Fault, Lease, Line, Order, Ticket
 from tests.sql.tds.errors import Refused
 from tests.sql.tds.plans import ROW, Locked, Table, locked
 from tests.sql.tds.server import TDSServer
@@ -83,6 +93,89 @@ WAYS: Mapping[str, tuple[str, Way]] = {
             .all()
         ),
     ),
+    "adopted": (ORDER, lambda s: s.scalars(select(Order).with_for_update()).all()),
+    "adopted, get()": (ORDER, lambda s: s.get(Order, 1, with_for_update=True)),
+    "adopted, refresh()": (ORDER, lambda s: s.refresh(s.get_one(Order, 1), with_for_update=True)),
+    "adopted, refresh() of one attribute": (
+        ORDER,
+        lambda s: s.refresh(s.get_one(Order, 1), ["total"], with_for_update=True),
+    ),
+    "adopted, key": (
+        ORDER,
+        lambda s: s.scalars(select(Order.id).where(Order.total > 0).with_for_update()).all(),
+    ),
+    "adopted, key in a Bundle": (
+        ORDER,
+        lambda s: s.execute(select(Bundle("b", Order.id)).with_for_update()).all(),
+    ),
+    "adopted, key of an alias": (
+        ORDER,
+        lambda s: s.scalars(select(aliased(Order, name="o").id).with_for_update()).all(),
+    ),
+    "adopted, load_only()": (
+        ORDER,
+        lambda s: s.scalars(select(Order).options(load_only(Order.id)).with_for_update()).all(),
+    ),
+    "adopted, defer()": (
+        ORDER,
+        lambda s: s.scalars(select(Order).options(defer(Order.total)).with_for_update()).all(),
+    ),
+    "adopted, SKIP LOCKED and LIMIT": (
+        ORDER,
+        lambda s: s.scalars(
+            select(Order.id).order_by(Order.id).limit(1).with_for_update(skip_locked=True)
+        ).all(),
+    ),
+    "adopted, Core": (
+        ORDER,
+        lambda s: s.execute(select(Order.__table__.c.id).with_for_update()).all(),
+    ),
+    "adopted, Core alias": (
+        ORDER,
+        lambda s: s.execute(select(Order.__table__.alias("o").c.id).with_for_update()).all(),
+    ),
+    "adopted, a join of which the key is read": (
+        ORDER,
+        lambda s: s.scalars(
+            select(Order.id)
+            .join(Order.lines)
+            .where(Line.value > 0)
+            .with_for_update(of=Order.__table__)
+        ).all(),
+    ),
+    "adopted, Query": (ORDER, lambda s: s.query(Order).with_for_update().all()),
+    "adopted, Query with load_only()": (
+        ORDER,
+        lambda s: s.query(Order).options(load_only(Order.id)).with_for_update().all(),
+    ),
+    "adopted, Query of the key": (
+        ORDER,
+        lambda s: s.query(Order.id).with_for_update().all(),
+    ),
+    "adopted, joined inheritance": (
+        CONTRACT,
+        lambda s: s.scalars(
+            select(Lease).options(load_only(Lease.rent)).with_for_update(of=Contract.__table__)
+        ).all(),
+    ),
+    "adopted, key of joined inheritance": (
+        CONTRACT,
+        lambda s: s.scalars(select(Lease.id).with_for_update(of=Contract.__table__)).all(),
+    ),
+    "adopted, single-table inheritance": (
+        TICKET,
+        lambda s: s.scalars(select(Fault).with_for_update()).all(),
+    ),
+    "adopted, root of single-table inheritance": (
+        TICKET,
+        lambda s: s.scalars(select(Ticket).with_for_update()).all(),
+    ),
+    "adopted, from_statement()": (
+        ORDER,
+        lambda s: s.scalars(
+            select(Order).from_statement(select(Order.__table__.c.id).with_for_update())
+        ).all(),
+    ),
     "claims": (ORDER, lambda s: _claim(s, select(Order).where(Order.total > 0))),
     "claims, some columns": (
         ORDER,
@@ -90,7 +183,7 @@ WAYS: Mapping[str, tuple[str, Way]] = {
     ),
     "claims, joined inheritance": (CONTRACT, lambda s: _claim(s, select(Lease))),
 }
-BY_KEY = [name for name in WAYS if not name.startswith("set")]
+BY_KEY = [name for name in WAYS if not name.startswith(("set", "adopted"))]
 
 
 def _claim(session: LockingSession, statement: Any) -> None:
@@ -113,10 +206,10 @@ def seen(wire: TDSServer) -> set[Locked]:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_row_itself_is_locked(engine: Engine, wire: TDSServer, way: str) -> None:
-    table, act = WAYS[way]
+    locked_table, act = WAYS[way]
     with LockingSession(engine) as session:
         act(session)
-    assert {(one.table, one.path) for one in seen(wire)} == {(table, ROW)}
+    assert {(one.table, one.path) for one in seen(wire)} == {(locked_table, ROW)}
 
 
 @pytest.mark.parametrize("way", BY_KEY)
@@ -148,6 +241,182 @@ def test_skip_locked_is_taken_with_read_committed_snapshot_too(
     assert session.scalars(session.entity_set(Order, lock)).all()
     session.rollback()
     assert session.scalars(session.entity_set(Lease, lock)).all()
+
+
+@pytest.mark.parametrize(
+    ("statement", "path"), [(select(Order), ROW), (select(Order.id), "ix")], ids=["class", "key"]
+)
+def test_a_plain_session_locks_rows_where_the_select_reads_all_columns(
+    engine: Engine, wire: TDSServer, statement: Any, path: str
+) -> None:
+    with Session(engine) as plain:
+        plain.execute(with_lock(statement, FOR_UPDATE)).all()
+    assert {one.path for one in seen(wire)} == {path}
+
+
+# Tables of which an index has all columns: no SELECT of columns tells the row from its entry there.
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Job(Base):
+    __tablename__ = "tds_job"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str] = mapped_column(index=True)
+
+
+class Stamp(Base):
+    """An index INCLUDEs what it does not begin with."""
+
+    __tablename__ = "tds_stamp"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    total: Mapped[int]
+    __table_args__ = (Index("stamp_by_state", "state", mssql_include=["total"]),)
+
+
+class Twin(Base):
+    """An index is as good as the primary key's own."""
+
+    __tablename__ = "tds_twin"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    state: Mapped[str]
+    __table_args__ = (Index("twin_by_key", "id", "state"),)
+
+
+IN_INDEX = {
+    "tds_job": Table(frozenset({"id", "state"}), ("id",), {"ix": (("state",), frozenset())}),
+    "tds_stamp": Table(
+        frozenset({"id", "state", "total"}), ("id",), {"ix": (("state",), frozenset({"total"}))}
+    ),
+    "tds_twin": Table(frozenset({"id", "state"}), ("id",), {"ix": (("id", "state"), frozenset())}),
+}
+each_class = pytest.mark.parametrize("kind", [Job, Stamp])
+
+
+@each_class
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda s, kind: s.get_entity(kind, 1, FOR_UPDATE),
+        lambda s, kind: s.scalars(s.entity_set(kind, FOR_UPDATE).where(kind.state == "new")).all(),
+        lambda s, kind: _claim(s, select(kind).where(kind.state == "new")),
+        lambda s, kind: s.get(kind, 1, with_for_update=True),
+        lambda s, kind: s.scalars(select(kind.id).where(kind.id == 1).with_for_update()).all(),
+    ],
+    ids=["key", "set", "claim", "get()", "select by key"],
+)
+def test_where_an_index_has_all_columns_the_rows_are_locked_by_key(
+    engine: Engine, wire: TDSServer, kind: Any, act: Callable[[LockingSession, Any], object]
+) -> None:
+    wire.database.tables = IN_INDEX
+    with LockingSession(engine) as session:
+        act(session, kind)
+    assert {(one.table, one.path) for one in seen(wire)} == {(kind.__tablename__, ROW)}
+
+
+@each_class
+@pytest.mark.parametrize(
+    "statement",
+    [
+        lambda kind: select(kind).where(kind.state == "new"),
+        lambda kind: select(kind.id).where(kind.state == "new").limit(1),
+        lambda kind: select(kind.__table__),
+        lambda kind: select(literal(1)).select_from(kind),
+    ],
+    ids=["class", "key", "Core", "literal"],
+)
+def test_where_an_index_has_all_columns_a_lock_of_other_rows_is_refused(
+    engine: Engine, wire: TDSServer, kind: Any, statement: Callable[[Any], Any]
+) -> None:
+    wire.database.tables = IN_INDEX
+    with LockingSession(engine) as session:
+        with pytest.raises(LockNotSupported, match=r"entries of an index of 'tds_\w+'"):
+            session.execute(statement(kind).with_for_update(skip_locked=True))
+        assert not session.held_locks
+    assert not seen(wire)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda s: s.get_entity(Twin, 1, FOR_UPDATE),
+        lambda s: s.scalars(s.entity_set(Twin, FOR_UPDATE)).all(),
+        lambda s: s.get(Twin, 1, with_for_update=True),
+    ],
+)
+def test_an_index_like_that_of_the_key_is_refused(
+    engine: Engine, wire: TDSServer, act: Way
+) -> None:
+    wire.database.tables = IN_INDEX
+    with LockingSession(engine) as session, pytest.raises(LockNotSupported, match="twin_by_key"):
+        act(session)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        select(Order.id).distinct(),
+        select(Order.id).group_by(Order.id),
+        select(func.max(Order.id)),
+        select(func.count()).select_from(Order),
+        select(text("max(id)")).select_from(Order.__table__),
+        select(table("shop_order", column("id"))),
+    ],
+    ids=str,
+)
+def test_what_locks_no_rows_for_certain_is_refused(
+    session: LockingSession, wire: TDSServer, statement: Any
+) -> None:
+    with pytest.raises(LockNotSupported):
+        session.execute(statement.with_for_update())
+    assert not session.held_locks
+    assert not seen(wire)
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        (lambda s: s.execute(select(Order.id).with_for_update()).all(), [(1,)]),
+        (lambda s: s.execute(select(Order.id).with_for_update()).keys(), ["id"]),
+        (lambda s: s.execute(select(Order.__table__.c.id).with_for_update()).all(), [(1,)]),
+        (lambda s: s.scalars(select(Order.id).with_for_update()).all(), [1]),
+        (lambda s: s.query(Order.id).with_for_update().all(), [(1,)]),
+        (lambda s: s.query(Order.id).with_for_update().scalar(), 1),
+        (lambda s: [type(one) for one in s.query(Ticket).with_for_update()], [Fault]),
+        (lambda s: [type(one) for one in s.scalars(select(Ticket).with_for_update())], [Fault]),
+        (
+            lambda s: [
+                len(row) for row in s.query(Ticket).only_return_tuples(value=True).with_for_update()
+            ],
+            [1],
+        ),
+        (lambda s: type(s.query(Ticket).with_for_update().one()), Fault),
+        (
+            lambda s: [
+                len(row) for row in s.execute(select(aliased(Order), Line).with_for_update(of=Line))
+            ],
+            [2],
+        ),
+        (
+            lambda s: [
+                list(part)
+                for part in s.execute(
+                    select(Order.id).with_for_update().execution_options(yield_per=1)
+                ).partitions()
+            ],
+            [[(1,)]],
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:SELECT statement has a cartesian product")
+def test_the_program_gets_what_it_has_asked_for(
+    session: LockingSession, read: Callable[[LockingSession], object], found: object
+) -> None:
+    read_now = read(session)
+    assert (list(read_now) if isinstance(found, list) else read_now) == found  # type: ignore[call-overload]
 
 
 # The rules of the model: what the statements were, before they had all columns and FORCESEEK.

@@ -114,6 +114,45 @@ WAYS: Mapping[str, tuple[int | None, Way]] = {
             sa.select(PlannedOrder).where(PlannedOrder.total == 2).with_for_update()
         ).all(),
     ),
+    "with_for_update, the key": (
+        None,
+        lambda s: s.scalars(
+            sa.select(PlannedOrder.id).where(PlannedOrder.total == 2).with_for_update()
+        ).all(),
+    ),
+    "with_for_update, some columns": (
+        None,
+        lambda s: s.scalars(
+            sa.select(PlannedOrder)
+            .where(PlannedOrder.total == 2)
+            .options(load_only(PlannedOrder.id))
+            .with_for_update()
+        ).all(),
+    ),
+    "with_for_update, SKIP LOCKED and LIMIT": (
+        None,
+        lambda s: s.scalars(
+            sa.select(PlannedOrder.id)
+            .where(PlannedOrder.total == 2)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        ).all(),
+    ),
+    "with_for_update, Core": (
+        None,
+        lambda s: s.execute(
+            sa.select(PlannedOrder.__table__.c.id).where(PlannedOrder.total == 2).with_for_update()
+        ).all(),
+    ),
+    "with_for_update, a join": (
+        None,
+        lambda s: s.scalars(
+            sa.select(PlannedOrder.id)
+            .join(PlannedOrder.lines)
+            .where(PlannedLine.id == 2)
+            .with_for_update(of=PlannedOrder)
+        ).all(),
+    ),
     "get_document": (1, lambda s: s.get_document(PlannedOrder, 2, FOR_UPDATE)),
     "set": (
         None,

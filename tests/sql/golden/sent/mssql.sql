@@ -12,7 +12,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- get_entity ForUpdate|NoWait ---------------------------------------------------------------------
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 0; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
 SELECT CURRENT_TRANSACTION_ID()
@@ -48,10 +48,10 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- get_entity ForUpdate|NoWait, joined inheritance -------------------------------------------------
-SELECT shop_contract.id, shop_contract.kind, shop_contract.total
+SET LOCK_TIMEOUT 0; SELECT shop_contract.id, shop_contract.kind, shop_contract.total
 FROM shop_contract WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_contract.id = ?  -- 1
-SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
+SET LOCK_TIMEOUT 0; SELECT shop_lease.id, shop_contract.id AS id_1, shop_contract.kind, shop_contract.total, shop_lease.rent
 FROM shop_contract JOIN shop_lease ON shop_contract.id = shop_lease.id
 WHERE shop_contract.id = ?  -- 1
 SELECT CURRENT_TRANSACTION_ID()
@@ -86,7 +86,7 @@ SET TRANSACTION ISOLATION LEVEL READ COMMITTED
 -- get_entity SharedRead|NoWait --------------------------------------------------------------------
 SET TRANSACTION ISOLATION LEVEL SNAPSHOT
 (commit)
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 0; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order
 WHERE shop_order.id = ?  -- 1
 SELECT CURRENT_TRANSACTION_ID()
@@ -349,7 +349,7 @@ SELECT CURRENT_TRANSACTION_ID()
 SELECT shop_customer.id, shop_customer.name
 FROM shop_customer
 WHERE shop_customer.id = ?  -- 1
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 0; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)
 WHERE shop_order.id = ?  -- 1
 SELECT CURRENT_TRANSACTION_ID()
@@ -796,7 +796,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- with_for_update(nowait=True) of the program -----------------------------------------------------
-SELECT shop_order.id, shop_order.customer_id, shop_order.total
+SET LOCK_TIMEOUT 0; SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK, NOWAIT)
 WHERE shop_order.id = ?  -- 1
 SELECT CURRENT_TRANSACTION_ID()
@@ -849,7 +849,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- with_for_update() of an alias, a join -----------------------------------------------------------
-SELECT o.id
+SELECT o.id, o.customer_id, o.total, shop_line.order_id, shop_line.value
 FROM shop_order AS o WITH (UPDLOCK, ROWLOCK) JOIN shop_line WITH (UPDLOCK, ROWLOCK) ON shop_line.order_id = o.id
 SELECT CURRENT_TRANSACTION_ID()
 (rollback)
@@ -857,7 +857,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- with_for_update(of=) of a join of tables --------------------------------------------------------
-SELECT shop_order.id
+SELECT shop_order.id, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK) JOIN shop_line ON shop_line.order_id = shop_order.id
 SELECT CURRENT_TRANSACTION_ID()
 (rollback)
@@ -865,7 +865,7 @@ SELECT CURRENT_TRANSACTION_ID()
 (rollback)
 
 -- with_for_update() of a literal ------------------------------------------------------------------
-SELECT ? AS anon_1
+SELECT ? AS anon_1, shop_order.customer_id, shop_order.total
 FROM shop_order WITH (UPDLOCK, ROWLOCK)  -- 1
 (rollback)
 (back to the pool)
