@@ -55,7 +55,7 @@ class RunAudit:
         from sa_doclock.testing import Audit  # noqa: PLC0415  # SQLAlchemy, only where it is used
 
         self._config, self._file = config, file
-        self._audit: Audit = Audit()
+        self._audit: Audit = Audit(tests_in=str(config.rootpath))
         self._watching = ExitStack()
         self._watching.enter_context(self._audit.watching())
 

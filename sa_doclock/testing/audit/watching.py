@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from os import sep
+from threading import Event, Thread
 from typing import Any, Final
 
 from sqlalchemy import Engine, event
@@ -14,8 +16,10 @@ from sqlalchemy.orm import Mapper, QueryableAttribute, Session
 from ...session import LockingSession
 from ..exploration import Exploration, explore
 from .findings import CODES, AuditFinding, sarif_of, table_of
+from .inserts import InsertRace
 from .listeners import Listeners
 from .lock_order import LockOrder
+from .places import is_of_tests
 from .rules import (
     HOLD_LIMIT,
     DetailWithoutHeader,
@@ -30,13 +34,18 @@ from .watched import Watched
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     Engine: (
         *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
+        *("savepoint", "release_savepoint", "rollback_savepoint"),
         *("before_cursor_execute", "after_cursor_execute"),
     ),
-    Session: ("after_begin", "after_commit", "after_transaction_end", "transient_to_pending"),
+    Session: (
+        *("after_begin", "after_commit", "after_transaction_end"),
+        *("before_flush", "after_flush", "transient_to_pending"),
+    ),
     LockingSession: ("lock_acquired",),
     Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
     QueryableAttribute: ("set",),
 }
+_SAMPLE: Final = 0.02  # seconds
 _OF_STATES: Final = (Mapper, QueryableAttribute)
 
 
@@ -48,11 +57,19 @@ class Audit:
     they were locked, and 2,000 different things of each code; ``left_out`` counts what had no room.
     """
 
-    def __init__(self, *, hold_limit: float = HOLD_LIMIT) -> None:
+    def __init__(self, *, hold_limit: float = HOLD_LIMIT, tests_in: str | None = None) -> None:
+        """Create an audit that watches nothing yet.
+
+        :param tests_in: the folder of a project whose test suite is run: lines of its tests are alone.
+        """
         self._rules: tuple[Rule, ...] = (
-            *(LostUpdate(), DetailWithoutHeader(), LockOrder()),
-            *(LockWithoutEffect(), StaleAfterLock(), LongHold(hold_limit)),
+            *(LostUpdate(), DetailWithoutHeader(), LockOrder(), LockWithoutEffect()),
+            *(StaleAfterLock(), InsertRace(), LongHold(hold_limit)),
         )
+        self._hold_limit = hold_limit
+        if tests_in is not None:
+            for rule in self._rules:
+                rule.is_of_tests = lambda file: is_of_tests(file.removeprefix(f"{tests_in}{sep}"))
         self._watched = Watched(self._rules)
 
     @property
@@ -143,11 +160,22 @@ class Audit:
         listeners = list(self._listeners())
         for target, name, listener, options in listeners:
             event.listen(target, name, listener, **options)
+        ended = Event()
+        sampler = Thread(target=self._sample, args=(ended,), name="sa_doclock audit", daemon=True)
+        sampler.start()
         try:
             yield
         finally:
+            ended.set()
+            sampler.join()
             for target, name, listener, _ in listeners:
                 event.remove(target, name, listener)
+
+    def _sample(self, ended: Event) -> None:
+        """Look from time to time which transactions wait, and where."""
+        note = self._watched.guarded(lambda: self._watched.note_waiting(self._hold_limit))
+        while not ended.wait(max(self._hold_limit / 2, _SAMPLE)):
+            note()
 
     def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
         listeners = Listeners(self._watched)

@@ -17,7 +17,6 @@ from typing import Annotated, Final, Optional, TextIO
 import typer
 
 from ...testing import Audit
-from ...testing import audit as audited
 from .console import errors_as_text, say
 from .database import BadUsage
 
@@ -52,7 +51,8 @@ def audit(
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
     with errors_as_text():
         run = _runner_of(program)
-    with audited() as found, progress_lines(found, sys.stderr):
+    found = Audit(tests_in=str(Path.cwd()))
+    with found.watching(), progress_lines(found, sys.stderr):
         status = _status_of(run, quiet=json_wanted)
     if json_wanted:
         say(found.to_json())
