@@ -74,7 +74,7 @@ class InsertRace(Rule):
         table = write.mapper.local_table
         if write.kind != "insert" or not isinstance(table, Table) or write.added is None:
             return
-        if plain_name(table) in self._reads:
+        if self._races(table, write.added):
             columns = {
                 str(one.columns[0].key): write.state.dict.get(one.key)
                 for one in write.mapper.column_attrs
@@ -82,6 +82,19 @@ class InsertRace(Rule):
             }
             headers = list(header_rows(write.state))
             self.inserted_values(transaction, table, columns, headers, write.added)
+
+    def _races(self, table: Table, places: Places) -> list[tuple[_TableRead, str, str]]:
+        """Return what the source shows: a read, the code of the race, and the number's column."""
+        known = self._reads.get(plain_name(table))
+        if not known or self.is_test(places[0]):
+            return []
+        inserted, columns = self.without_tests(places), tuple(table.columns.keys())
+        return [
+            (read, code, column)
+            for read in known.values()
+            for code, column in races_of(read.places, inserted, read.aggregates, columns)
+            if not self.is_test(read.places[0])
+        ]
 
     def inserted_values(
         self,
@@ -91,15 +104,15 @@ class InsertRace(Rule):
         headers: HeaderRows,
         places: Places,
     ) -> None:
-        if transaction.has_wide_lock or transaction.excludes_inserts or self.is_test(places[0]):
+        if transaction.has_wide_lock or transaction.excludes_inserts:
             return
-        headers, places = list(headers), self.without_tests(places)
-        for read in self._reads.get(plain_name(table), {}).values():
-            if not all(_same(values.get(name), value) for name, value in read.equal.items()):
+        headers = list(headers)
+        for read, code, column in self._races(table, places):
+            same = all(_same(values.get(name), value) for name, value in read.equal.items())
+            if not same or not (read.equal or read.exact) or column in read.equal:
                 continue
-            if self.is_test(read.places[0]) or _is_kept_apart(transaction, read, headers):
-                continue
-            for code, column in _races(table, read, places):
+            keeps_out = _is_unique(table, {*read.equal, column} - {""})
+            if not keeps_out and not _is_kept_apart(transaction, read, headers):
                 self._note(transaction, table, read, places, code, column)
 
     def _note(
@@ -202,20 +215,6 @@ def _is_kept_apart(
     return False
 
 
-def _races(table: Table, read: _TableRead, inserted: Places) -> Iterator[tuple[str, str]]:
-    """Yield the codes of the races that the source shows, and the column that is computed."""
-    if read.equal or read.exact:
-        code = reason_of_insert(read.places, inserted, read.aggregates)
-        if code is not None and not _is_unique(table, read.equal.keys()):
-            yield code, ""
-    for column in table.columns:
-        if column.primary_key or column.key in read.equal:
-            continue
-        is_next = is_next_number(column.key, read.places, inserted, read.aggregates)
-        if is_next and not _is_unique(table, {*read.equal, column.key}):
-            yield "max-plus-one", column.key
-
-
 def _is_unique(table: Table, columns: Iterable[str]) -> bool:
     """Return whether the table has at most one row with the same values in these columns."""
     names = set(columns)
@@ -229,7 +228,17 @@ def _is_unique(table: Table, columns: Iterable[str]) -> bool:
 # The source.
 
 
+# Threads: the cache is of functions of source files, which have one answer.
 @lru_cache(maxsize=4096)
+def races_of(
+    read: Places, inserted: Places, aggregates: bool, columns: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Return the codes of the races that the source shows, each with the column that is computed."""
+    code = reason_of_insert(read, inserted, aggregates)
+    numbers = [one for one in columns if is_next_number(one, read, inserted, aggregates)]
+    return (*([] if code is None else [(code, "")]), *(("max-plus-one", one) for one in numbers))
+
+
 def reason_of_insert(read: Places, inserted: Places, aggregates: bool) -> str | None:
     """Return the code of the race where a row is inserted only after a look at what was read."""
     for scope, before, after in _common(read, inserted):
@@ -245,7 +254,6 @@ def reason_of_insert(read: Places, inserted: Places, aggregates: bool) -> str | 
     return None
 
 
-@lru_cache(maxsize=4096)
 def is_next_number(column: str, read: Places, inserted: Places, aggregates: bool) -> bool:
     """Return whether the new row has a number that is computed from those that were read."""
     for scope, before, after in _common(read, inserted):

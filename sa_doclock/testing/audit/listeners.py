@@ -250,13 +250,12 @@ class Listeners:
     def _begin_read(self, run: ORMExecuteState) -> Read:
         seen = self._watched.session(run.session)
         statement = getattr(run.statement, "element", run.statement)
-        mappers = run.all_mappers
-        read = Read(places_of_program(), seen.transaction, statement, names_rows=_names_rows(run))
+        read = Read(places_of_program(), seen.transaction, statement)
         if asks_for_lock(statement):
-            read.locked = read.names_rows
+            read.locked = read.names_rows = _names_rows(run)
             read.waits = _waits(statement)
         elif seen.transaction.first_lock is not None:
-            seen.transaction.read_after_lock |= {entity_name(one) for one in mappers}
+            seen.transaction.read_after_lock |= {entity_name(one) for one in run.all_mappers}
         seen.reading = read
         return read
 

@@ -6,6 +6,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from os import sep
 from pathlib import Path
 from types import FrameType
@@ -68,6 +69,7 @@ def is_of_migration() -> bool:
 _FOLDERS_OF_TESTS: Final = frozenset({"test", "tests", "testing"})
 
 
+@lru_cache(maxsize=4096)
 def is_of_tests(path: str) -> bool:
     """Return whether a file, by its path in the project, is one of tests."""
     *folders, name = Path(path).parts or ("",)

@@ -63,15 +63,17 @@ class Rule:
 
     def __init__(self) -> None:
         self.tally = Tally()
-        self.is_of_tests: Callable[[str], bool] = lambda _: False
+        self.is_of_tests: Callable[[str], bool] | None = None
         """Return whether a file has tests: nobody else runs its lines at the same time."""
 
     def is_test(self, place: Place) -> bool:
         """Return whether a line is one of a test."""
-        return self.is_of_tests(place.file)
+        return self.is_of_tests is not None and self.is_of_tests(place.file)
 
     def without_tests(self, places: Places) -> Places:
         """Return the line, and those of the program that have called it."""
+        if self.is_of_tests is None:
+            return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
@@ -144,12 +146,15 @@ class Rule:
     def _finding(
         self, certain: bool, message: str, sites: tuple[str, ...], cure: str, count: int
     ) -> AuditFinding:
-        certain = certain and not any(
-            self.is_of_tests(site.rpartition(":")[0]) for site in sites[:2]
-        )
+        if self.is_of_tests is not None:
+            certain = certain and not any(self.is_of_tests(_file_of(one)) for one in sites[:2])
         severity: Severity = "error" if certain else "warning"
         places = tuple(dict.fromkeys(site for site in sites if site != str(NOWHERE[0])))
         return AuditFinding(self.code, severity, certain, message, places, cure, count)
+
+
+def _file_of(site: str) -> str:
+    return site.rpartition(":")[0]
 
 
 _MOST_TABLES: Final = 500
@@ -172,9 +177,10 @@ class LostUpdate(Rule):
         if write.kind != "update" or read is None or _is_protected(transaction, write, read):
             return
         attributes = tuple(write.changed)
-        assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}
-        of_program = replace(write, assigned=assigned)
-        computed = tuple(name for name in attributes if of_program.depends_on(read, name))
+        if self.is_of_tests is not None:
+            assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}
+            write = replace(write, assigned=assigned)
+        computed = tuple(name for name in attributes if write.depends_on(read, name))
         names = computed or attributes
         if names:
             place = write.assigned.get(names[0], write.places)[0]

@@ -30,7 +30,7 @@ class Read:
     places: Places
     transaction: Transaction
     statement: Any
-    names_rows: bool  # it reads objects
+    names_rows: bool = False  # it locks the rows of the objects that it reads
     locked: bool = False
     waits: bool = True  # it queues behind others that hold a lock
     number: int = 0

@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
 from ...core.sqlalchemy_internals import is_flushing
@@ -24,15 +24,21 @@ from .rules import Rule
 from .sent import Sent
 from .transactions import Read, RowLock, SessionSeen, Transaction, Waiting
 
+# Threads: the audit's listeners run in one thread at a time.
+_conflicting: WeakKeyDictionary[Dialect, frozenset[str]] = WeakKeyDictionary()
+
 
 def finds_conflicts(connection: Connection) -> bool:
     """Return whether the database refuses to overwrite what has changed since it was read.
 
     Nothing is sent: the level is that of the connection's options, or the engine's default.
     """
-    known = strategy_class(connection.dialect)
-    levels = IsolationLevels if known is None else known(connection.dialect).isolation
-    return level_of(connection) in levels.conflicting
+    dialect = connection.dialect
+    if dialect not in _conflicting:
+        known = strategy_class(dialect)
+        levels = IsolationLevels if known is None else known(dialect).isolation
+        _conflicting[dialect] = frozenset(levels.conflicting)
+    return level_of(connection) in _conflicting[dialect]
 
 
 def excludes_inserts(connection: Connection) -> bool:
@@ -183,7 +189,8 @@ class Watched:
             task = asyncio.current_task()
         except RuntimeError:
             task = None
-        transaction.waiting = Waiting(time.perf_counter(), threading.get_ident(), task)
+        of_task = None if task is None else ref(task)
+        transaction.waiting = Waiting(time.perf_counter(), threading.get_ident(), of_task)
 
     def note_waiting(self, seconds: float) -> None:
         """Note under which line each transaction waits that has been idle for that long."""
@@ -191,9 +198,9 @@ class Watched:
         of_sessions = [one.transaction for one in self._sessions.values()]
         for transaction in (*of_sessions, *self._connections.values()):
             waiting = transaction.waiting
-            if waiting is not None and waiting.place is None and now - waiting.since > seconds:
-                (place, *_) = waiting_places(waiting.thread, waiting.task)
-                waiting.place = None if place == NOWHERE[0] else place
+            if waiting is not None and now - waiting.since > seconds:
+                (place, *_) = waiting_places(waiting.thread, waiting.task and waiting.task())
+                waiting.place = waiting.place if place == NOWHERE[0] else place
 
     def acquire(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
         """Note a lock, unless the transaction has it; a row that it has inserted is its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import linecache
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -122,14 +123,15 @@ def dropped(database: Database) -> set[str]:
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
-    """It is set when the audit has seen the line under which a transaction waits."""
+    """It is set when the audit has seen a transaction wait under a line that waits for it."""
     found = Event()
     note = Watched.note_waiting
 
     def note_and_tell(watched: Watched, seconds: float) -> None:
         note(watched, seconds)
-        waiting = [one.transaction.waiting for one in watched._sessions.values()]
-        if any(one is not None and one.place for one in waiting):
+        waiting = (one.transaction.waiting for one in watched._sessions.values())
+        places = [one.place for one in waiting if one is not None and one.place]
+        if any("charge()" in linecache.getline(*place) for place in places):
             found.set()
 
     monkeypatch.setattr(Watched, "note_waiting", note_and_tell)
@@ -157,7 +159,7 @@ def test_the_line_under_which_a_transaction_waits_with_a_lock(engine: Engine, se
 @pytest.mark.usefixtures("engine")
 def test_the_line_that_awaits_in_a_transaction(database: Database, seen: Event) -> None:
     async def charge() -> None:
-        await asyncio.to_thread(seen.wait)  # awaited
+        await asyncio.to_thread(seen.wait)  # charge() waits
 
     async def pay() -> None:
         asynchronous = create_async_engine(url_for(database, drivers_of(database.column)[0]))
@@ -169,7 +171,7 @@ def test_the_line_that_awaits_in_a_transaction(database: Database, seen: Event) 
     with audit(hold_limit=0.02) as found:
         asyncio.run(pay())
     (finding,) = (one for one in found.findings if one.code == "idle-transaction")
-    assert finding.sites == (f"{__file__}:{line_of('# awaited', sys.modules[__name__])}",)
+    assert finding.sites == (f"{__file__}:{line_of('# charge() waits', sys.modules[__name__])}",)
 
 
 def line_of(text: str, module: ModuleType, position: int = 0) -> int:
