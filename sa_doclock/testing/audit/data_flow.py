@@ -264,9 +264,9 @@ class Flow:
 
     def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
         """Return whether an expression is what was read, or a row of it."""
-        if self._is_read(of):
-            return True
-        if not isinstance(of, ast.Name) or of.id in seen:
+        if not isinstance(of, ast.Name):
+            return self._is_read(of)
+        if of.id in seen:
             return False
         seen.add(of.id)
         return any(self._is_row(one, seen) for one in self.scope.definitions(of.id, self.use))

@@ -22,6 +22,7 @@ from .transactions import Transaction, Write
 
 _MOST_TABLES: Final = 500
 _MOST_READS: Final = 50  # for each table
+_END: Final = ast.Pass(lineno=1 << 30)  # behind all lines of a function
 _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _NOT_FOUND: Final = ("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing", "IndexError")
 
@@ -248,7 +249,7 @@ def reason_of_insert(read: Places, inserted: Places, aggregates: bool) -> str | 
             return "check-then-insert"
         for guard in scope.guards(use):
             for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
-                code = seen.code_of(part, outcome, aggregates) if seen.mentions(part) else None
+                code = seen.code_of(part, outcome, aggregates) if seen.is_read(part) else None
                 if code is not None:
                     return code
     return None
@@ -260,7 +261,7 @@ def is_next_number(column: str, read: Places, inserted: Places, aggregates: bool
         use = scope.statement_at(after.line)
         seen = _Seen(scope, use, before.line)
         for value in _values_of(scope, after, use, column):
-            if seen.mentions(value) and (aggregates or seen.adds(value)):
+            if seen.is_read(value) and (aggregates or seen.adds(value)):
                 return True
     return False
 
@@ -280,11 +281,49 @@ def _values_of(scope: Scope, place: Place, use: ast.AST, column: str) -> Iterato
 
 def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place]]:
     """Yield the functions that have both read and inserted, themselves or by what they call."""
-    for before in read:
+    for position, before in enumerate(read):
+        if not _returned(read[:position]):
+            return
         for after in inserted:
             scope = scope_of(before) if before.file == after.file else None
             if scope is not None and scope is scope_of(after) and before.line <= after.line:
                 yield scope, before, after
+
+
+def _returned(read: Places) -> bool:
+    """Return whether each of these functions returns to its caller what the line has read."""
+    for place in read:
+        scope = scope_of(place)
+        if scope is None or not _Seen(scope, _END, place.line).returns():
+            return False
+    return True
+
+
+_WRAPPERS: Final = ("len", "bool", "list", "tuple", "set", "any", "next", "max", "int", "sorted")
+
+
+_WHOLE: Final = (
+    *(ast.Attribute, ast.Await, ast.Subscript, ast.NamedExpr, ast.UnaryOp),
+    *(ast.BinOp, ast.BoolOp, ast.Compare),
+)
+
+
+def _parts_of_value(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of an expression that its value comes from."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=of)):
+            return [of]
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return [*arguments] if name in _WRAPPERS else []
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+    if isinstance(node, _WHOLE):
+        return [*ast.iter_child_nodes(node)]
+    return [one.iter for one in getattr(node, "generators", ())]
+
+
+def _name_of(function: ast.expr) -> str:
+    return str(getattr(function, "id", getattr(function, "attr", "")))
 
 
 class _Seen:
@@ -295,38 +334,45 @@ class _Seen:
         self._use = use
         self._line = line
 
-    def mentions(self, expression: ast.AST) -> bool:
-        """Return whether an expression has a value that was read."""
-        return any(self._is_read(node) for node in self._chain(expression))
+    def is_read(self, expression: ast.AST) -> bool:
+        """Return whether an expression is what was read, a part of it, or its number."""
+        return any(
+            isinstance(node, (ast.Call, ast.Attribute, ast.Await)) and covers(node, self._line)
+            for node in self._origins(expression)
+        )
 
     def adds(self, expression: ast.AST) -> bool:
         """Return whether it adds to something."""
         return any(
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
-            for node in self._chain(expression)
+            for node in self._origins(expression)
         )
 
     def _counts(self, expression: ast.AST) -> bool:
         return any(
-            isinstance(node, ast.Call)
-            and getattr(node.func, "id", getattr(node.func, "attr", "")) in ("len", "count", "sum")
-            for node in self._chain(expression)
+            isinstance(node, ast.Call) and _name_of(node.func) in ("len", "count", "sum")
+            for node in self._origins(expression)
         )
 
-    def _is_read(self, node: ast.AST) -> bool:
-        return isinstance(node, (ast.Call, ast.Attribute, ast.Await)) and covers(node, self._line)
-
-    def _chain(self, expression: ast.AST) -> Iterator[ast.AST]:
-        """Yield the nodes of an expression, and of the values that its variables have."""
+    def _origins(self, expression: ast.AST) -> Iterator[ast.AST]:
+        """Yield an expression and those that its value comes from, not those that it is tested with."""
         seen: set[str] = set()
         left = [expression]
         while left:
             node = left.pop()
             yield node
-            left += ast.iter_child_nodes(node)
             if isinstance(node, ast.Name) and node.id not in seen:
                 seen.add(node.id)
                 left += self._scope.definitions(node.id, self._use)
+            else:
+                left += _parts_of_value(node)
+
+    def returns(self) -> bool:
+        """Return whether the function returns what was read."""
+        return any(
+            isinstance(node, ast.Return) and node.value is not None and self.is_read(node.value)
+            for node in self._scope.nodes
+        )
 
     def is_in_handler(self) -> bool:
         """Return whether the insert is in an ``except`` that says that nothing was found."""

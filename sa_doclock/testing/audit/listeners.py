@@ -81,6 +81,7 @@ class Listeners:
         transaction = watched.transaction_of(connection)
         watched.measure_idle(transaction)
         sent = facts_of(text, context)
+        transaction.written |= sent.written
         transaction.changes_schema |= bool(getattr(context, "isddl", False))
         if sent.locks_widely or sent.begins:
             watched.note_wide_lock(connection, sent)
@@ -152,7 +153,7 @@ class Listeners:
             return
         place = here()
         for rule in self._watched.rules:
-            rule.without_effect(sent, database, reason, place)
+            rule.without_effect(transaction, sent, database, reason, place)
 
     def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
         places = places_of_program()

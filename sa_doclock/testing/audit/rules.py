@@ -115,7 +115,9 @@ class Rule:
     ) -> None:
         """Learn of a SELECT that locks nothing, and the number of statements so far."""
 
-    def without_effect(self, sent: Sent, database: str, reason: str, place: Place) -> None:
+    def without_effect(
+        self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
+    ) -> None:
         """Learn of a lock that was asked for, and that the database does not get."""
 
     def was_idle(
@@ -399,22 +401,33 @@ class StaleAfterLock(Rule):
 
 
 class LockWithoutEffect(Rule):
-    """Always certain: the text that was sent tells."""
+    """Certain where the transaction then changes rows of the table: the text that was sent tells."""
 
     code = "lock-without-effect"
 
-    def without_effect(self, sent: Sent, database: str, reason: str, place: Place) -> None:
-        self.tally.add((", ".join(sorted(sent.tables)), database, reason, str(place)))
+    def without_effect(
+        self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
+    ) -> None:
+        key = (", ".join(sorted(sent.tables)), database, reason, str(place))
+
+        def end(_committed: bool) -> None:
+            changes = transaction.written & sent.tables if sent.tables else transaction.written
+            self.tally.add((*key, bool(changes)))
+
+        transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (tables, database, reason, place), count in self.tally:
+        for (*key, certain), count in self.tally:
+            if not certain and (*key, True) in self.tally:
+                continue
+            tables, database, reason, place = key
             of = f" of {tables}" if tables else ""
             message = f"the lock{of} at {place} has no effect on {database}: {reason}"
             cure = (
                 "use a LockingSession, which makes the lock real or raises LockNotSupported: "
                 "sessionmaker(engine, class_=LockingSession)"
             )
-            yield self._finding(True, message, (place,), cure, count)
+            yield self._finding(certain, message, (place,), cure, count)
 
 
 HOLD_LIMIT: Final = 0.2

@@ -57,6 +57,7 @@ _END: Final = re.compile(
     r"^\s*(?:COMMIT|END|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO))\b", re.IGNORECASE
 )
 _QUERY: Final = re.compile(r"^[\s(]*(?:SELECT|WITH)\b", re.IGNORECASE)
+_INSERT: Final = re.compile(r"^\s*INSERT\b", re.IGNORECASE)
 _UPDATE: Final = re.compile(
     r"^\s*UPDATE\s+(?P<table>[\w.\"`\[\]]+)\s+(?:(?:AS\s+)?(?!SET\b)\w+\s+)?SET\s+(?P<sets>.*?)"
     r"(?:\s+WHERE\s+(?P<where>.*?))?(?:\s+RETURNING\s.*)?;?\s*$",
@@ -131,6 +132,7 @@ class Sent:
     insert: Table | None = None
     delete: Condition | None = None
     writes: bool = False
+    written: frozenset[str] = frozenset()  # tables whose rows are changed or deleted
 
 
 # Threads: the audit's listeners run in one thread at a time; the caches are safe by themselves.
@@ -153,7 +155,9 @@ def facts_of(text: str, context: Any) -> Sent:
 def _facts_of_text(text: str) -> Sent:
     locks = _ROW_LOCK.search(text) is not None
     is_select = _QUERY.search(text) is not None
-    tables = {name for name, mode in modes_of_tables(text, Mode.READ)} if is_select else set()
+    modes = modes_of_tables(text, Mode.READ)
+    tables = {name for name, _ in modes} if is_select else set()
+    written = () if _INSERT.search(text) else (one for one, mode in modes if mode is Mode.WRITE)
     return Sent(
         asks=locks,
         locks=locks,
@@ -164,6 +168,7 @@ def _facts_of_text(text: str) -> Sent:
         is_select=is_select,
         tables=frozenset(tables),
         locked=tuple(tables) if locks else (),
+        written=frozenset(written),
     )
 
 

@@ -141,6 +141,7 @@ class Transaction:
     tables_locked: dict[str, int] = field(default_factory=dict)  # rows that are not known
     locking: list[Read] = field(default_factory=list)
     savepoints: list[int] = field(default_factory=list)  # the numbers of the statements before
+    written: set[str] = field(default_factory=set)  # tables whose rows were changed or deleted
     deleted: set[Row] = field(default_factory=set)
     inserted: set[Row] = field(default_factory=set)
     inserted_into: set[str] = field(default_factory=set)  # classes, by statements of the program

@@ -249,6 +249,14 @@ def found_by_what_is_replaced(engine: Engine) -> None:
         person.active = False
 
 
+def merged_with_a_new_value(engine: Engine) -> None:
+    def rename(session: Session, article: Article) -> None:
+        session.merge(Article(id=1, title=article.title))
+
+    with Session(engine) as session, session.begin():
+        rename(session, Article(title="another"))
+
+
 # Locked by a SELECT that names the row.
 
 
@@ -329,3 +337,32 @@ def a_history_that_grows(engine: Engine) -> None:
 
     with Session(engine) as session, session.begin():
         note(session, "ann")
+
+
+def what_is_not_there_yet(engine: Engine) -> None:
+    def add_missing(session: Session, course: Course, people: list[str]) -> None:
+        known = {booking.person for booking in course.bookings}
+        missing: list[str] = []
+        doubled: list[str] = []
+        for person in people:
+            (doubled if person in known else missing).append(person)
+        if doubled:
+            raise ValueError(doubled)
+        if not missing:
+            return
+        session.add_all([Booking(course_id=1, person=person) for person in missing])
+
+    with Session(engine) as session, session.begin():
+        add_missing(session, session.get_one(Course, 1), ["ann", "bob"])
+
+
+def looked_at_in_another_function(engine: Engine) -> None:
+    def has_errors(session: Session, course: int) -> bool:
+        bookings = session.scalars(select(Booking).where(Booking.course_id == course)).all()
+        print(f"{len(bookings)} bookings")  # and nothing else is made of them
+        return course < 0
+
+    with Session(engine) as session, session.begin():
+        if has_errors(session, 1):
+            raise ValueError("no course")
+        session.add(Booking(course_id=1, person="ann"))

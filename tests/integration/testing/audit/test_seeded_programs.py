@@ -47,7 +47,7 @@ _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
             *(right.a_person_who_is_active_no_more, right.a_phone_that_replaces_another),
             *(right.a_phone_of_a_variable, right.a_password_only_if_it_differs),
             *(right.a_form_that_keeps_what_it_does_not_have, right.a_form_whose_field_is_called_so),
-            right.found_by_what_is_replaced,
+            *(right.found_by_what_is_replaced, right.merged_with_a_new_value),
         ),
         frozenset({"lost-update"}),
     ),
