@@ -1,4 +1,4 @@
-"""What the audit found in public programs, as the page on audits shows it."""
+"""The figures of the audit in public programs, as the page on audits shows them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VERDICTS = Path(__file__).with_name("verdicts.json")
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a reader of the program's code says of an error.
+    """The judgement of somebody who has read the program's code on one error.
 
     :ivar places: those of the finding, in the program.
     :ivar verdict: true or false.

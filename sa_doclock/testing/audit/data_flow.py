@@ -1,4 +1,4 @@
-"""Whether a value that the program writes is computed from the value that it has read.
+"""The values that the program writes, and those among them that are computed from what it has read.
 
 A write that does not depend on the old value, such as ``user.name = form.name``, loses nothing that
 the program has looked at.  ``account.balance -= 5`` does.  Statements do not tell the two apart; the
@@ -315,12 +315,10 @@ class Flow:
         """Return whether the condition lets one of two writers pass, which write different values."""
         if self.of is None or self.value is None:
             return False
-        parts = [one for one in parts_of(test) if self._mentions(one)]
-        if not parts or any(self._compares_with_new(one, _EQUALS) for one in parts):
+        parts = filter(self._mentions, parts_of(test))
+        if any(self._compares_with_new(one, _EQUALS) or self._calls(one) for one in parts):
             return False
-        if any(self._calls(one) for one in parts) or not self._varies(self.value):
-            return False
-        return any(
+        return self._varies(self.value) and any(
             self._compares_with_new(one, _ORDERS) or self._is_empty(one, is_true)
             for one, is_true in certain_parts(test, outcome=outcome)
             if self._mentions(one)

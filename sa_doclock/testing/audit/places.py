@@ -69,6 +69,7 @@ def is_of_migration() -> bool:
 _FOLDERS_OF_TESTS: Final = frozenset({"test", "tests", "testing"})
 
 
+# Threads: the cache is of names, which have one answer.
 @lru_cache(maxsize=4096)
 def is_of_tests(path: str) -> bool:
     """Return whether a file, by its path in the project, is one of tests."""
@@ -103,7 +104,8 @@ def _frames_of(thread: int) -> Iterator[FrameType]:
 def _places_in(stack: Iterable[FrameType]) -> Places:
     found: list[Place] = []
     for frame in stack:
-        if _is_of_program(frame):
+        known = _is_program.get(frame.f_code.co_filename)
+        if known or (known is None and _is_of_program(frame)):
             found.append(Place(frame.f_code.co_filename, frame.f_lineno))
             if len(found) == _DEPTH:
                 break

@@ -176,8 +176,10 @@ class LostUpdate(Rule):
         if write.kind == "insert" and write.row in transaction.deleted:
             self._wrote_again(transaction, write)
         read = write.read
-        if write.kind != "update" or read is None or _is_protected(transaction, write, read):
-            return
+        if write.kind == "update" and read and not _is_protected(transaction, write, read):
+            self._changed(transaction, write, read)
+
+    def _changed(self, transaction: Transaction, write: Write, read: Read) -> None:
         attributes = tuple(write.changed)
         if self.is_of_tests is not None:
             assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}

@@ -214,20 +214,25 @@ def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sen
     conditions: tuple[Condition, ...] = ()
     if plain and len(tables) == 1:
         conditions = (_condition(statement.whereclause, tables[0], compiled.bind_names),)
-    aggregates = any(
-        isinstance(one, FunctionElement) and getattr(one, "name", "") in ("count", "max", "sum")
-        for one in elements
-    )
-    of = for_update_tables(statement) if plain else []
-    locked = [getattr(one, "element", one) for one in of] or tables
-    names = tuple(plain_name(one) for one in locked if isinstance(one, Table))
+    names = {getattr(one, "name", "") for one in elements if isinstance(one, FunctionElement)}
     return replace(
         found,
         conditions=conditions,
-        locked=names if found.asks else (),
-        aggregates=aggregates,
+        locked=tuple(_locked(statement, tables)) if found.asks else (),
+        aggregates=not names.isdisjoint(_AGGREGATES),
         limited=plain and has_limit(statement),
     )
+
+
+def _locked(statement: Any, tables: list[Table]) -> Iterator[str]:
+    """Yield the names of the tables whose rows a SELECT locks."""
+    of = for_update_tables(statement) if isinstance(statement, Select) else []
+    for one in [getattr(table, "element", table) for table in of] or tables:
+        if isinstance(one, Table):
+            yield plain_name(one)
+
+
+_AGGREGATES: Final = ("count", "max", "sum")
 
 
 def plain_name(table: Table) -> str:
@@ -400,13 +405,19 @@ def _update_of_text(text: str) -> WriteSent | None:
     values = tuple(
         Value(table_name(one[1]), frozenset({table_name(one[1]), one[2]})) for one in sets
     )
-    where = re.split(r"\bAND\b", found["where"] or "", flags=re.IGNORECASE)
-    tests = [_EQUAL.match(part.strip()) for part in where if part.strip()]
-    if None in tests:
-        return WriteSent(table, (), frozenset({"?"}), None)  # compare and set, perhaps
-    equal = {table_name(one[1]): one[2] for one in tests if one is not None}
+    equal = _equal_in_text(found["where"] or "")
+    if equal is None:
+        return None  # compare and set, perhaps
     others = equal.keys() - {column.key for column in table.primary_key}
     return WriteSent(table, values, frozenset(others), _key_of(table, equal))
+
+
+def _equal_in_text(where: str) -> dict[str, str] | None:
+    """Return the parameters that columns are equal to; None where there are other conditions."""
+    parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
+    tests = [_EQUAL.match(part.strip()) for part in parts]
+    equal = {table_name(one[1]): one[2] for one in tests if one is not None}
+    return None if None in tests else equal
 
 
 def values_sent(update: WriteSent, parameters: Mapping[str, Any]) -> tuple[Value, ...]:
