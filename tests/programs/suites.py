@@ -103,10 +103,6 @@ SUITES = {
         ),
         ("fakeredis[lua]", "moto", "boto3", "scipy"),
     ),
-    "sqlalchemy-continuum": Suite(
-        *("sqlalchemy-continuum/sqlalchemy-continuum", "1.7.0", ("tests",)),
-        ("flexmock", "flask", "flask-login", "flask-sqlalchemy", "sqlalchemy-i18n", "six"),
-    ),
     "sqlalchemy-file": Suite(
         *("jowilf/sqlalchemy-file", "0.6.0", ("tests",)),
         ("apache-libcloud", "fasteners", "Pillow", "sqlmodel", "flask", "fastapi"),

@@ -53,7 +53,7 @@ def read_results() -> dict[str, Result]:
     read = json.loads(RESULTS.read_text(encoding="utf-8"))
     found = {}
     for one in read:
-        errors = tuple((code, tuple(places)) for code, places in one["errors"])
+        errors = tuple(dict.fromkeys((code, tuple(places)) for code, places in one["errors"]))
         found[one["program"]] = Result(**{**one, "errors": errors})
     return found
 

@@ -220,19 +220,19 @@ class Listeners:
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Forget the rows of the session's transaction."""
         seen = self._watched.session(session)
-        seen.is_in_flush = False  # a flush has one of its own
+        seen.flush = None  # a flush has one of its own
         if transaction.parent is None:
             self._watched.end_session(seen)
 
     def before_flush(self, session: Session, *_: object) -> None:
         """Note that objects are written, and not rows of bulk_update_mappings()."""
         seen = self._watched.session(session)
-        seen.is_in_flush = True
+        seen.flush = places_of_program()
         rows = (row_of(inspect(one)) for one in session.deleted)
         seen.transaction.deleted |= {row for row in rows if row is not None}
 
     def after_flush(self, session: Session, _: object) -> None:
-        self._watched.session(session).is_in_flush = False
+        self._watched.session(session).flush = None
 
     def transient_to_pending(self, _: Session, instance: object) -> None:
         """Remember the line that adds a new object."""
@@ -338,7 +338,7 @@ class Listeners:
             transaction.deleted.add(row)
         read = self._watched.reads.get(state)
         added = self._watched.added.pop(state, None)
-        places = places_of_program()
+        places = seen.flush or places_of_program()
         write = Write(kind, row, state, mapper, places, assigned, read, changed, added)
         for rule in self._watched.rules:
             rule.wrote(transaction, write)

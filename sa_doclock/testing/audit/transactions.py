@@ -230,11 +230,13 @@ class SessionSeen:
         self.transaction = Transaction()
         self.connections: list[Connection] = []
         self.reading: Read | None = None
-        self.committed = self.is_in_flush = False
+        self.committed = False
+        self.flush: Places | None = None
+        """The lines that have called for the flush that is running."""
 
     def end(self) -> None:
         """End its transaction."""
         self.transaction.end(committed=self.committed)
         self.transaction = Transaction()
         self.connections.clear()
-        self.reading, self.committed, self.is_in_flush = None, False, False
+        self.reading, self.committed, self.flush = None, False, None

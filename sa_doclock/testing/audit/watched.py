@@ -171,7 +171,7 @@ class Watched:
     def is_in_flush(self, connection: Connection) -> bool:
         """Return whether a flush sends what this connection sends."""
         user = self.users.get(connection)
-        session = None if user is None or not user.is_in_flush else user.session()
+        session = None if user is None or user.flush is None else user.session()
         return session is not None and is_flushing(session)
 
     def measure_idle(self, transaction: Transaction) -> None:
