@@ -196,7 +196,8 @@ def audit(*, hold_limit: float = HOLD_LIMIT) -> Iterator[Audit]:
     A transaction counts when it ends.  What is seen is what the block executes: an audit of code
     that does not run finds nothing in it.
 
-    :param hold_limit: seconds that a transaction may hold locks while no statement runs.
+    :param hold_limit: seconds that a transaction may be open, with locks or without, while no
+        statement runs.
     """
     found = Audit(hold_limit=hold_limit)
     with found.watching():
