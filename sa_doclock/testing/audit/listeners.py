@@ -334,8 +334,6 @@ class Listeners:
             return
         transaction, inserts = seen.transaction, kind == "insert"
         row = Row(entity_name(mapper), tuple(mapper.primary_key_from_instance(instance)))
-        if kind == "delete" and transaction.has_room():
-            transaction.deleted.add(row)
         read = self._watched.reads.get(state)
         added = self._watched.added.pop(state, None)
         places = seen.flush or places_of_program()
@@ -344,6 +342,8 @@ class Listeners:
             rule.wrote(transaction, write)
         if transaction.has_room():
             (transaction.inserted if inserts else transaction.updated).add(row)
+            if kind == "delete":
+                transaction.deleted.add(row)
         if not inserts:  # an UPDATE or DELETE locks the row by itself
             self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
 
