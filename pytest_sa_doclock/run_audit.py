@@ -90,7 +90,7 @@ class RunAudit:
 
         self._config = config
         packages = config.getoption("doclock_audit_package")
-        self._audit: Audit = Audit(packages=packages, root=config.rootpath)
+        self._audit: Audit = Audit(packages=packages, root=config.rootpath, tests_alone=True)
         self._watching = ExitStack()
         self._watching.enter_context(self._audit.watching())
 

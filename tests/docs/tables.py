@@ -22,6 +22,7 @@ from tests.docs import compatible, doctor, idioms, invariants, public_names, rol
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
 from tests.integration.mistakes import rows
+from tests.programs import table as audited
 from tests.reliability import soaked
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
@@ -239,6 +240,7 @@ def module_map() -> Iterator[str]:
 
 
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
+    "audited-programs": audited.rows,
     "databases": first_screen,
     "dialect-roles": roles.table,
     "compatible-servers": compatible.sections,

@@ -120,6 +120,7 @@ def test_a_finding_is_one_whatever_the_fixtures_define(
 
 
 def test_lines_of_tests_are_marked(run: pytest.Pytester) -> None:
+    run.makepyfile(form=STORAGE.replace("+= 1", "= 5"))
     run.makepyfile(
         test_seed=TESTS
         + """
@@ -129,10 +130,16 @@ def test_own(shop):
         order = session.get(Order, 1)
         order.total += 1
         session.commit()
+
+def test_form(shop):
+    import form
+    form.put(*shop)
 """
     )
     result = run.runpytest_subprocess("--doclock-audit")
-    first, second = lines_of(result, "error ")
+    (error,) = lines_of(result, "error ")
+    assert "(test)" not in error
+    first, second = lines_of(result, "warning ")
     assert "(test)" not in first  # the program's own come first
     assert second.count("test_seed.py:") == second.count("(test)") == 3
 
@@ -234,6 +241,11 @@ CURES: Mapping[str, Callable[[], str]] = {
     "stale": lambda: cures.stale_after_lock("Order", "x.py:1"),
     "effect": cures.lock_without_effect,
     "hold": lambda: cures.long_hold("x.py:1"),
+    "idle": lambda: cures.idle_transaction("x.py:1"),
+    "insert": lambda: cures.check_then_insert("User", "site_id, email"),
+    "only": lambda: cures.check_then_insert("Settings", ""),
+    "capacity": lambda: cures.capacity("x.py:1"),
+    "number": lambda: cures.max_plus_one("x.py:1", "year, number"),
 }
 PLAIN = {
     "lost-update": ("with_for_update=True", "values(total=Order.total + 1)", "version_id_col"),
@@ -244,6 +256,11 @@ PLAIN = {
     "stale": ("populate_existing=True",),
     "effect": ("BEGIN IMMEDIATE", "UPDLOCK"),
     "hold": ("after session.commit()",),
+    "idle": ("session.commit() or session.rollback()",),
+    "insert": ('UniqueConstraint("site_id", "email")', "IntegrityError"),
+    "only": ("fixed primary key", "IntegrityError"),
+    "capacity": ("with_for_update()",),
+    "number": ("with_for_update()", 'UniqueConstraint("year", "number")'),
 }
 
 
@@ -261,7 +278,7 @@ def test_each_cure_is_tested() -> None:
     functions = [
         one for name, one in inspect.getmembers(cures, inspect.isfunction) if name[0] != "_"
     ]
-    assert len(functions) == 6
+    assert len(functions) == 10
 
 
 class Tags(HTMLParser):

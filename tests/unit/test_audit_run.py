@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import re
@@ -86,6 +87,20 @@ def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(
         ["*cure: lock the row where it is read, at shop.py:*", "1 errors, 0 warnings in *"]
     )
+
+
+def test_a_line_of_a_test_is_possible_at_most(run: pytest.Pytester) -> None:
+    run.makepyfile("""
+        import shop
+
+        def test_seed():
+            with shop.Session(shop.engine) as session:
+                session.get(shop.Order, 1).total += 1
+                session.commit()
+    """)
+    result = run.runpytest_subprocess("--doclock-audit", "--doclock-audit-strict")
+    assert result.ret == pytest.ExitCode.OK
+    assert [row[:2] for row in table_of(result)] == [["warning", "lost-update"]]
 
 
 @pytest.mark.slow
@@ -301,6 +316,17 @@ def count(engine: Engine, *, migrates: bool = False) -> None:
         if migrates:
             session.execute(DDL("CREATE TABLE IF NOT EXISTS another (id INTEGER)"))  # type: ignore[no-untyped-call]
         session.commit()
+
+
+def test_a_migration_of_data_has_none_either(engine: Engine, tmp_path: Path) -> None:
+    source = f"revision, down_revision = 'b', 'a'\n{inspect.getsource(count)}"
+    path = tmp_path / "b_add.py"
+    path.write_text(f"from __future__ import annotations\n{source}")
+    migration = {"Session": Session, "Counter": Counter, "__name__": "b_add"}
+    exec(compile(path.read_text(), path, "exec"), migration)  # as Alembic does
+    with audit() as found:
+        migration["count"](engine)  # type: ignore[operator]
+    assert [(one.code, one.certain) for one in found.findings] == [("lost-update", False)]
 
 
 @pytest.mark.parametrize("migrates", [False, True])

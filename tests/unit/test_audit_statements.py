@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Column, ColumnElement, Integer, MetaData, Table, and_, or_, update
 from sqlalchemy.dialects import sqlite
 
-from sa_doclock.testing.audit.sent import facts_of
+from sa_doclock.testing.audit.sent import facts_of, key_sent
 from tests.support.rows import rows
 
 LINES = Table(
@@ -40,7 +40,7 @@ class Context:
 def test_an_update_names_a_row_only_where_each_row_that_it_meets_has_this_key(
     where: ColumnElement[bool], key: tuple[int, ...] | None
 ) -> None:
-    sent = facts_of("UPDATE", Context(where)).update
+    context = Context(where)
+    sent = facts_of("UPDATE", context).update
     assert sent is not None
-    found = None if sent.key is None else tuple(one.value for one in sent.key)
-    assert found == key
+    assert key_sent(sent.key, context.compiled.params) == key

@@ -26,7 +26,7 @@ OF_DRIVERS = {"dialects/postgresql/pipeline.py": {"_fetch_gen"}}
 
 
 DOCUMENTED = {"_asdict", "_replace", "_current_frames"}
-"""Methods of every NamedTuple, and a function of sys."""
+"""Methods of every NamedTuple, and sys._current_frames()."""
 
 
 def is_private(name: object) -> bool:

@@ -76,5 +76,56 @@ def long_hold(locked: str) -> str:
     )
 
 
+def idle_transaction(place: str) -> str:
+    """Return the cure of a transaction that is open while nothing runs."""
+    return (
+        f"end the transaction before {place}: session.commit() or session.rollback(), or close() the "
+        f"session. {_OURS}: session.on_commit(function)"
+    )
+
+
+def check_then_insert(name: str, columns: str) -> str:
+    """Return the cure of a row that is inserted because none was found.
+
+    :param columns: those that the SELECT compares, separated by commas; empty where it compares none.
+    """
+    if not columns:
+        return (
+            f"give the only {name} a fixed primary key, and take an IntegrityError for the row that is "
+            f"there. {_OURS}: session.get_or_create_entity({name}, ident)"
+        )
+    values = ", ".join(f'"{one}": ...' for one in columns.split(", "))
+    return (
+        f"add UniqueConstraint({_quoted(columns)}) to the table of {name}, and take an IntegrityError "
+        f"for the row that is there. {_OURS}: with the constraint, "
+        f"session.get_or_create_entity({name}, {{{values}}})"
+    )
+
+
+def capacity(read: str) -> str:
+    """Return the cure of a row that is inserted as long as there are few enough."""
+    return (
+        f"lock the row that they belong to before {read}, with_for_update(), so that others wait with "
+        f"their count. {_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate)"
+    )
+
+
+def max_plus_one(read: str, columns: str) -> str:
+    """Return the cure of a number that is computed from those that are there.
+
+    :param columns: what makes the number unique, and its column, separated by commas.
+    """
+    return (
+        f"lock the row that they belong to before {read}, with_for_update(); or add "
+        f"UniqueConstraint({_quoted(columns)}) and try again after an IntegrityError. "
+        f"{_OURS}: session.get_one_entity(Parent, ident, LockOptions.ForUpdate), or "
+        "session.lock_key(name) where there is no such row"
+    )
+
+
+def _quoted(columns: str) -> str:
+    return ", ".join(f'"{one}"' for one in columns.split(", "))
+
+
 def _get(name: str) -> str:
     return f"session.get({name}, ident, with_for_update=True, populate_existing=True)"

@@ -25,7 +25,11 @@ CODES: Final[Mapping[str, str]] = {
     "lock-order-cycle": "Transactions lock the same rows or tables in different orders",
     "lock-without-effect": "A lock is asked for, and the SQL that is sent does not lock",
     "stale-after-lock": "A row is locked, and its object keeps the values from before the lock",
+    "check-then-insert": "A row is inserted because none was found, and nothing keeps out a second one",
+    "capacity": "A row is inserted because the others were counted, and others count them too",
+    "max-plus-one": "A number is computed from the greatest or the count, and nothing keeps out a second one",
     "long-hold": "A lock is held while no statement runs",
+    "idle-transaction": "A transaction is open while no statement runs",
 }
 """The codes of all findings, in the order of the report, each with its sentence."""
 
@@ -35,8 +39,9 @@ class AuditFinding:
     """A place of the program that needs a lock, or uses one wrongly.
 
     :ivar code: ``"lost-update"``, ``"detail-without-header"``, ``"lock-order-cycle"``,
-        ``"lock-without-effect"``, ``"stale-after-lock"`` or ``"long-hold"``.
-    :ivar severity: ``"error"``, or ``"warning"`` for what is only possible, and for ``long-hold``.
+        ``"lock-without-effect"``, ``"stale-after-lock"``, ``"check-then-insert"``, ``"capacity"``,
+        ``"max-plus-one"``, ``"long-hold"`` or ``"idle-transaction"``.
+    :ivar severity: ``"error"``, or ``"warning"`` for what is only possible, and for the last two codes.
     :ivar certain: True if two transactions at once give a wrong result, or a deadlock; False if that
         depends on what the program means, which its statements do not tell.
     :ivar message: one sentence with the classes, columns and places.
@@ -125,6 +130,7 @@ def _details_of(finding: AuditFinding, paths: Paths) -> Iterator[str]:
 
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"
+_WAITS: Final = ("long-hold", "idle-transaction")
 _PAGE: Final = f"{DOCS}/audit.md"
 
 
@@ -180,7 +186,7 @@ def _driver() -> dict[str, Any]:
             "id": code,
             "shortDescription": {"text": f"{text}."},
             "helpUri": f"{_PAGE}#{code}",
-            "defaultConfiguration": {"level": "warning" if code == "long-hold" else "error"},
+            "defaultConfiguration": {"level": "warning" if code in _WAITS else "error"},
         }
         for code, text in CODES.items()
     ]

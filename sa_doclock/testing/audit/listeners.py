@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from itertools import islice
 from typing import Any, Final
 
-from sqlalchemy import Connection, Result, inspect
+from sqlalchemy import Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 
 from ...core.lock_info import DocumentKey, LockedName
@@ -14,21 +13,22 @@ from ...core.sqlalchemy_internals import buffer_rows, for_update_of
 from ...options import LockOptions, is_row_lock
 from ...session import LockingSession
 from ..lock_waits import locks_database
-from .places import places_of_program
+from .places import Place, Places, places_of_program
 from .rows import (
     Row,
     changed_attributes,
     entity_name,
     entity_of_class,
+    entity_of_table,
     header_rows_of_values,
     mapper_of_statement,
     row_of,
 )
-from .sent import Sent, UpdateSent, asks_for_lock, facts_of, key_of
+from .sent import Sent, WriteSent, asks_for_lock, facts_of, key_sent, values_sent, whole_row
 from .transactions import Read, RowLock, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
-_MOST_VALUES: Final = 100  # of one INSERT, whose rows are looked at
+_MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
 
 
 class Listeners:
@@ -56,6 +56,16 @@ class Listeners:
 
     begin_twophase, commit_twophase, rollback_twophase = begin, commit, rollback
 
+    def savepoint(self, connection: Connection, *_: object) -> None:
+        watched = self._watched
+        watched.transaction_of(connection).savepoints.append(watched.statements)
+
+    def release_savepoint(self, connection: Connection, *_: object) -> None:
+        self._watched.transaction_of(connection).end_savepoint(rolled_back=False)
+
+    def rollback_savepoint(self, connection: Connection, *_: object) -> None:
+        self._watched.transaction_of(connection).end_savepoint(rolled_back=True)
+
     def before_cursor_execute(
         self,
         connection: Connection,
@@ -71,34 +81,64 @@ class Listeners:
         transaction = watched.transaction_of(connection)
         watched.measure_idle(transaction)
         sent = facts_of(text, context)
+        transaction.written |= sent.written
         transaction.changes_schema |= bool(getattr(context, "isddl", False))
         if sent.locks_widely or sent.begins:
             watched.note_wide_lock(connection, sent)
+        if sent.ends:
+            transaction.forget_locks()
         if sent.asks or sent.is_select:
-            self._note_select(connection, transaction, sent)
+            self._note_select(connection, transaction, sent, context)
         elif sent.writes:
             transaction.has_written = True
-            if watched.is_in_flush(connection):
-                return
-            if sent.update is not None:
-                self._note_update(transaction, sent.update, context)
-            elif sent.is_insert:
-                self._note_insert(transaction, context)
+            if not watched.is_in_flush(connection):
+                self._note_write(transaction, sent, context)
 
     def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
-        """Begin to measure how long no statement runs."""
-        self._watched.transaction_of(connection).idle_since = time.perf_counter()
+        watched = self._watched
+        watched.begin_idle(watched.transaction_of(connection))
 
-    def _note_select(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+    def _note_select(
+        self, connection: Connection, transaction: Transaction, sent: Sent, context: Any
+    ) -> None:
+        reading = self._reading(connection, sent)
+        if not sent.asks:
+            places = places_of_program() if reading is None else reading.places
+            for rule in self._watched.rules:
+                rule.read_table(transaction, sent, places, self._watched.statements, context)
+            return
+        self._check_effect(connection, transaction, sent)
+        place = here()
+        transaction.first_lock = transaction.first_lock or place
+        if reading is not None:
+            reading.locked = True
+            transaction.locking.append(reading)
+        if reading is None or not reading.names_rows:
+            self._note_rows_locked(transaction, sent, context, place)
+
+    def _reading(self, connection: Connection, sent: Sent) -> Read | None:
+        """Return the SELECT of a session that this statement is; None for others on its connection."""
         user = self._watched.users.get(connection)
         reading = None if user is None else user.reading
-        if sent.asks:
-            self._check_effect(connection, transaction, sent)
-            transaction.note_row_locks(sent.tables, reading, here())
-        else:
-            place = here() if reading is None else reading.place
-            for rule in self._watched.rules:
-                rule.read_table(transaction, sent.tables, place)
+        if reading is None or reading.number:
+            return None
+        reading.number, reading.claims = self._watched.statements, sent.limited
+        return reading
+
+    def _note_rows_locked(
+        self, transaction: Transaction, sent: Sent, context: Any, place: Place
+    ) -> None:
+        """Note the row that a SELECT locks by its key; where it names none, the tables."""
+        number = self._watched.statements
+        for condition in sent.conditions:
+            for parameters in context.compiled_parameters:
+                key = key_sent(condition.key(), parameters)
+                if key is not None:
+                    row = Row(entity_of_table(condition.table), key)
+                    self._watched.acquire(transaction, row, RowLock(place, number=number))
+                    return
+        for table in sent.locked:
+            transaction.tables_locked.setdefault(table, number)
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
         written = transaction.has_written and locks_database(connection)
@@ -113,28 +153,58 @@ class Listeners:
             return
         place = here()
         for rule in self._watched.rules:
-            rule.without_effect(sent, database, reason, place)
+            rule.without_effect(transaction, sent, database, reason, place)
 
-    def _note_insert(self, transaction: Transaction, context: Any) -> None:
-        mapper = mapper_of_statement(context.compiled.statement)
-        if mapper is None:
-            return
-        place, detail = here(), entity_name(mapper)
-        transaction.inserted_into.add(detail)
-        for values in islice(context.compiled_parameters, _MOST_VALUES):
-            headers = list(header_rows_of_values(mapper, values))
-            for rule in self._watched.rules:
-                rule.inserted(transaction, detail, headers, place)
-
-    def _note_update(self, transaction: Transaction, update: UpdateSent, context: Any) -> None:
-        key, mapper = key_of(update, context), mapper_of_statement(context.compiled.statement)
-        entity = str(update.table.key) if mapper is None else entity_name(mapper)
-        row = None if key is None else Row(entity, key)
+    def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
         places = places_of_program()
-        for rule in self._watched.rules:
-            rule.updated(transaction, update, row, places)
-        if row is not None:
-            self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+        parameters = list(islice(context.compiled_parameters, _MOST_VALUES))
+        if sent.update is not None:
+            self._note_update(transaction, sent.update, parameters, places)
+        if sent.insert is not None:
+            self._note_insert(transaction, sent.insert, context, parameters, places)
+        if sent.delete is not None:
+            entity = entity_of_table(sent.delete.table)
+            keys = (key_sent(sent.delete.key(), one) for one in parameters)
+            transaction.deleted |= {Row(entity, key) for key in keys if key is not None}
+
+    def _note_insert(
+        self,
+        transaction: Transaction,
+        table: Table,
+        context: Any,
+        parameters: list[dict[str, Any]],
+        places: Places,
+    ) -> None:
+        mapper = mapper_of_statement(context.compiled.statement)
+        entity = entity_of_table(table)
+        keys = tuple(column.key for column in table.primary_key)
+        transaction.inserted_into.add(entity)
+        for values in parameters:
+            headers = [] if mapper is None else list(header_rows_of_values(mapper, values))
+            key = key_sent(keys, values)
+            if key is not None and Row(entity, key) in transaction.deleted:
+                self._note_update(transaction, whole_row(table), [values], places)
+            for rule in self._watched.rules:
+                if mapper is not None:
+                    rule.inserted(transaction, entity, headers, places[0])
+                rule.inserted_values(transaction, table, values, headers, places)
+
+    def _note_update(
+        self,
+        transaction: Transaction,
+        update: WriteSent,
+        parameters: list[dict[str, Any]],
+        places: Places,
+    ) -> None:
+        entity = entity_of_table(update.table)
+        for one in parameters:
+            key = key_sent(update.key, one)
+            row = None if key is None else Row(entity, key)
+            values = values_sent(update, one)
+            for rule in self._watched.rules:
+                rule.updated(transaction, update, values, row, places)
+            if row is not None:
+                self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
 
     # Sessions: their transactions, and the SELECTs of objects.
 
@@ -149,8 +219,20 @@ class Listeners:
 
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Forget the rows of the session's transaction."""
+        seen = self._watched.session(session)
+        seen.flush = None  # a flush has one of its own
         if transaction.parent is None:
-            self._watched.end_session(self._watched.session(session))
+            self._watched.end_session(seen)
+
+    def before_flush(self, session: Session, *_: object) -> None:
+        """Note that objects are written, and not rows of bulk_update_mappings()."""
+        seen = self._watched.session(session)
+        seen.flush = places_of_program()
+        rows = (row_of(inspect(one)) for one in session.deleted)
+        seen.transaction.deleted |= {row for row in rows if row is not None}
+
+    def after_flush(self, session: Session, _: object) -> None:
+        self._watched.session(session).flush = None
 
     def transient_to_pending(self, _: Session, instance: object) -> None:
         """Remember the line that adds a new object."""
@@ -169,13 +251,12 @@ class Listeners:
     def _begin_read(self, run: ORMExecuteState) -> Read:
         seen = self._watched.session(run.session)
         statement = getattr(run.statement, "element", run.statement)
-        mappers = run.all_mappers
-        read = Read(places_of_program(), seen.transaction, statement, names_rows=bool(mappers))
+        read = Read(places_of_program(), seen.transaction, statement)
         if asks_for_lock(statement):
-            read.locked = bool(mappers)
+            read.locked = read.names_rows = _names_rows(run)
             read.waits = _waits(statement)
         elif seen.transaction.first_lock is not None:
-            seen.transaction.read_after_lock |= {entity_name(one) for one in mappers}
+            seen.transaction.read_after_lock |= {entity_name(one) for one in run.all_mappers}
         seen.reading = read
         return read
 
@@ -211,7 +292,7 @@ class Listeners:
         row = Row(entity_of_class(entity), key)
         waits = not lock & (LockOptions.NoWait | LockOptions.SkipLocked)
         transaction = self._watched.session(session).transaction
-        self._watched.acquire(transaction, row, RowLock(here(), waits=waits))
+        self._watched.acquire(transaction, row, RowLock(here(), waits=waits, refreshes=True))
 
     # Mapped objects: loaded, changed, written.
 
@@ -255,12 +336,14 @@ class Listeners:
         row = Row(entity_name(mapper), tuple(mapper.primary_key_from_instance(instance)))
         read = self._watched.reads.get(state)
         added = self._watched.added.pop(state, None)
-        places = places_of_program()
+        places = seen.flush or places_of_program()
         write = Write(kind, row, state, mapper, places, assigned, read, changed, added)
         for rule in self._watched.rules:
             rule.wrote(transaction, write)
         if transaction.has_room():
             (transaction.inserted if inserts else transaction.updated).add(row)
+            if kind == "delete":
+                transaction.deleted.add(row)
         if not inserts:  # an UPDATE or DELETE locks the row by itself
             self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
 
@@ -268,6 +351,13 @@ class Listeners:
 def _loaded_columns(state: InstanceState[Any]) -> set[str]:
     columns = state.dict.keys() & state.mapper.column_attrs.keys()
     return columns - {one.key for one in state.mapper.primary_key}
+
+
+def _names_rows(run: ORMExecuteState) -> bool:
+    """Return whether a SELECT returns objects, and not columns of them."""
+    if not isinstance(run.statement, Select):
+        return bool(run.all_mappers)
+    return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
 
 
 def _waits(statement: Any) -> bool:

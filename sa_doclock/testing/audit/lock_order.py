@@ -51,11 +51,13 @@ class LockOrder(Rule):
         return self.tally.left_out + self._pairs_left_out
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        if transaction.has_gate or not lock.waits:
+        if transaction.has_gate or not lock.waits or self.is_test(lock.place):
             return
         held = list(transaction.locks.items())
         first = 0 if len(held) < _ALL_PAIRS else len(held) - 1
         for position, (other, of_other) in enumerate(held[first:], first):
+            if self.is_test(of_other.place):
+                continue
             guards = frozenset(one for one, _ in held[: min(position, _ALL_PAIRS)])
             order = _Order(str(of_other.place), str(lock.place), guards)
             self._note_classes(other, row, order)

@@ -35,7 +35,11 @@ class Paths:
 
     def is_of_tests(self, site: str) -> bool:
         """Return whether a place is one of the tests, and not of the program."""
-        return is_of_tests(self.relative(site).rpartition(":")[0])
+        return self.is_file_of_tests(site.rpartition(":")[0])
+
+    def is_file_of_tests(self, file: str) -> bool:
+        """Return whether a file is one of the tests."""
+        return is_of_tests(self.relative(file))
 
     def text(self, text: str, sites: Sequence[str], *, marks: bool = True) -> str:
         """Return a text that names these places."""

@@ -6,7 +6,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from os import sep
 from pathlib import Path
@@ -32,6 +32,8 @@ Places = tuple[Place, ...]
 NOWHERE: Final[Places] = (Place("<unknown>", 0),)
 
 _DEPTH: Final = 3
+#: The names that Alembic looks for in a migration.
+_MIGRATION: Final = {"revision", "down_revision"}
 _PACKAGES: Final = tuple(
     f"{folder}{sep}"
     for folder in {
@@ -55,16 +57,56 @@ _listening: list[RanBy] = []
 
 def places_of_program() -> Places:
     """Return the lines of the program that are being executed, of at most three functions."""
+    return _places_in(frames)
+
+
+def waiting_places(thread: int, task: Any) -> Places:
+    """Return the lines under which a thread, or a task of asyncio, waits or works."""
+    awaited = list(_awaited(task.get_coro())) if task is not None and not task.done() else []
+    frames_of_it = reversed(awaited) if awaited else _frames_of(thread)
+    stack = [one for one in frames_of_it if not one.f_code.co_filename.startswith("<")]
+    return _places_in(lambda: stack)
+
+
+def is_of_migration() -> bool:
+    """Return whether a migration of Alembic is being executed, which runs alone."""
+    return any(
+        frame.f_globals.keys() >= _MIGRATION
+        or str(frame.f_globals.get("__name__", "")).startswith("alembic.")
+        for frame in frames()
+    )
+
+
+def _awaited(coroutine: Any) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine and of those that it awaits; none where it runs."""
+    while coroutine is not None:
+        if getattr(coroutine, "cr_running", False):
+            return
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            yield frame
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+
+
+def _frames_of(thread: int) -> Iterator[FrameType]:
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, in spite of its name
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _places_in(stack: Callable[[], Iterable[FrameType]]) -> Places:
     found: list[Place] = []
-    for frame in frames():
-        if _is_of_program(frame):
+    for frame in stack():
+        known = _is_program.get(frame.f_code.co_filename)
+        if known or (known is None and _is_of_program(frame)):
             found.append(Place(frame.f_code.co_filename, frame.f_lineno))
             if len(found) == _DEPTH:
                 break
     if not found:
         return NOWHERE
     for ran in _listening:
-        ran.note(found[0])
+        ran.note(found[0], stack)
     return tuple(found)
 
 
@@ -138,15 +180,18 @@ class RanBy:
                 _own_packages.remove(one)
             _is_program.clear()
 
-    def note(self, place: Place) -> None:
-        """Note that this line runs."""
+    def note(self, place: Place, stack: Callable[[], Iterable[FrameType]]) -> None:
+        """Note that this line runs.
+
+        :param stack: the frames that have called it, the innermost first.
+        """
         tests = self._tests.get(place)
         if tests is None:
             tests = self._tests[place] = {}
         if len(tests) < _MOST_TESTS:
             test = _current_test()
             if test not in tests:
-                tests[test] = _callers(place)
+                tests[test] = _callers(place, stack())
 
     def tests_of(self, sites: Collection[str]) -> list[str]:
         """Return the tests that ran all of these lines, by their node ids."""
@@ -187,10 +232,10 @@ def _current_test() -> str:
 _MOST_CALLERS: Final = 3
 
 
-def _callers(place: Place) -> tuple[str, ...]:
+def _callers(place: Place, stack: Iterable[FrameType]) -> tuple[str, ...]:
     """Return the line of each file that has called this one, the nearest first."""
     by_file: dict[str, Place] = {}
-    for frame in filter(_is_of_program, frames()):
+    for frame in filter(_is_of_program, stack):
         file = frame.f_code.co_filename
         if not file.startswith("<"):  # such as a worker of pytest-xdist
             by_file.setdefault(file, Place(file, frame.f_lineno))

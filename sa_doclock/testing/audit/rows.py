@@ -9,6 +9,8 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import ForeignKeyConstraint, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection
 
+from ...core.sqlalchemy_internals import all_mappers
+
 
 class Row(NamedTuple):
     """A row of a table: the class at the root of its inheritance, and the primary key."""
@@ -28,6 +30,7 @@ class Header(NamedTuple):
 
 # Threads: the audit's listeners run in one thread at a time.
 _headers: WeakKeyDictionary[Mapper[Any], tuple[Header, ...]] = WeakKeyDictionary()
+_entities: WeakKeyDictionary[Table, str] = WeakKeyDictionary()
 
 
 def entity_name(mapper: Mapper[Any]) -> str:
@@ -38,6 +41,18 @@ def entity_name(mapper: Mapper[Any]) -> str:
 def entity_of_class(root: type[Any]) -> str:
     """Return the same for the class at the root itself."""
     return f"{root.__module__}.{root.__qualname__}"
+
+
+def entity_of_table(table: Table) -> str:
+    """Return the name of the class whose rows a table has; the table's own where none is mapped to it."""
+    found = _entities.get(table)
+    if found is None:
+        for mapper in all_mappers():
+            for one in mapper.tables:
+                if isinstance(one, Table):
+                    _entities.setdefault(one, entity_name(mapper))
+        found = _entities.setdefault(table, str(table.key))
+    return found
 
 
 def mapper_of_statement(statement: Any) -> Mapper[Any] | None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final, NamedTuple
 
+from sqlalchemy import Table
+
 from . import cures
-from .data_flow import is_computed
+from .data_flow import Column, is_computed
 from .findings import AuditFinding, Severity
-from .places import NOWHERE, Place, Places
-from .rows import Header, Row, entity_name, header_rows, short_name
-from .sent import Sent, UpdateSent
+from .places import NOWHERE, Place, Places, is_of_migration
+from .rows import Header, Row, entity_name, entity_of_table, header_rows, short_name
+from .sent import Sent, Value, WriteSent, plain_name
 from .transactions import Read, RowLock, Transaction, Write
 
 HeaderRows = Iterable[tuple[Header, Row]]
@@ -62,6 +64,18 @@ class Rule:
 
     def __init__(self) -> None:
         self.tally = Tally()
+        self.is_of_tests: Callable[[str], bool] | None = None
+        """Return whether a file has tests: nobody else runs its lines at the same time."""
+
+    def is_test(self, place: Place) -> bool:
+        """Return whether a line is one of a test."""
+        return self.is_of_tests is not None and self.is_of_tests(place.file)
+
+    def without_tests(self, places: Places) -> Places:
+        """Return the line, and those of the program that have called it."""
+        if self.is_of_tests is None:
+            return places
+        return (places[0], *(one for one in places[1:] if not self.is_test(one)))
 
     def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
         """Learn of a row lock, before the transaction has it."""
@@ -73,23 +87,47 @@ class Rule:
         """Learn of a row that a flush has written, before the transaction has its lock."""
 
     def updated(
-        self, transaction: Transaction, update: UpdateSent, row: Row | None, places: Places
+        self,
+        transaction: Transaction,
+        update: WriteSent,
+        values: tuple[Value, ...],
+        row: Row | None,
+        places: Places,
     ) -> None:
-        """Learn of an UPDATE that the program has sent itself."""
+        """Learn of a row that the program has overwritten by a statement of its own."""
 
     def inserted(
         self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
     ) -> None:
         """Learn of an INSERT that the program has sent itself, and of the rows that it refers to."""
 
-    def read_table(self, transaction: Transaction, tables: frozenset[str], place: Place) -> None:
-        """Learn of a SELECT that locks nothing."""
+    def inserted_values(
+        self,
+        transaction: Transaction,
+        table: Table,
+        values: Mapping[str, Any],
+        headers: HeaderRows,
+        places: Places,
+    ) -> None:
+        """Learn of the values of a new row, by the keys of the columns."""
 
-    def without_effect(self, sent: Sent, database: str, reason: str, place: Place) -> None:
+    def read_table(
+        self, transaction: Transaction, sent: Sent, places: Places, number: int, context: Any
+    ) -> None:
+        """Learn of a SELECT that locks nothing, and the number of statements so far."""
+
+    def without_effect(
+        self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
+    ) -> None:
         """Learn of a lock that was asked for, and that the database does not get."""
 
-    def was_idle(self, transaction: Transaction, seconds: float, place: Place) -> None:
-        """Learn how long no statement has run, before the next one or the end."""
+    def was_idle(
+        self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
+    ) -> None:
+        """Learn how long no statement has run.
+
+        :param place: the line under which it waited, if it was seen to; else that of the next statement.
+        """
 
     def export(self) -> Any:
         """Return what it has found, as lists, texts and numbers."""
@@ -111,9 +149,15 @@ class Rule:
     def _finding(
         self, certain: bool, message: str, sites: tuple[str, ...], cure: str, count: int
     ) -> AuditFinding:
+        if self.is_of_tests is not None:
+            certain = certain and not any(self.is_of_tests(_file_of(one)) for one in sites[:2])
         severity: Severity = "error" if certain else "warning"
         places = tuple(dict.fromkeys(site for site in sites if site != str(NOWHERE[0])))
         return AuditFinding(self.code, severity, certain, message, places, cure, count)
+
+
+def _file_of(site: str) -> str:
+    return site.rpartition(":")[0]
 
 
 _MOST_TABLES: Final = 500
@@ -127,48 +171,77 @@ class LostUpdate(Rule):
 
     def __init__(self) -> None:
         super().__init__()
-        self._reads: OrderedDict[str, dict[Place, None]] = OrderedDict()
+        self._reads: OrderedDict[str, dict[Place, int]] = OrderedDict()
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
+        if write.kind == "insert" and write.row in transaction.deleted:
+            self._wrote_again(transaction, write)
         read = write.read
-        if write.kind != "update" or read is None or _is_protected(transaction, write, read):
-            return
+        if write.kind == "update" and read and not _is_protected(transaction, write, read):
+            self._changed(transaction, write, read)
+
+    def _changed(self, transaction: Transaction, write: Write, read: Read) -> None:
         attributes = tuple(write.changed)
+        if self.is_of_tests is not None:
+            assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}
+            write = replace(write, assigned=assigned)
         computed = tuple(name for name in attributes if write.depends_on(read, name))
         names = computed or attributes
         if names:
             place = write.assigned.get(names[0], write.places)[0]
-            key = (write.row.entity, ", ".join(names), str(read.place), str(place))
-            self._note(transaction, (*key, str(write.places[0])), certain=bool(computed))
+            reads = (write.row.entity, ", ".join(names), read.place, place)
+            self._note(transaction, *reads, write.places[0], certain=bool(computed))
 
-    def read_table(self, transaction: Transaction, tables: frozenset[str], place: Place) -> None:
+    def _wrote_again(self, transaction: Transaction, write: Write) -> None:
+        """Judge a row that was deleted and is inserted again: it is overwritten."""
+        table: Any = write.mapper.local_table
+        names = (Value(name, frozenset({name})) for name in write.changed)
+        update = WriteSent(table, (), frozenset(), None)
+        self.updated(transaction, update, tuple(names), write.row, write.added or write.places)
+
+    def read_table(
+        self, transaction: Transaction, sent: Sent, places: Places, number: int, context: Any
+    ) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
-        for table in tables:
-            places = self._reads.setdefault(table, {})
-            if len(places) < _MOST_PLACES:
-                places[place] = None
+        for table in sent.tables:
+            known = self._reads.setdefault(table, {})
+            if places[0] in known or len(known) < _MOST_PLACES:
+                known[places[0]] = number
             if len(self._reads) > _MOST_TABLES:
                 self._reads.popitem(last=False)
 
     def updated(
-        self, transaction: Transaction, update: UpdateSent, row: Row | None, places: Places
+        self,
+        transaction: Transaction,
+        update: WriteSent,
+        values: tuple[Value, ...],
+        row: Row | None,
+        places: Places,
     ) -> None:
-        table = str(update.table.key)
-        locked = table in transaction.tables_locked or row in transaction.locks
-        protected = transaction.has_wide_lock or transaction.finds_conflicts
-        if update.conditions or locked or protected:
+        if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
             return  # with other conditions than the key it is compare and set
-        for read in self._reads.get(table, ()):
-            names = ", ".join(_computed(update, places, read))
+        table = plain_name(update.table)
+        lock = None if row is None else transaction.locks.get(row)
+        for read, number in self._reads.get(table, {}).items():
+            locked = lock is not None and lock.is_before(number)
+            if locked or transaction.protects_table(table, number):
+                continue
+            names = ", ".join(_computed(update, values, places, read))
             if names:
-                place = str(places[0])
-                self._note(transaction, (table, names, str(read), place, place), certain=True)
+                entity = entity_of_table(update.table)
+                self._note(transaction, entity, names, read, places[0], places[0], certain=True)
                 return
 
-    def _note(self, transaction: Transaction, key: tuple[str, ...], *, certain: bool) -> None:
+    def _note(
+        self, transaction: Transaction, entity: str, names: str, *places: Place, certain: bool
+    ) -> None:
+        # Only what would be certain is looked at closely.
+        alone = certain and (is_of_migration() or any(map(self.is_test, places[:2])))
+        key = (entity, names, *map(str, places))
+
         def end(committed: bool) -> None:
-            alone = transaction.changes_schema
-            self.tally.add((*key, certain and committed and not alone))
+            proved = certain and committed and not alone and not transaction.changes_schema
+            self.tally.add((*key, proved))
 
         transaction.later(end)
 
@@ -193,16 +266,19 @@ def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
     headers = frozenset(row for _, row in header_rows(write.state))
     if transaction.protects(write.row, read, headers):
         return True
-    tables = {getattr(table, "key", None) for table in write.mapper.tables}
-    return not tables.isdisjoint(transaction.tables_locked)
+    if write.row in transaction.stale:
+        return True  # a finding of another rule
+    tables = [plain_name(table) for table in write.mapper.tables if isinstance(table, Table)]
+    return any(transaction.protects_table(table, read.number) for table in tables)
 
 
-def _computed(update: UpdateSent, places: Places, read: Place) -> Iterator[str]:
+def _computed(
+    update: WriteSent, values: tuple[Value, ...], places: Places, read: Place
+) -> Iterator[str]:
     """Yield the columns whose new values are computed from what that line has read."""
-    keys = frozenset(column.key for column in update.table.primary_key)
     columns = frozenset(update.table.columns.keys())
-    for name in update.values:
-        if is_computed(name, places, read, columns, keys):
+    for name, given_as in values:
+        if is_computed(Column(name, given_as, columns - {name}), places, read):
             yield name
 
 
@@ -318,18 +394,29 @@ class StaleAfterLock(Rule):
 
 
 class LockWithoutEffect(Rule):
-    """Always certain: the text that was sent tells."""
+    """Certain where the transaction then changes rows of the table: the text that was sent tells."""
 
     code = "lock-without-effect"
 
-    def without_effect(self, sent: Sent, database: str, reason: str, place: Place) -> None:
-        self.tally.add((", ".join(sorted(sent.tables)), database, reason, str(place)))
+    def without_effect(
+        self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
+    ) -> None:
+        key = (", ".join(sorted(sent.tables)), database, reason, str(place))
+
+        def end(_committed: bool) -> None:
+            changes = transaction.written & sent.tables if sent.tables else transaction.written
+            self.tally.add((*key, bool(changes)))
+
+        transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (tables, database, reason, place), count in self.tally:
+        for (*key, certain), count in self.tally:
+            if not certain and (*key, True) in self.tally:
+                continue
+            tables, database, reason, place = key
             of = f" of {tables}" if tables else ""
             message = f"the lock{of} at {place} has no effect on {database}: {reason}"
-            yield self._finding(True, message, (place,), cures.lock_without_effect(), count)
+            yield self._finding(certain, message, (place,), cures.lock_without_effect(), count)
 
 
 HOLD_LIMIT: Final = 0.2
@@ -337,7 +424,11 @@ HOLD_LIMIT: Final = 0.2
 
 
 class LongHold(Rule):
-    """Certain, and no more than a warning: nothing gets lost, but others wait."""
+    """Certain, and no more than a warning: nothing gets lost, but others wait.
+
+    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The next
+    statement does not tell why it came late, so such a wait is reported where it was seen.
+    """
 
     code = "long-hold"
 
@@ -346,13 +437,21 @@ class LongHold(Rule):
         self._hold_limit = hold_limit
         self._longest: dict[tuple[str, ...], float] = {}
 
-    def was_idle(self, transaction: Transaction, seconds: float, place: Place) -> None:
-        if seconds < self._hold_limit or transaction.first_lock is None:
+    def was_idle(
+        self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
+    ) -> None:
+        lock = transaction.first_lock
+        if seconds < self._hold_limit or (
+            lock is None and self._is_no_wait(transaction, place, seen)
+        ):
             return
-        key = (str(transaction.first_lock), str(place))
+        key = ("" if lock is None else str(lock), str(place), "under" if seen else "before")
         self.tally.add(key)
         if key in self.tally:
             self._longest[key] = max(seconds, self._longest.get(key, 0.0))
+
+    def _is_no_wait(self, transaction: Transaction, place: Place, seen: bool) -> bool:
+        return not seen or transaction.changes_schema or self.is_test(place)
 
     def export(self) -> Any:
         return [self.tally.export(), [[*key, longest] for key, longest in self._longest.items()]]
@@ -366,10 +465,14 @@ class LongHold(Rule):
 
     def findings(self) -> Iterator[AuditFinding]:
         for key, count in self.tally:
-            locked, following = key
-            message = (
-                f"the lock that {locked} has taken is held for up to {self._longest[key]:.1f} s "
-                f"while no statement runs, before {following}"
-            )
-            found = self._finding(True, message, key, cures.long_hold(locked), count)
-            yield replace(found, severity="warning")
+            locked, place, where = key
+            seconds = f"up to {self._longest[key]:.1f} s while no statement runs, {where} {place}"
+            if locked:
+                message = f"the lock that {locked} has taken is held for {seconds}"
+                cure = cures.long_hold(locked)
+            else:
+                message = f"a transaction is open for {seconds}"
+                cure = cures.idle_transaction(place)
+            sites = (locked, place) if locked else (place,)
+            found = replace(self._finding(True, message, sites, cure, count), severity="warning")
+            yield found if locked else replace(found, code="idle-transaction")

@@ -50,12 +50,40 @@ STORIES: Final[Mapping[str, Story]] = {
         (FIRST, "writes what it computed from them, and commits"),
         (SECOND, "its change is lost, in spite of the lock"),
     ),
+    "check-then-insert": (
+        (FIRST, "looks for the row, and finds none: {0}"),
+        (SECOND, "looks for the same row, and finds none"),
+        (FIRST, "inserts the row, and commits: {-1}"),
+        (SECOND, "inserts the row too, and commits"),
+        (SECOND, "the row is there twice, without an error"),
+    ),
+    "capacity": (
+        (FIRST, "counts the rows, and there is room for one: {0}"),
+        (SECOND, "counts the same rows, and there is room for one"),
+        (FIRST, "inserts a row, and commits: {-1}"),
+        (SECOND, "inserts a row too, and commits"),
+        (SECOND, "there is one row too many, without an error"),
+    ),
+    "max-plus-one": (
+        (FIRST, "reads the numbers that are there: {0}"),
+        (SECOND, "reads the same numbers"),
+        (FIRST, "inserts a row with the next number, and commits: {-1}"),
+        (SECOND, "inserts a row with the same number, and commits"),
+        (SECOND, "the number is there twice, without an error"),
+    ),
     "long-hold": (
         (FIRST, "locks the row: {0}"),
         (SECOND, "wants the row, and waits"),
         (FIRST, "works or waits, without a statement"),
         (FIRST, "goes on, and commits: {-1}"),
         (SECOND, "goes on, or has failed by a lock timeout"),
+    ),
+    "idle-transaction": (
+        (FIRST, "reads, and its transaction stays open"),
+        (FIRST, "works or waits, without a statement: {0}"),
+        (SECOND, "wants a connection, and the pool may have none left"),
+        (SECOND, "changes rows, whose old versions the server has to keep"),
+        (FIRST, "goes on, and ends its transaction"),
     ),
 }
 """The story of each code."""

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
 from ...core.sqlalchemy_internals import is_flushing
 from ...dialects import strategy_class
 from ...dialects.base import IsolationLevels
-from .places import Place, Places, places_of_program
+from ..lock_waits import locks_database
+from .places import NOWHERE, Place, Places, places_of_program, waiting_places
 from .rows import Row
 from .rules import Rule
 from .sent import Sent
-from .transactions import Read, RowLock, SessionSeen, Transaction
+from .transactions import Read, RowLock, SessionSeen, Transaction, Waiting
+
+# Threads: the audit's listeners run in one thread at a time.
+_conflicting: WeakKeyDictionary[Dialect, frozenset[str]] = WeakKeyDictionary()
 
 
 def finds_conflicts(connection: Connection) -> bool:
@@ -27,9 +33,20 @@ def finds_conflicts(connection: Connection) -> bool:
 
     Nothing is sent: the level is that of the connection's options, or the engine's default.
     """
-    known = strategy_class(connection.dialect)
-    levels = IsolationLevels if known is None else known(connection.dialect).isolation
-    return level_of(connection) in levels.conflicting
+    dialect = connection.dialect
+    if dialect not in _conflicting:
+        known = strategy_class(dialect)
+        levels = IsolationLevels if known is None else known(dialect).isolation
+        _conflicting[dialect] = frozenset(levels.conflicting)
+    return level_of(connection) in _conflicting[dialect]
+
+
+def excludes_inserts(connection: Connection) -> bool:
+    """Return whether the database refuses to add a row that a SELECT of the transaction has missed.
+
+    The driver of SQLite begins no transaction for a SELECT, whatever the level is called.
+    """
+    return level_of(connection) == "SERIALIZABLE" and not locks_database(connection)
 
 
 def level_of(connection: Connection) -> str:
@@ -117,7 +134,10 @@ class Watched:
     def begin(self, connection: Connection) -> Transaction:
         """Begin a transaction of a connection."""
         self.transactions += 1
-        found = Transaction(finds_conflicts=finds_conflicts(connection))
+        found = Transaction(
+            finds_conflicts=finds_conflicts(connection),
+            excludes_inserts=excludes_inserts(connection),
+        )
         self._connections[connection] = found
         return found
 
@@ -141,6 +161,7 @@ class Watched:
         for transaction in (self.transaction_of(connection), self._connections.get(connection)):
             if transaction is not None:
                 transaction.finds_conflicts |= sent.begins
+                transaction.excludes_inserts |= sent.begins and locks_database(connection)
                 transaction.has_wide_lock |= sent.locks_widely or sent.locks_file
                 transaction.has_gate |= sent.locks_widely
                 transaction.has_file_lock |= sent.locks_file
@@ -150,19 +171,36 @@ class Watched:
     def is_in_flush(self, connection: Connection) -> bool:
         """Return whether a flush sends what this connection sends."""
         user = self.users.get(connection)
-        session = None if user is None else user.session()
+        session = None if user is None or user.flush is None else user.session()
         return session is not None and is_flushing(session)
 
     def measure_idle(self, transaction: Transaction) -> None:
         """Tell the rules if no statement has run for long."""
-        since, transaction.idle_since = transaction.idle_since, None
-        if since is None or transaction.first_lock is None:
-            return
-        seconds = time.perf_counter() - since
-        if seconds > _SHORT:
-            place = here()
+        waiting, transaction.waiting = transaction.waiting, None
+        seconds = 0.0 if waiting is None else time.perf_counter() - waiting.since
+        if waiting is not None and (waiting.place is not None or seconds > _SHORT):
+            place = waiting.place or here()
             for rule in self.rules:
-                rule.was_idle(transaction, seconds, place)
+                rule.was_idle(transaction, seconds, place, seen=waiting.place is not None)
+
+    def begin_idle(self, transaction: Transaction) -> None:
+        """Begin to measure how long no statement runs."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:
+            task = None
+        of_task = None if task is None else ref(task)
+        transaction.waiting = Waiting(time.perf_counter(), threading.get_ident(), of_task)
+
+    def note_waiting(self, seconds: float) -> None:
+        """Note under which line each transaction waits that has been idle for that long."""
+        now = time.perf_counter()
+        of_sessions = [one.transaction for one in self._sessions.values()]
+        for transaction in (*of_sessions, *self._connections.values()):
+            waiting = transaction.waiting
+            if waiting is not None and now - waiting.since > seconds:
+                (place, *_) = waiting_places(waiting.thread, waiting.task and waiting.task())
+                waiting.place = waiting.place if place == NOWHERE[0] else place
 
     def acquire(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
         """Note a lock, unless the transaction has it; a row that it has inserted is its own."""
@@ -173,7 +211,7 @@ class Watched:
             return
         for rule in self.rules:
             rule.locked(transaction, row, lock)
-        transaction.locks[row] = lock
+        transaction.locks[row] = lock if lock.number else replace(lock, number=self.statements)
         transaction.first_lock = transaction.first_lock or lock.place
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, Final
 
 from sqlalchemy import Engine, event
@@ -15,6 +17,7 @@ from ...session import LockingSession
 from ..exploration import Exploration, explore
 from .findings import CODES, AuditFinding, each_once, json_of, sarif_of, table_of
 from .html import html_of
+from .inserts import InsertRace
 from .listeners import Listeners
 from .lock_order import LockOrder
 from .paths import Paths
@@ -33,13 +36,18 @@ from .watched import Watched
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     Engine: (
         *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
+        *("savepoint", "release_savepoint", "rollback_savepoint"),
         *("before_cursor_execute", "after_cursor_execute"),
     ),
-    Session: ("after_begin", "after_commit", "after_transaction_end", "transient_to_pending"),
+    Session: (
+        *("after_begin", "after_commit", "after_transaction_end"),
+        *("before_flush", "after_flush", "transient_to_pending"),
+    ),
     LockingSession: ("lock_acquired",),
     Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
     QueryableAttribute: ("set",),
 }
+_SAMPLE: Final = 0.02  # seconds
 _OF_STATES: Final = (Mapper, QueryableAttribute)
 
 
@@ -50,10 +58,12 @@ class Audit:
     it.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the order in which
     they were locked, and 2,000 different things of each code; ``left_out`` counts what had no room.
 
-    :param hold_limit: seconds that a transaction may hold locks while no statement runs.
+    :param hold_limit: seconds that a transaction may be open, with locks or without, while no
+        statement runs.
     :param packages: the names of installed packages whose lines are the program's own.  Those whose
         source is in the project are found without.
     :param root: the folder of the project, to which paths are relative; by default the current one.
+    :param tests_alone: the run is one of tests: nobody else runs the lines of its tests at the same time.
     """
 
     def __init__(
@@ -62,14 +72,20 @@ class Audit:
         hold_limit: float = HOLD_LIMIT,
         packages: Collection[str] = (),
         root: Path | None = None,
+        tests_alone: bool = False,
     ) -> None:
         self._paths = Paths(Path.cwd() if root is None else root)
         self._packages = packages_in(self._paths.root) | {*packages}
         self._ran_by = RanBy()
         self._rules: tuple[Rule, ...] = (
-            *(LostUpdate(), DetailWithoutHeader(), LockOrder()),
-            *(LockWithoutEffect(), StaleAfterLock(), LongHold(hold_limit)),
+            *(LostUpdate(), DetailWithoutHeader(), LockOrder(), LockWithoutEffect()),
+            *(StaleAfterLock(), InsertRace(), LongHold(hold_limit)),
         )
+        self._hold_limit = hold_limit
+        if tests_alone:
+            known = lru_cache(maxsize=4096)(self._paths.is_file_of_tests)
+            for rule in self._rules:
+                rule.is_of_tests = known
         self._watched = Watched(self._rules)
 
     @property
@@ -190,14 +206,25 @@ class Audit:
     def watching(self) -> Iterator[None]:
         """Watch in the block."""
         listeners = list(self._listeners())
-        for target, name, listener, options in listeners:
-            event.listen(target, name, listener, **options)
-        try:
-            with self._ran_by.listening(self._packages):
+        ended = Event()
+        sampler = Thread(target=self._sample, args=(ended,), name="sa_doclock audit", daemon=True)
+        with self._ran_by.listening(self._packages):
+            for target, name, listener, options in listeners:
+                event.listen(target, name, listener, **options)
+            sampler.start()
+            try:
                 yield
-        finally:
-            for target, name, listener, _ in listeners:
-                event.remove(target, name, listener)
+            finally:
+                ended.set()
+                sampler.join()
+                for target, name, listener, _ in listeners:
+                    event.remove(target, name, listener)
+
+    def _sample(self, ended: Event) -> None:
+        """Look from time to time which transactions wait, and where."""
+        note = self._watched.guarded(lambda: self._watched.note_waiting(self._hold_limit))
+        while not ended.wait(max(self._hold_limit / 2, _SAMPLE)):
+            note()
 
     def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
         listeners = Listeners(self._watched)
@@ -223,7 +250,8 @@ def audit(
     A transaction counts when it ends.  What is seen is what the block executes: an audit of code
     that does not run finds nothing in it.
 
-    :param hold_limit: seconds that a transaction may hold locks while no statement runs.
+    :param hold_limit: seconds that a transaction may be open, with locks or without, while no
+        statement runs.
     :param packages: the names of installed packages whose lines are the program's own, as of a program
         that is tested as it is installed.
     :param root: the folder of the project, to which paths are relative; by default the current one.

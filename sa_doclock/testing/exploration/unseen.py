@@ -29,6 +29,7 @@ _PROCESS_EVENTS: Final = frozenset(
 )
 _CONNECT_EVENTS: Final = frozenset({"sqlite3.connect"})
 _WATCHED: Final = _PROCESS_EVENTS | _CONNECT_EVENTS
+# Threads: two that begin at once add two hooks, which note the same reason once.
 _hooked: list[bool] = []
 
 

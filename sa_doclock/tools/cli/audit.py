@@ -21,7 +21,6 @@ from typing import Annotated, Final, Optional, TextIO
 import typer
 
 from ...testing import Audit
-from ...testing import audit as audited
 from .console import errors_as_text, say
 from .database import BadUsage
 
@@ -74,7 +73,8 @@ def audit(
             check_writable(file)
         run = _runner_of(program)
     folder, packages = Path.cwd(), [*(package or ()), *_package_of(program)]
-    with audited(packages=packages) as found, progress_lines(found, sys.stderr):
+    found = Audit(packages=packages, tests_alone=True)
+    with found.watching(), progress_lines(found, sys.stderr):
         status = _status_of(run, quiet=json_wanted)
     say(found.to_json() if json_wanted else found.report())
     written = [_write(folder, file, form(found)) for file, form in files.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, String
+from sqlalchemy import JSON, ForeignKey, String, UniqueConstraint
 from sqlalchemy.ext.mutable import MutableDict
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
@@ -75,10 +75,43 @@ class Stock(Base):
     quantity: Mapped[int] = mapped_column(default=10)
 
 
+class Person(Base):
+    __tablename__ = "audited_people"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    email: Mapped[str] = mapped_column(String(50), default="")
+    nick: Mapped[str | None] = mapped_column(String(50), unique=True)
+    phone: Mapped[str | None] = mapped_column(String(20))
+    password: Mapped[str] = mapped_column(String(50), default="")
+    active: Mapped[bool] = mapped_column(default=True)
+
+
+class Course(Base):
+    __tablename__ = "audited_courses"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    places: Mapped[int] = mapped_column(default=2)
+    bookings: Mapped[list[Booking]] = relationship()
+
+
+class Booking(Base):
+    __tablename__ = "audited_bookings"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    course_id: Mapped[int] = mapped_column(ForeignKey("audited_courses.id"))
+    person: Mapped[str] = mapped_column(String(50), default="")
+    number: Mapped[int] = mapped_column(default=0)
+
+
+class Invoice(Base):
+    __tablename__ = "audited_invoices"
+    __table_args__ = (UniqueConstraint("year", "number"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    year: Mapped[int]
+    number: Mapped[int]
+
+
 def fill(session: Session) -> None:
     """Store two rows of each."""
     for ident in (1, 2):
-        for entity in (Article, Job, Account, Page, Stock):
+        for entity in (Article, Job, Account, Page, Stock, Person, Course):
             session.add(entity(id=ident))
         session.add(Order(id=ident, lines=[Line(price=10)], total=10))
     session.commit()

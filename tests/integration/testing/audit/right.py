@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, func, insert, select, update
+from sqlalchemy import Engine, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from sa_doclock import LockingSession, LockOptions
 
-from .models import Account, Article, Job, Line, Login, Order, Page, Stock
+from .models import (
+    Account,
+    Article,
+    Booking,
+    Course,
+    Invoice,
+    Job,
+    Line,
+    Login,
+    Order,
+    Page,
+    Person,
+    Stock,
+)
 
 
 def locked_when_it_is_read(engine: Engine) -> None:
@@ -165,3 +178,191 @@ def serializable(engine: Engine) -> None:
     with Session(engine.execution_options(isolation_level="SERIALIZABLE")) as session:
         session.get_one(Stock, 1).quantity -= 1
         session.commit()
+
+
+# A condition that only decides whether the same value is written.
+
+
+def a_person_who_is_active_no_more(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        person = session.get_one(Person, 1)
+        if person.active:
+            person.active = False
+
+
+def a_phone_that_replaces_another(engine: Engine) -> None:
+    def change(person: Person, new: str | None) -> None:
+        if new and person.phone != new:
+            person.phone = new
+
+    with Session(engine) as session, session.begin():
+        change(session.get_one(Person, 1), "123")
+
+
+def a_phone_of_a_variable(engine: Engine) -> None:
+    def change(person: Person, new: str) -> None:
+        old = person.phone
+        if old == new:
+            return
+        person.phone = new
+
+    with Session(engine) as session, session.begin():
+        change(session.get_one(Person, 1), "123")
+
+
+def _verify(password: str, hashed: str) -> bool:
+    return f"hashed {password}" == hashed
+
+
+def a_password_only_if_it_differs(engine: Engine) -> None:
+    def change(person: Person, password: str) -> None:
+        if not person.password or not _verify(password, person.password):
+            person.password = f"hashed {password}"
+
+    with Session(engine) as session, session.begin():
+        change(session.get_one(Person, 1), "secret")
+
+
+def a_form_that_keeps_what_it_does_not_have(engine: Engine) -> None:
+    def change(person: Person, form: dict[str, str]) -> None:
+        person.phone = form.get("phone", person.phone or "")
+        person.email = form.get("email") or person.email
+
+    with Session(engine) as session, session.begin():
+        change(session.get_one(Person, 1), {"phone": "123", "email": "ann@example.org"})
+
+
+def a_form_whose_field_is_called_so(engine: Engine) -> None:
+    def change(person: Person, phone: str) -> None:
+        person.phone = phone
+
+    with Session(engine) as session, session.begin():
+        person, form = session.get_one(Person, 1), Person(phone="123")
+        change(person, form.phone or "")
+
+
+def found_by_what_is_replaced(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        query = session.query(Person).filter_by(email="", active=True)
+        person = query.first()
+        assert person is not None
+        person.active = False
+
+
+def merged_with_a_new_value(engine: Engine) -> None:
+    def rename(session: Session, article: Article) -> None:
+        session.merge(Article(id=1, title=article.title))
+
+    with Session(engine) as session, session.begin():
+        rename(session, Article(title="another"))
+
+
+# Locked by a SELECT that names the row.
+
+
+def locked_by_its_key(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.execute(select(Stock.id).where(Stock.id == 1).with_for_update())
+        session.get_one(Stock, 1).quantity -= 1
+
+
+def locked_by_a_query_of_columns(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.query(Stock.id).filter(Stock.quantity > 0).with_for_update().all()
+        session.get_one(Stock, 1).quantity -= 1
+
+
+def locked_by_an_alias(engine: Engine) -> None:
+    other = aliased(Stock)
+    with Session(engine) as session, session.begin():
+        session.execute(select(other.id).where(other.id == 1).with_for_update())
+        session.get_one(Stock, 1).quantity -= 1
+
+
+def locked_by_core(engine: Engine) -> None:
+    stock = Stock.__table__
+    with engine.begin() as connection:
+        connection.execute(select(stock.c.id).where(stock.c.id == 1).with_for_update())
+        left = connection.scalar(select(stock.c.quantity).where(stock.c.id == 1))
+        connection.execute(update(Stock).where(stock.c.id == 1).values(quantity=(left or 0) - 1))
+
+
+def locked_by_core_on_the_connection_of_a_session(engine: Engine) -> None:
+    stock = Stock.__table__
+    with Session(engine) as session, session.begin():
+        session.scalars(select(Article)).all()
+        locked = select(stock.c.id).where(stock.c.id == 1).with_for_update()
+        session.connection().execute(locked)
+        session.get_one(Stock, 1).quantity -= 1
+
+
+def locked_by_text(engine: Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        return  # its grammar has no FOR UPDATE
+    with Session(engine) as session, session.begin():
+        session.scalars(select(Article)).all()
+        session.execute(text("SELECT id FROM audited_stock WHERE id = 1 FOR UPDATE"))
+        session.get_one(Stock, 1).quantity -= 1
+
+
+# Rows that are inserted because of what was read.
+
+
+def found_by_a_unique_column(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        if session.scalars(select(Person).where(Person.nick == "ann")).first() is None:
+            session.add(Person(id=11, nick="ann"))
+
+
+def a_place_under_the_lock_of_its_course(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        course = session.get_one(Course, 1, with_for_update=True)
+        count = session.scalar(select(func.count(Booking.id)).where(Booking.course_id == 1)) or 0
+        if count >= course.places:
+            raise ValueError("full")
+        session.add(Booking(course_id=1, number=count + 1))
+
+
+def a_number_with_a_unique_constraint(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        greatest = session.scalar(select(func.max(Invoice.number)).where(Invoice.year == 2026))
+        session.add(Invoice(year=2026, number=(greatest or 0) + 1))
+
+
+def a_history_that_grows(engine: Engine) -> None:
+    def note(session: Session, person: str) -> None:
+        last = session.scalars(select(Booking).where(Booking.course_id == 1).limit(1)).first()
+        if last is None or last.person != person:
+            session.add(Booking(course_id=1, person=person))
+
+    with Session(engine) as session, session.begin():
+        note(session, "ann")
+
+
+def what_is_not_there_yet(engine: Engine) -> None:
+    def add_missing(session: Session, course: Course, people: list[str]) -> None:
+        known = {booking.person for booking in course.bookings}
+        missing: list[str] = []
+        doubled: list[str] = []
+        for person in people:
+            (doubled if person in known else missing).append(person)
+        if doubled:
+            raise ValueError(doubled)
+        if not missing:
+            return
+        session.add_all([Booking(course_id=1, person=person) for person in missing])
+
+    with Session(engine) as session, session.begin():
+        add_missing(session, session.get_one(Course, 1), ["ann", "bob"])
+
+
+def looked_at_in_another_function(engine: Engine) -> None:
+    def has_errors(session: Session, course: int) -> bool:
+        bookings = session.scalars(select(Booking).where(Booking.course_id == course)).all()
+        print(f"{len(bookings)} bookings")  # and nothing else is made of them
+        return course < 0
+
+    with Session(engine) as session, session.begin():
+        if has_errors(session, 1):
+            raise ValueError("no course")
+        session.add(Booking(course_id=1, person="ann"))

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import linecache
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 from types import ModuleType
 
 import pytest
@@ -20,12 +24,13 @@ from sqlalchemy.orm import Session
 from sa_doclock.testing import Audit, AuditFinding, audit
 from sa_doclock.testing.audit.findings import CODES
 from sa_doclock.testing.audit.rules import LostUpdate
+from sa_doclock.testing.audit.watched import Watched
 from tests.integration.asyncio.drivers import drivers_of, url_for
 from tests.support.databases import Database
 from tests.support.kept import KeptTables
 
 from . import models, right, wrong
-from .models import Article, Base, fill
+from .models import Article, Base, Order, fill
 
 Program = Callable[..., None]
 
@@ -34,9 +39,18 @@ _LEVEL = {name: {"isolation_level": "READ COMMITTED"} for name in ("mysql", "mar
 
 
 #: What only the meaning of the program can tell.
-_POSSIBLE: Mapping[Program, set[str]] = {
+_POSSIBLE: Mapping[Program, AbstractSet[str]] = {
     right.a_form_that_replaces_what_was_there: {"lost-update"},
     right.a_log_whose_rows_have_no_sum: {"detail-without-header"},
+    **dict.fromkeys(
+        (
+            *(right.a_person_who_is_active_no_more, right.a_phone_that_replaces_another),
+            *(right.a_phone_of_a_variable, right.a_password_only_if_it_differs),
+            *(right.a_form_that_keeps_what_it_does_not_have, right.a_form_whose_field_is_called_so),
+            *(right.found_by_what_is_replaced, right.merged_with_a_new_value),
+        ),
+        frozenset({"lost-update"}),
+    ),
 }
 
 
@@ -107,6 +121,65 @@ def dropped(database: Database) -> set[str]:
     return {"lock-without-effect"} if database.name == "sqlite" else set()
 
 
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """It is set when the audit has seen a transaction wait under a line that waits for it."""
+    found = Event()
+    note = Watched.note_waiting
+
+    def note_and_tell(watched: Watched, seconds: float) -> None:
+        note(watched, seconds)
+        waiting = (one.transaction.waiting for one in watched._sessions.values())
+        places = [one.place for one in waiting if one is not None and one.place]
+        if any("charge()" in linecache.getline(*place) for place in places):
+            found.set()
+
+    monkeypatch.setattr(Watched, "note_waiting", note_and_tell)
+    return found
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_line_under_which_a_transaction_waits(engine: Engine, seen: Event) -> None:
+    with audit(hold_limit=0.02) as found:
+        wrong._idle_transaction_while_a_card_is_charged(engine, seen.wait)  # the caller
+    (finding,) = found.findings
+    assert (finding.code, finding.severity) == ("idle-transaction", "warning")
+    assert finding.sites == (f"{wrong.__file__}:{line_of('charge()', wrong, 1)}",)
+    assert finding.callers == (f"{__file__}:{line_of('# the caller', sys.modules[__name__])}",)
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_line_under_which_a_transaction_waits_with_a_lock(engine: Engine, seen: Event) -> None:
+    with audit(hold_limit=0.02) as found:
+        wrong.long_hold_while_a_card_is_charged(engine, seen.wait)
+    (finding,) = (one for one in found.findings if one.code == "long-hold")
+    assert finding.sites[1:] == (f"{wrong.__file__}:{line_of('charge()', wrong)}",)
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.usefixtures("engine")
+def test_the_line_that_awaits_in_a_transaction(database: Database, seen: Event) -> None:
+    async def charge() -> None:
+        await asyncio.to_thread(seen.wait)  # charge() waits
+
+    async def pay() -> None:
+        asynchronous = create_async_engine(url_for(database, drivers_of(database.column)[0]))
+        async with AsyncSession(asynchronous) as session:
+            await session.get_one(Order, 1)
+            await charge()
+        await asynchronous.dispose()
+
+    with audit(hold_limit=0.02) as found:
+        asyncio.run(pay())
+    (finding,) = (one for one in found.findings if one.code == "idle-transaction")
+    assert finding.sites == (f"{__file__}:{line_of('# charge() waits', sys.modules[__name__])}",)
+
+
+def line_of(text: str, module: ModuleType, position: int = 0) -> int:
+    lines = inspect.getsource(module).splitlines()
+    return [number for number, line in enumerate(lines, 1) if text in line][position]
+
+
 @pytest.mark.parametrize("program", programs(right), ids=lambda one: one.__name__)
 def test_a_right_program_has_no_error(
     program: Program, engine: Engine, database: Database, wait: Callable[[], None]
@@ -114,7 +187,7 @@ def test_a_right_program_has_no_error(
     if program is right.serializable and database.name == "sqlite":
         pytest.skip("the driver begins no transaction for a SELECT")
     found = run(program, engine, wait)
-    expected = dropped(database) | _POSSIBLE.get(program, set())
+    expected = dropped(database) | _POSSIBLE.get(program, frozenset())
     assert {one.code for one in found.findings} <= expected, found.report()
     errors = {one.code for one in found.findings if one.severity == "error"}
     assert errors <= dropped(database), found.report()

@@ -1,0 +1,383 @@
+"""Rows that are inserted because of what a SELECT has found, or not found."""
+
+from __future__ import annotations
+
+import ast
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
+
+from sqlalchemy import Index, Table, UniqueConstraint
+
+from . import cures
+from .data_flow import Column, flows_of
+from .findings import AuditFinding
+from .places import Place, Places, is_of_migration
+from .rows import Header, Row, entity_of_table, header_rows, short_name
+from .rules import HeaderRows, Rule
+from .sent import Sent, plain_name
+from .source import Scope, certain_parts, covers, names_in, scope_of
+from .transactions import Transaction, Write
+
+_MOST_TABLES: Final = 500
+_MOST_READS: Final = 50  # for each table
+_END: Final = ast.Pass(lineno=1 << 30)  # behind all lines of a function
+_ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_NOT_FOUND: Final = ("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing", "IndexError")
+
+
+@dataclass(frozen=True, slots=True)
+class _TableRead:
+    """A SELECT on one table, as it was executed last.
+
+    :ivar equal: the columns that had to be equal to a value.
+    :ivar exact: there was no other condition.
+    """
+
+    places: Places
+    number: int
+    equal: Mapping[str, Any]
+    exact: bool
+    aggregates: bool
+
+
+class InsertRace(Rule):
+    """Certain where the source shows that the row is inserted because of what was read.
+
+    A unique constraint or index that keeps out the second row is none: the database finds the race.
+    """
+
+    code = "check-then-insert"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reads: OrderedDict[str, OrderedDict[Places, _TableRead]] = OrderedDict()
+
+    def read_table(
+        self, transaction: Transaction, sent: Sent, places: Places, number: int, context: Any
+    ) -> None:
+        for condition in sent.conditions:
+            parameters = context.compiled_parameters
+            values = condition.values(parameters[0] if parameters else {})
+            if values is None:
+                continue
+            known = self._reads.setdefault(plain_name(condition.table), OrderedDict())
+            places = self.without_tests(places)
+            known.pop(places, None)
+            known[places] = _TableRead(places, number, values, condition.exact, sent.aggregates)
+            if len(known) > _MOST_READS:
+                known.popitem(last=False)
+            if len(self._reads) > _MOST_TABLES:
+                self._reads.popitem(last=False)
+
+    def wrote(self, transaction: Transaction, write: Write) -> None:
+        table = write.mapper.local_table
+        if write.kind != "insert" or not isinstance(table, Table) or write.added is None:
+            return
+        if self._races(table, write.added):
+            columns = {
+                str(one.columns[0].key): write.state.dict.get(one.key)
+                for one in write.mapper.column_attrs
+                if one.columns
+            }
+            headers = list(header_rows(write.state))
+            self.inserted_values(transaction, table, columns, headers, write.added)
+
+    def _races(self, table: Table, places: Places) -> list[tuple[_TableRead, str, str]]:
+        """Return what the source shows: a read, the code of the race, and the number's column."""
+        known = self._reads.get(plain_name(table))
+        if not known or self.is_test(places[0]):
+            return []
+        inserted, columns = self.without_tests(places), tuple(table.columns.keys())
+        return [
+            (read, code, column)
+            for read in known.values()
+            for code, column in races_of(read.places, inserted, read.aggregates, columns)
+            if not self.is_test(read.places[0])
+        ]
+
+    def inserted_values(
+        self,
+        transaction: Transaction,
+        table: Table,
+        values: Mapping[str, Any],
+        headers: HeaderRows,
+        places: Places,
+    ) -> None:
+        if transaction.has_wide_lock or transaction.excludes_inserts:
+            return
+        headers = list(headers)
+        for read, code, column in self._races(table, places):
+            same = all(_same(values.get(name), value) for name, value in read.equal.items())
+            if not same or not (read.equal or read.exact) or column in read.equal:
+                continue
+            keeps_out = _is_unique(table, {*read.equal, column} - {""})
+            if not keeps_out and not _is_kept_apart(transaction, read, headers):
+                self._note(transaction, table, read, places, code, column)
+
+    def _note(
+        self,
+        transaction: Transaction,
+        table: Table,
+        read: _TableRead,
+        places: Places,
+        code: str,
+        column: str,
+    ) -> None:
+        locks = (one for one in transaction.locks.values() if not one.by_write)
+        gate = any(lock.is_before(read.number) for lock in locks)
+        certain = read.exact and not gate and not transaction.tables_locked
+        certain = certain and not is_of_migration()
+        where = ", ".join(sorted(read.equal))
+        key = (code, entity_of_table(table), where, column, str(read.places[0]), str(places[0]))
+
+        def end(committed: bool) -> None:
+            self.tally.add((*key, certain and committed and not transaction.changes_schema))
+
+        transaction.later(end)
+
+    def findings(self) -> Iterator[AuditFinding]:
+        for key, count in self.tally:
+            code, entity, where, column, read, inserted, certain = key
+            if not certain and (*key[:-1], True) in self.tally:
+                continue
+            name = short_name(entity)
+            message, cure = _TEXTS[code](name, where, column, read, inserted)
+            found = self._finding(certain, message, (read, inserted), cure, count)
+            yield replace(found, code=code)
+
+
+def _of_check(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
+    of = f" with the same {where}" if where else ""
+    message = (
+        f"{inserted} inserts a {name} because {read} has found none{of}, and no unique constraint "
+        "or index of the table keeps out a second one; two transactions at once insert two"
+    )
+    return message, cures.check_then_insert(name, where)
+
+
+def _of_capacity(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
+    of = f" with the same {where}" if where else ""
+    message = (
+        f"{inserted} inserts a {name} as long as {read} counts few enough{of}; two transactions at "
+        "once count the same, and insert one too many"
+    )
+    return message, cures.capacity(read)
+
+
+def _of_number(name: str, where: str, column: str, read: str, inserted: str) -> tuple[str, str]:
+    of = f" with the same {where}" if where else ""
+    message = (
+        f"{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} inserts "
+        "it; two transactions at once give the same number twice"
+    )
+    columns = f"{where}, {column}" if where else column
+    return message, cures.max_plus_one(read, columns)
+
+
+_TEXTS: Final = {
+    "check-then-insert": _of_check,
+    "capacity": _of_capacity,
+    "max-plus-one": _of_number,
+}
+
+
+def _same(one: object, other: object) -> bool:
+    try:
+        return one is not None and bool(one == other)
+    except Exception:  # noqa: BLE001  # whatever the program's types raise
+        return False
+
+
+def _is_kept_apart(
+    transaction: Transaction, read: _TableRead, headers: Iterable[tuple[Header, Row]]
+) -> bool:
+    """Return whether a row that the new one refers to is locked, or as new, and others have to wait."""
+    for _, row in headers:
+        lock = transaction.locks.get(row)
+        if row in transaction.inserted or (lock is not None and lock.is_before(read.number)):
+            return True
+    return False
+
+
+def _is_unique(table: Table, columns: Iterable[str]) -> bool:
+    """Return whether the table has at most one row with the same values in these columns."""
+    names = set(columns)
+    groups: list[Any] = [table.primary_key]
+    groups += [one for one in table.constraints if isinstance(one, UniqueConstraint)]
+    groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
+    keys = [{column.key for column in group.columns} for group in groups]
+    return any(key and key <= names for key in keys)
+
+
+# The source.
+
+
+# Threads: the cache is of functions of source files, which have one answer.
+@lru_cache(maxsize=4096)
+def races_of(
+    read: Places, inserted: Places, aggregates: bool, columns: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    """Return the codes of the races that the source shows, each with the column that is computed."""
+    code = reason_of_insert(read, inserted, aggregates)
+    numbers = [one for one in columns if is_next_number(one, read, inserted, aggregates)]
+    return (*([] if code is None else [(code, "")]), *(("max-plus-one", one) for one in numbers))
+
+
+def reason_of_insert(read: Places, inserted: Places, aggregates: bool) -> str | None:
+    """Return the code of the race where a row is inserted only after a look at what was read."""
+    for scope, before, after in _common(read, inserted):
+        use = scope.statement_at(after.line)
+        seen = _Seen(scope, use, before.line)
+        if seen.is_in_handler():
+            return "check-then-insert"
+        for guard in scope.guards(use):
+            for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
+                code = seen.code_of(part, outcome, aggregates) if seen.is_read(part) else None
+                if code is not None:
+                    return code
+    return None
+
+
+def is_next_number(column: str, read: Places, inserted: Places, aggregates: bool) -> bool:
+    """Return whether the new row has a number that is computed from those that were read."""
+    for scope, before, after in _common(read, inserted):
+        use = scope.statement_at(after.line)
+        seen = _Seen(scope, use, before.line)
+        for value in _values_of(scope, after, use, column):
+            if seen.is_read(value) and (aggregates or seen.adds(value)):
+                return True
+    return False
+
+
+def _values_of(scope: Scope, place: Place, use: ast.AST, column: str) -> Iterator[ast.AST]:
+    of = Column(column, frozenset({column}), frozenset())
+    for flow in flows_of(scope, place.line, of, place):
+        if flow.value is not None:
+            yield flow.value
+    for node in scope.nodes:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                is_column = isinstance(target, ast.Attribute) and target.attr == column
+                if is_column and names_in(target) & names_in(use):
+                    yield node.value
+
+
+def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place]]:
+    """Yield the functions that have both read and inserted, themselves or by what they call."""
+    for position, before in enumerate(read):
+        if not _returned(read[:position]):
+            return
+        for after in inserted:
+            scope = scope_of(before) if before.file == after.file else None
+            if scope is not None and scope is scope_of(after) and before.line <= after.line:
+                yield scope, before, after
+
+
+def _returned(read: Places) -> bool:
+    """Return whether each of these functions returns to its caller what the line has read."""
+    for place in read:
+        scope = scope_of(place)
+        if scope is None or not _Seen(scope, _END, place.line).returns():
+            return False
+    return True
+
+
+_WRAPPERS: Final = ("len", "bool", "list", "tuple", "set", "any", "next", "max", "int", "sorted")
+
+
+_WHOLE: Final = (
+    *(ast.Attribute, ast.Await, ast.Subscript, ast.NamedExpr, ast.UnaryOp),
+    *(ast.BinOp, ast.BoolOp, ast.Compare),
+)
+
+
+def _parts_of_value(node: ast.AST) -> list[ast.AST]:
+    """Return the parts of an expression that its value comes from."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=of)):
+            return [of]
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return [*arguments] if name in _WRAPPERS else []
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+    if isinstance(node, _WHOLE):
+        return [*ast.iter_child_nodes(node)]
+    return [one.iter for one in getattr(node, "generators", ())]
+
+
+def _name_of(function: ast.expr) -> str:
+    return str(getattr(function, "id", getattr(function, "attr", "")))
+
+
+class _Seen:
+    """The values of a function that one of its lines has read."""
+
+    def __init__(self, scope: Scope, use: ast.AST, line: int) -> None:
+        self._scope = scope
+        self._use = use
+        self._line = line
+
+    def is_read(self, expression: ast.AST) -> bool:
+        """Return whether an expression is what was read, a part of it, or its number."""
+        return any(
+            isinstance(node, (ast.Call, ast.Attribute, ast.Await)) and covers(node, self._line)
+            for node in self._origins(expression)
+        )
+
+    def adds(self, expression: ast.AST) -> bool:
+        """Return whether it adds to something."""
+        return any(
+            isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
+            for node in self._origins(expression)
+        )
+
+    def _counts(self, expression: ast.AST) -> bool:
+        return any(
+            isinstance(node, ast.Call) and _name_of(node.func) in ("len", "count", "sum")
+            for node in self._origins(expression)
+        )
+
+    def _origins(self, expression: ast.AST) -> Iterator[ast.AST]:
+        """Yield an expression and those that its value comes from, not those that it is tested with."""
+        seen: set[str] = set()
+        left = [expression]
+        while left:
+            node = left.pop()
+            yield node
+            if isinstance(node, ast.Name) and node.id not in seen:
+                seen.add(node.id)
+                left += self._scope.definitions(node.id, self._use)
+            else:
+                left += _parts_of_value(node)
+
+    def returns(self) -> bool:
+        """Return whether the function returns what was read."""
+        return any(
+            isinstance(node, ast.Return) and node.value is not None and self.is_read(node.value)
+            for node in self._scope.nodes
+        )
+
+    def is_in_handler(self) -> bool:
+        """Return whether the insert is in an ``except`` that says that nothing was found."""
+        for inner, parent, _ in self._scope.around(self._use):
+            if isinstance(inner, ast.ExceptHandler) and isinstance(parent, ast.Try):
+                text = "" if inner.type is None else ast.unparse(inner.type)
+                if any(covers(one, self._line) for one in parent.body):
+                    return any(name in text for name in _NOT_FOUND)
+        return False
+
+    def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:
+        """Return the code of a condition on what was read."""
+        if not isinstance(part, ast.Compare):
+            return None if outcome else "check-then-insert"
+        (operator, *_), (other, *_) = part.ops, part.comparators
+        if isinstance(other, ast.Constant) and not other.value:
+            same = isinstance(operator, (ast.Is, ast.Eq))
+            differs = isinstance(operator, (ast.IsNot, ast.NotEq, ast.Gt))
+            return "check-then-insert" if (same if outcome else differs) else None
+        if isinstance(operator, (*_ORDERS, ast.Eq, ast.NotEq)):
+            return "capacity" if aggregates or self._counts(part) else None
+        return None
