@@ -166,9 +166,7 @@ def explain_lock(
         unique = None if key is None else _some_unique_key(bind, mapper, key)
         found = _some_key(bind, mapper)
         given = unique or found
-        _lock(
-            bind, entity, given, lock, seconds
-        )  # what is asked once for each engine is asked here
+        _lock(bind, entity, given, lock, seconds)  # what is asked once for each engine
         sent = _lock(bind, entity, given, lock, seconds)
         with bind.connect() as connection:
             limit = strategy.waits.sent_around(connection, lock, seconds)
