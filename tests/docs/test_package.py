@@ -68,7 +68,7 @@ def test_every_address_of_the_project_is_that_of_the_errors() -> None:
     }
     assert set(map(frozenset, found.values())) == {frozenset({REPOSITORY})}, found
     _, _, releasing = text_of("CONTRIBUTING.md").partition("## Releasing")
-    listed = re.findall(r"`([\w./]+\.\w+)`", releasing.partition("A test compares")[0])
+    listed = re.findall(r"`([\w./]+\.\w+)`", releasing.partition("a test finds")[0])
     assert sorted(found) == sorted(listed)
     _, _, urls = text_of("pyproject.toml").partition("[project.urls]\n")
     urls, _, _ = urls.partition("\n\n")
