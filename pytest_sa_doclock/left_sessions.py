@@ -129,7 +129,7 @@ class LeftSessions:
         """Return all threads and sessions that there are."""
         if "sa_doclock.session" not in sys.modules:
             return [*threading.enumerate()]
-        from sa_doclock.core.sqlalchemy_internals import all_sessions  # noqa: PLC0415
+        from sa_doclock.sqlalchemy_internals import all_sessions  # noqa: PLC0415
 
         return [*threading.enumerate(), *all_sessions()]
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from .checkout_info import Checkout
 from .claims import claim_each, lease_each
 from .core.documents import document
-from .core.pool import skip_redundant_rollback
 from .core.statements import with_lock
 from .errors import (
     CheckedOut,
@@ -35,9 +34,10 @@ from .errors import (
 )
 from .features.checkouts import checkout_table
 from .features.gate import DocumentGate
-from .features.guard import atomic_update
 from .features.named_locks import doclock_key
+from .guard import atomic_update
 from .options import LockOptions
+from .pool import skip_redundant_rollback
 from .retry import run_transaction
 from .session import LockingScopedSession, LockingSession
 from .tools.monitoring import lock_waits

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy.orm import Session, SessionEvents
 
 from .checkout_info import Checkout
-from .core.lock_info import DocumentKey, LockedName
-from .core.sqlalchemy_internals import collect_listeners
 from .errors import LockFailed, UnlockedWrite
+from .keys import DocumentKey, LockedName
 from .options import LockOptions
+from .sqlalchemy_internals import collect_listeners
 
 
 class EventfulSession(Session):

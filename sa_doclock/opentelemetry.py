@@ -18,8 +18,6 @@ from sqlalchemy.orm import Session
 from . import __version__
 from .checkout_info import Checkout
 from .core.documents import mapper_of, root_of
-from .core.key_text import key_text
-from .core.lock_info import DocumentKey, LockedName, public_key
 from .errors import (
     CheckedOut,
     DeadlockDetected,
@@ -29,6 +27,7 @@ from .errors import (
     outcome_of,
 )
 from .events import ReleasedLock, RequestedLock
+from .keys import DocumentKey, LockedName, key_text, public_key
 from .options import LockOptions
 from .session import LockingSession
 

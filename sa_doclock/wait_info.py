@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .core.key_text import key_text, printable, short_text
+from .keys import key_text, printable, short_text
 
 _NUMBERS = re.compile(r"-?\d+(?:, -?\d+)*")
 

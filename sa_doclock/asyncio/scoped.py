@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 
 from ..checkout_info import Checkout
-from ..core.lock_info import DocumentKey
+from ..keys import DocumentKey
 from ..options import LockOptions
 from ..session import CheckIn, LockingSession, Renew, checked_factory, documented_proxy
 from .session import AsyncLockingSession

@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from ..checkout_info import Checkout
-from ..core.lock_info import DocumentKey
 from ..core.session import HeldLocks
 from ..functions import check_function, check_result
+from ..keys import DocumentKey
 from ..options import LockOptions
 from ..session import CheckIn, LockingSession, Renew, with_locks
 from ..tools.monitoring import lock_waits

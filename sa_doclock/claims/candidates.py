@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import Select
 
-from ..core.lock_info import Identity
+from ..keys import Identity
 from .query import ClaimQuery
 from .report import ReportBuilder
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, overload
 from sqlalchemy import Select
 
 from ..core.documents import own_table, root_of
-from ..core.lock_info import Identity
 from ..errors import CheckedOut, LockFailed, LockNotAvailable
 from ..features.named_locks import folded_key
+from ..keys import Identity
 from ..options import LockTimeout
 from ..session import LockingSession
 from .each import Claims, OnError

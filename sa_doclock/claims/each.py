@@ -9,9 +9,9 @@ from weakref import finalize
 
 from sqlalchemy import Select
 
-from ..core.lock_info import Identity
 from ..errors import CheckedOut, LockFailed, LockMisuse, LockNotAvailable
 from ..functions import check_function
+from ..keys import Identity
 from ..options import LockOptions, LockTimeout, check_positive, check_wait
 from ..session import LockingSession
 from .candidates import Candidates, page_for

@@ -20,8 +20,6 @@ from typing import Any, Final, Generic, TypeVar, overload
 from sqlalchemy import Select
 
 from ..checkout_info import Checkout
-from ..core.key_text import key_text
-from ..core.lock_info import Identity, public_key
 from ..errors import CheckedOut, CheckoutLost, LockMisuse, LockNotAvailable
 from ..features.checkouts import (
     check_class,
@@ -29,6 +27,7 @@ from ..features.checkouts import (
     check_note,
     check_owner,
 )
+from ..keys import Identity, key_text, public_key
 from ..options import check_positive
 from ..session import LockingSession
 from .candidates import KEYS_AT_ONCE, Candidates, page_for

@@ -22,10 +22,8 @@ from ..core.documents import (
     spans_rows,
     unread_columns,
 )
-from ..core.lock_info import DocumentKey, Identity
 from ..core.locking import Found, LockedRows, WaitLimit, acquire, objects_of, single_key, why_hidden
 from ..core.session import context_of
-from ..core.sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 from ..core.statements import (
     LOCK_OPTION,
     add_lock,
@@ -40,8 +38,10 @@ from ..core.transaction import LockPlan, LockRequest, TransactionConnection
 from ..dialects import by_keys_hints, parameter_type
 from ..dialects.base import is_in_index
 from ..errors import LockMisuse, LockNotAvailable, LockNotSupported
+from ..keys import DocumentKey, Identity
 from ..options import LockOptions
 from ..session import LockingSession
+from ..sqlalchemy_internals import has_limit, has_offset, only_columns, options_of, order_of
 
 _ONE: Final = "doclock_key_{}"
 _MANY: Final = "doclock_keys"

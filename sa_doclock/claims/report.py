@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import ref
 
-from ..core.lock_info import Identity, public_key
+from ..keys import Identity, public_key
 
 
 class FailedClaim(NamedTuple):

@@ -12,12 +12,12 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Select, inspect
 
 from ..core.documents import own_table, root_of
-from ..core.lock_info import Identity
 from ..core.session import context_of
 from ..dialects import other_connection, strategy_for, translated_schema
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockNotSupported
 from ..features.checkouts import checkouts_of
+from ..keys import Identity
 from ..options import LockOptions, is_row_lock
 from ..session import LockingSession, is_scoped_session
 from .query import ClaimQuery

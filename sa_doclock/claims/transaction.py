@@ -10,11 +10,10 @@ from typing import Any, Generic, TypeVar
 
 from sqlalchemy.orm import SessionTransaction
 
-from ..core.key_text import key_text
-from ..core.lock_info import Identity, public_key
 from ..core.session import context_of
 from ..errors import LockMisuse
 from ..interruptions import ErrorsIgnored
+from ..keys import Identity, key_text, public_key
 from ..session import LockingSession
 from .report import ReportBuilder
 

@@ -15,8 +15,8 @@ from ..errors import (
     outcome_of,
 )
 from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
+from ..keys import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
-from .lock_info import DocumentKey, LockedName, document_label, public_key
 
 _log = logging.getLogger("sa_doclock")
 

@@ -16,8 +16,8 @@ from ..dialects import SCHEMA_OPTION
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
+from ..keys import DocumentKey, LockedName
 from ..options import LockOptions, base_of, held_lock, lock_label
-from .lock_info import DocumentKey, LockedName
 from .lock_request import LockCalls
 
 NamedKey = tuple[Engine, str]

@@ -14,8 +14,8 @@ from sqlalchemy.orm.interfaces import ORMOption
 from ..dialects import product_of
 from ..errors import DeadlockDetected, DocLockError, LockFailed, LockNotAvailable, UnsavedChanges
 from ..events import RequestedLock
+from ..keys import DocumentKey, LockedName, document_label
 from ..options import LockOptions, lock_label
-from .lock_info import DocumentKey, LockedName, document_label
 
 NO_ARGUMENTS: Final[Mapping[str, Any]] = MappingProxyType({})
 

@@ -18,9 +18,9 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ..dialects import translated_schema
+from ..sqlalchemy_internals import all_mappers
 from .documents import declared_roots, mapper_cache, parts_of
 from .ledger import ledger_of
-from .sqlalchemy_internals import all_mappers
 
 # Threads: each operation is one of a dict; two threads may ask the same, and get the same answer.
 _found: WeakKeyDictionary[Any, set[tuple[str | None, Table]]] = WeakKeyDictionary()

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
 
-from ..core.lock_info import Identity
-from ..core.pool import CallFunction, ExecuteStatement, on_return, withdraw
 from ..errors import LockNotSupported, WrongIsolation
 from ..interruptions import Interruptible
+from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
+from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
 from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .clock import ServerClock
 from .cluster import Cluster

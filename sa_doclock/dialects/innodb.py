@@ -15,10 +15,10 @@ from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
-from ..core.lock_info import Identity
-from ..core.pool import ExecuteStatement, is_registered, on_return
 from ..errors import DeadlockDetected, LockNotSupported, WrongIsolation
+from ..keys import Identity
 from ..options import LockOptions, base_of
+from ..pool import ExecuteStatement, is_registered, on_return
 from ..wait_info import ACTIVE, IDLE, LockConnection
 from .base import (
     AUTOCOMMIT,

@@ -9,9 +9,9 @@ from typing import Final
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.exc import DBAPIError
 
-from ..core.pool import ExecuteStatement, execute_now, on_return, withdraw
 from ..errors import LockFailed, LockNotAvailable
 from ..options import LockOptions
+from ..pool import ExecuteStatement, execute_now, on_return, withdraw
 from .error_codes import ErrorCodes, code_of
 from .named_locks import NamedLocks, remember_key, short_name
 

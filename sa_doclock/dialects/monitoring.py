@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Table
 
-from ..core.lock_info import Identity
+from ..keys import Identity
 from ..wait_info import PREPARED, LockConnection, Wait
 from .error_codes import NativeCode
 

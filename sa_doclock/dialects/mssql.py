@@ -15,8 +15,6 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
-from ..core.lock_info import Identity
-from ..core.pool import ExecuteStatement, on_return
 from ..errors import (
     DeadlockDetected,
     LockFailed,
@@ -25,7 +23,9 @@ from ..errors import (
     WrongIsolation,
 )
 from ..interruptions import ErrorsIgnored
+from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
+from ..pool import ExecuteStatement, on_return
 from ..wait_info import ACTIVE, IDLE, LockConnection, Wait
 from .base import (
     AUTOCOMMIT,

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
-from ..core.sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, base_of, milliseconds
+from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..wait_info import Wait
 from .base import NativeCode
 from .connection import ask_driver, other_connection

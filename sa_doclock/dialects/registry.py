@@ -15,9 +15,9 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
-from ..core.sqlalchemy_internals import with_variant
 from ..errors import LockNotSupported
 from ..options import LockOptions
+from ..sqlalchemy_internals import with_variant
 from .base import LockStrategy
 from .compatible_servers import find_server
 from .mariadb import MariaDBLocks

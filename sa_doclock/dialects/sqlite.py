@@ -19,7 +19,6 @@ from sqlalchemy import Connection, DateTime, Engine, Table, false, update
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-from ..core.sqlalchemy_internals import connects_by_url
 from ..errors import (
     LockFailed,
     LockNotAvailable,
@@ -28,6 +27,7 @@ from ..errors import (
     WrongIsolation,
 )
 from ..options import LockOptions, base_of, milliseconds
+from ..sqlalchemy_internals import connects_by_url
 from .base import (
     AUTOCOMMIT,
     ErrorCodes,

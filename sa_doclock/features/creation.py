@@ -21,13 +21,12 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Mapper, Session
 
 from ..core.documents import RowKey, columns_values, mapper_of
-from ..core.key_text import key_text
-from ..core.lock_info import Identity, public_key
 from ..core.session import CoreSession
 from ..core.transaction import add_document, database_name
 from ..dialects import strategy_for
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..functions import check_function
+from ..keys import Identity, key_text, public_key
 from ..options import LockOptions, base_of, milliseconds
 from .named_locks import folded_key
 

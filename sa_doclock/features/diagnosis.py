@@ -11,7 +11,6 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table
 
 from ..core.documents import mapper_of, own_table, root_of
-from ..core.lock_info import Identity
 from ..core.statements import MAX_PARAMETERS
 from ..core.transaction import LockCall, LockContext, SessionPart, connections_of
 from ..dialects import (
@@ -22,6 +21,7 @@ from ..dialects import (
     strategy_for,
 )
 from ..errors import LockFailed, LockNotAvailable
+from ..keys import Identity
 from ..options import LockOptions, base_of
 from ..wait_info import LockConnection, short_statement
 from .shared_query import SharedQueries

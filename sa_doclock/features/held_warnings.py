@@ -18,9 +18,9 @@ from typing import Any, Final
 from weakref import ref
 
 from ..caller import line_of_program
-from ..core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ..core.transaction import SessionPart
 from ..events import ReleasedLock
+from ..keys import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
 
 _log = logging.getLogger("sa_doclock")

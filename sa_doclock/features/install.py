@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
+from ..adoption import Adoption
 from ..core.transaction import LockContext, SessionPart
+from ..guard import ReadProvenance, WriteGuard, check_guard_mode
 from ..options import GuardMode, LockTimeout, check_hold_limit, check_seconds
-from .adoption import Adoption
-from .guard import ReadProvenance, WriteGuard, check_guard_mode
+from ..versions import DocumentVersions
 from .no_checkouts import NoCheckOuts
-from .versions import DocumentVersions
 
 if TYPE_CHECKING:
     from .gate import DocumentGate

@@ -14,13 +14,13 @@ from uuid import UUID
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import UnboundExecutionError
 
-from ..core.key_text import is_storable, key_text
 from ..core.locking import Found, LockTarget, acquire
 from ..core.session import CoreSession
 from ..core.transaction import LockContext, LockPlan, LockRequest, TransactionConnection
 from ..dialects import product_of
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockNotSupported
+from ..keys import is_storable, key_text
 from ..options import LockOptions, LockTimeout
 
 KeyPart = str | int | UUID | date

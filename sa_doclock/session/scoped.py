@@ -11,7 +11,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import ScopedRegistry
 
 from ..checkout_info import Checkout
-from ..core.lock_info import DocumentKey
+from ..keys import DocumentKey
 from ..options import LockOptions
 from .checkout_methods import CheckIn, Renew
 from .locking_session import LockingSession

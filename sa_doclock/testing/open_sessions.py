@@ -19,13 +19,13 @@ from sqlalchemy.orm import Session, SessionTransaction
 from sqlalchemy.util import greenlet_spawn
 
 from ..caller import line_of_program
-from ..core.lock_info import DocumentKey, LockedName, document_label, public_key
-from ..core.sqlalchemy_internals import closes_connection
 from ..dialects import strategy_class
 from ..dialects.base import TransactionLifecycle
 from ..events import ReleasedLock
+from ..keys import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
 from ..session import LockingSession
+from ..sqlalchemy_internals import closes_connection
 
 _PATIENCE: Final = 1.0  # seconds for a thread that is about to end its transaction
 _LIMIT: Final = 5.0  # seconds for a ROLLBACK in an event loop

@@ -13,10 +13,10 @@ from sqlalchemy.orm import Session
 
 from ..core.documents import document_key, identity_of, mapper_of
 from ..core.ledger import strength_of
-from ..core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ..core.session import check_block_lock
 from ..errors import LockFailed, outcome_of
 from ..events import ReleasedLock
+from ..keys import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, is_row_lock, lock_label
 from ..session import LockingSession
 from .listening import listening

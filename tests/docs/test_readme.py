@@ -17,8 +17,8 @@ from sqlalchemy.orm import Mapper
 
 import sa_doclock
 import sa_doclock.testing
-from sa_doclock.core.sqlalchemy_internals import all_mappers
 from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_classes
+from sa_doclock.sqlalchemy_internals import all_mappers
 from tests.docs import error_texts, shell
 from tests.docs.pages import (
     LANGUAGES,

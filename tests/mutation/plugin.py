@@ -29,8 +29,8 @@ from tests.mutation.points import SWITCHES, Switches, mutated, places
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = (
     "sa_doclock/core",
-    "sa_doclock/features/guard",
-    "sa_doclock/features/adoption",
+    "sa_doclock/guard",
+    "sa_doclock/adoption",
 )
 SWITCHED: Final = Switches()
 

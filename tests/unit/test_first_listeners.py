@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.exc import OperationalError
 
-from sa_doclock.core.sqlalchemy_internals import allow_listening, insert_listener, listen_first
+from sa_doclock.sqlalchemy_internals import allow_listening, insert_listener, listen_first
 
 
 def test_they_are_called_first() -> None:

@@ -38,8 +38,8 @@ from sa_doclock import (
     WrongIsolation,
     claim_each,
 )
-from sa_doclock.core.key_text import key_text
 from sa_doclock.core.transaction import add_document
+from sa_doclock.keys import key_text
 from sa_doclock.opentelemetry import instrument, uninstrument
 from sa_doclock.testing import assert_locked, recorded_locks
 from tests.support.rows import rows

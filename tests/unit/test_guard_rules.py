@@ -9,8 +9,8 @@ from sqlalchemy import inspect
 from sqlalchemy.orm import make_transient_to_detached
 
 from sa_doclock.core.documents.mapping import mapper_of
-from sa_doclock.features.guard.full_check import new_key_of
-from sa_doclock.features.guard.rules import rules_for
+from sa_doclock.guard.full_check import new_key_of
+from sa_doclock.guard.rules import rules_for
 from tests.integration.guard.models import Customer, Line, Order
 
 

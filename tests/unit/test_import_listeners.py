@@ -43,7 +43,7 @@ def listeners_of(fresh: FreshProcesses, code: str) -> list[tuple[str, str]]:
     return [(target, name) for target, name in json.loads(ran.stdout)]
 
 
-# Not Pool yet: sa_doclock.core.pool listens to it at import.
+# Not Pool yet: sa_doclock.pool listens to it at import.
 @pytest.mark.parametrize("module", ["sa_doclock", "sa_doclock.asyncio"])
 def test_the_import_adds_no_listener(module: str, fresh: FreshProcesses) -> None:
     targets = {"Mapper", "Session", "Engine", "Connection", "Dialect"}

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import inspect
 
 import sa_doclock
-from sa_doclock.core.key_text import key_text, printable, short_text
-from sa_doclock.core.lock_info import document_label
+from sa_doclock.keys import document_label, key_text, printable, short_text
 from sa_doclock.wait_info import LockConnection, LockWait
 from tests.support.models import Order
 from tests.support.rows import rows

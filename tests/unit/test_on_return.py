@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.pool import QueuePool
 
-from sa_doclock.core.pool import (
+from sa_doclock.pool import (
     ROLLBACK,
     CallFunction,
     ExecuteStatement,
@@ -135,7 +135,7 @@ def test_after_dispose_it_goes_back_to_a_pool_that_the_engine_has_no_more(engine
 FIRST_ACTION_DURING_A_RESET = """if True:
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import QueuePool
-    from sa_doclock.core.pool import CallFunction, on_return
+    from sa_doclock.pool import CallFunction, on_return
 
     engine = create_engine("sqlite://", poolclass=QueuePool)
     calls = []

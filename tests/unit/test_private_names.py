@@ -16,7 +16,7 @@ from tests.support.rows import rows
 
 PACKAGE = Path(sa_doclock.__file__).parent
 MODULES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
-EXEMPT = ("core/sqlalchemy_internals.py", "features/guard/dml_internals.py")
+EXEMPT = ("sqlalchemy_internals.py", "guard/dml_internals.py")
 PROTOCOL = {"events.py": {"_target_class_doc", "_dispatch_target"}}
 """The attributes that a class of events must define, as SQLAlchemy's own do."""
 

@@ -14,7 +14,7 @@ from sa_doclock.core.session import context_of
 from sa_doclock.core.transaction import Executor, SessionPart
 from sa_doclock.core.transaction.part import SessionParts
 from sa_doclock.features import install
-from sa_doclock.features.guard.write_guard import WriteGuard
+from sa_doclock.guard.write_guard import WriteGuard
 
 
 class Named(SessionPart):

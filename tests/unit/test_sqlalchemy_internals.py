@@ -17,7 +17,9 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.orm import selectinload
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.core.sqlalchemy_internals import (
+from sa_doclock.core.statements import refuse_unlockable_shape
+from sa_doclock.guard.dml_internals import select_of_insert
+from sa_doclock.sqlalchemy_internals import (
     ForUpdate,
     for_update_of,
     has_limit,
@@ -32,8 +34,6 @@ from sa_doclock.core.sqlalchemy_internals import (
     with_last_hint,
     without_lock,
 )
-from sa_doclock.core.statements import refuse_unlockable_shape
-from sa_doclock.features.guard.dml_internals import select_of_insert
 from tests.sql.servers import serving
 from tests.support.models import Line, Order
 

@@ -11,7 +11,7 @@ from sqlalchemy import Engine, inspect
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
-from sa_doclock.core.sqlalchemy_internals import (
+from sa_doclock.sqlalchemy_internals import (
     closes_connection,
     commits_savepoint,
     connects_by_url,

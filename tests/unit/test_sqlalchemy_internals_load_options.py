@@ -16,7 +16,7 @@ from sqlalchemy.orm import (
     with_expression,
 )
 
-from sa_doclock.core.sqlalchemy_internals import (
+from sa_doclock.sqlalchemy_internals import (
     autoflush,
     expressions_of,
     narrowed,

@@ -34,7 +34,8 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.core.sqlalchemy_internals import (
+from sa_doclock.core.statements import relationships_with_options
+from sa_doclock.sqlalchemy_internals import (
     execute_listeners,
     narrowed_by,
     options_of,
@@ -42,7 +43,6 @@ from sa_doclock.core.sqlalchemy_internals import (
     with_options,
     without_options,
 )
-from sa_doclock.core.statements import relationships_with_options
 from tests.support.models import Contract, Lease, Line, Order
 from tests.support.rows import rows
 

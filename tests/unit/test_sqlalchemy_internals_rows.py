@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from sa_doclock.core.sqlalchemy_internals import all_mappers, buffer_rows, keep_rows
+from sa_doclock.sqlalchemy_internals import all_mappers, buffer_rows, keep_rows
 from tests.support.models import Order
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Integer
 from sqlalchemy.dialects import mysql
 
-from sa_doclock.core.sqlalchemy_internals import variants_of
+from sa_doclock.sqlalchemy_internals import variants_of
 
 
 def test_the_variants_of_a_type_are_reported() -> None:

@@ -8,11 +8,11 @@ import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, configure_mappers, mapped_column
 
 from sa_doclock import document
+from sa_doclock.adoption.for_update import froms_to_hint, locked_froms
+from sa_doclock.adoption.locked_headers import adopted_by
 from sa_doclock.core.documents.mapping import clear_mapper_caches
 from sa_doclock.core.statements import statement_cache
 from sa_doclock.dialects.mssql import SQLServerLocks
-from sa_doclock.features.adoption.for_update import froms_to_hint, locked_froms
-from sa_doclock.features.adoption.locked_headers import adopted_by
 from tests.support.models import Line, Order
 
 asked: list[Any] = []

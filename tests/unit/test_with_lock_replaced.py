@@ -11,7 +11,7 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockMisuse, LockOptions, with_lock
-from sa_doclock.core.sqlalchemy_internals import ForUpdate, for_update_of, hint_of
+from sa_doclock.sqlalchemy_internals import ForUpdate, for_update_of, hint_of
 from tests.support.models import Customer, Invoice, Order
 
 ORDERS = Order.__table__

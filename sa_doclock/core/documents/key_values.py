@@ -22,8 +22,8 @@ from sqlalchemy import Enum, Float, Uuid, inspect
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from ..key_text import is_storable, key_text
-from ..sqlalchemy_internals import variants_of
+from ...keys import is_storable, key_text
+from ...sqlalchemy_internals import variants_of
 
 ColumnType = TypeEngine[Any]
 Convert = Callable[[Any, Any], Any]  # of a column's type and a value

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, false, or_
 from sqlalchemy.types import TypeEngine
 
-from ..lock_info import Identity
+from ...keys import Identity
 
 MAX_PARAMETERS = 900  # few enough for every database
 

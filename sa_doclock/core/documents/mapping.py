@@ -25,8 +25,7 @@ from sqlalchemy.sql.selectable import Alias, FromClause, FromGrouping, Join, Sel
 from sqlalchemy.sql.visitors import iterate
 
 from ...errors import LockNotSupported
-from ..key_text import key_text
-from ..lock_info import DocumentKey, Identity
+from ...keys import DocumentKey, Identity, key_text
 from .key_values import INTEGER_LIMIT, key_value, plain_type
 
 P = ParamSpec("P")

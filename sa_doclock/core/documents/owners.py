@@ -20,7 +20,7 @@ from sqlalchemy.orm import InstanceState, Mapper, Session, aliased, lazyload
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.exc import ObjectDeletedError
 
-from ..lock_info import Identity
+from ...keys import Identity
 from .declare import has_nested_headers, parts_with_detail
 from .many_keys import chunks, key_in
 from .mapping import key_attributes, key_columns, mapper_cache, root_of

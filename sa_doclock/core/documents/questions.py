@@ -13,7 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Executable
 from sqlalchemy.orm import ORMExecuteState, Session
 
-from ..sqlalchemy_internals import execute_listeners, listening_last
+from ...sqlalchemy_internals import execute_listeners, listening_last
 
 _QUESTION: Final = "doclock_question"
 

@@ -13,7 +13,7 @@ from sqlalchemy import Integer, Select, Uuid, bindparam, literal_column, select,
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.types import TypeEngine
 
-from ..lock_info import Identity
+from ...keys import Identity
 from .declare import parts_of
 from .mapping import mapper_cache
 from .questions import ask

@@ -14,8 +14,7 @@ from sqlalchemy import Column, Index, PrimaryKeyConstraint, Table, UniqueConstra
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.exc import UnmappedColumnError
 
-from ..key_text import key_text
-from ..lock_info import Identity
+from ...keys import Identity, key_text
 from .mapping import (
     columns_values,
     identity_of,

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import event
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
+from ...sqlalchemy_internals import allow_listening
 from ..documents import (
     Part,
     is_header,
@@ -23,7 +24,6 @@ from ..documents import (
     parts_of,
     parts_with_detail,
 )
-from ..sqlalchemy_internals import allow_listening
 
 _RAISING: Final = ("raise", "raise_on_sql")
 

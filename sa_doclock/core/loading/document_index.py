@@ -17,6 +17,8 @@ from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ...errors import LockMisuse
+from ...keys import Identity, document_label, public_key
+from ...sqlalchemy_internals import deleted_states, states_to_flush
 from ..documents import (
     UNKNOWN,
     HeaderResolver,
@@ -28,9 +30,7 @@ from ..documents import (
     state_in_session,
 )
 from ..ledger import Ledger, ledger_of
-from ..lock_info import Identity, document_label, public_key
 from ..same_tables import classes_of_other_objects, is_in_one_database
-from ..sqlalchemy_internals import deleted_states, states_to_flush
 from .class_roles import Role, role_of
 
 Unreadable = dict[Part, list[Any]]

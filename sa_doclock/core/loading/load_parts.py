@@ -29,6 +29,7 @@ from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects.base import Read
+from ...keys import Identity
 from ...options import LockOptions
 from ..documents import (
     Part,
@@ -41,7 +42,6 @@ from ..documents import (
     root_of,
     spans_rows,
 )
-from ..lock_info import Identity
 from ..statements import chunks, key_names, parameters_by_keys, select_by_key, select_by_keys
 from .document_index import Unreadable
 from .select_parts import Step, read_details, repeats_details, select_by_one_key

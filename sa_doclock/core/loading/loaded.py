@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import inspect
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 
+from ...sqlalchemy_internals import new_states
 from ..documents import key_attributes, mapper_cache
 from ..ledger import ledger_of
-from ..sqlalchemy_internals import new_states
 from .class_roles import note_objects, role_of
 from .document_index import FEW, DocumentIndex
 

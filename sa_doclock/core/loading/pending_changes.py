@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sqlalchemy.orm import InstanceState, Session
 
-from ..sqlalchemy_internals import states_to_flush
+from ...sqlalchemy_internals import states_to_flush
 
 PendingChange = tuple[InstanceState[Any], str, int]
 """An object, the attribute that has a change, and the id of its value; for "new" and "deleted", of nothing."""

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, and_, select
 from sqlalchemy.orm import RelationshipProperty, Session, aliased
 
+from ...keys import Identity
 from ...options import LockOptions
 from ..documents import Part, key_columns, mapper_cache, select_equal_keys
-from ..lock_info import Identity
 from ..statements import (
     add_nolock,
     equals_key,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy.orm import InstanceState, Session
 
-from ..sqlalchemy_internals import new_states
+from ...sqlalchemy_internals import new_states
 
 T = TypeVar("T")
 

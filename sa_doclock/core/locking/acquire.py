@@ -28,12 +28,12 @@ from ...errors import (
     LockOrderViolation,
 )
 from ...events import RequestedLock, listened
+from ...keys import DocumentKey, LockedName
 from ...options import is_row_lock, may_queue
+from ...sqlalchemy_internals import execute_listeners
 from .. import instrumentation
 from ..documents import parts_of
 from ..ledger import RowPlace, place_of
-from ..lock_info import DocumentKey, LockedName
-from ..sqlalchemy_internals import execute_listeners
 from ..transaction import (
     Condition,
     Limit,

@@ -13,7 +13,9 @@ from sqlalchemy import Select
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
+from ...keys import DocumentKey, Identity, key_text, public_key
 from ...options import LockOptions, is_row_lock
+from ...sqlalchemy_internals import states_to_flush
 from ..documents import (
     identity_of,
     key_order,
@@ -24,10 +26,7 @@ from ..documents import (
     row_order,
     spans_rows,
 )
-from ..key_text import key_text
 from ..loading import load_again
-from ..lock_info import DocumentKey, Identity, public_key
-from ..sqlalchemy_internals import states_to_flush
 from ..statements import (
     chunks,
     in_order,

@@ -11,14 +11,14 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import LoaderCriteriaOption, ORMExecuteState
 
 from ...errors import LockMisuse, LockNotAvailable, LockNotSupported
-from ..documents import spans_rows
-from ..sqlalchemy_internals import (
+from ...sqlalchemy_internals import (
     for_update_clause,
     listening_last,
     options_of,
     undefers,
     with_options,
 )
+from ..documents import spans_rows
 from ..statements import refuse_unlockable_options
 from ..transaction import LockContext
 

@@ -9,10 +9,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Mapper, Session
 
 from ...errors import LockNotSupported
+from ...keys import Identity, key_text, public_key
 from ...options import is_row_lock
 from ..documents import key_columns
-from ..key_text import key_text
-from ..lock_info import Identity, public_key
 from ..statements import chunks, key_in
 from ..transaction import LockPlan, TransactionConnection
 from .acquire import Found

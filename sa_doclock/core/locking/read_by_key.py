@@ -16,6 +16,7 @@ from sqlalchemy.orm.attributes import instance_state
 
 from ...dialects import hints_of
 from ...errors import LockMisuse
+from ...keys import Identity, key_text, public_key
 from ...options import LockOptions
 from ..documents import (
     has_expired,
@@ -25,8 +26,6 @@ from ..documents import (
     row_order,
     select_equal_keys,
 )
-from ..key_text import key_text
-from ..lock_info import Identity, public_key
 from ..statements import (
     chunks,
     parameters_by_key,

@@ -13,10 +13,10 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects import SCHEMA_OPTION
 from ...errors import DeadlockDetected
+from ...keys import Identity
 from ...options import LockOptions, is_row_lock
 from ..documents import root_of
 from ..loading import Unreadable
-from ..lock_info import Identity
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import Found, LockTarget
 from .wait_limit import Statement, WaitLimit

@@ -18,7 +18,20 @@ from sqlalchemy.orm.attributes import instance_state
 
 from ...dialects.base import read_beside
 from ...errors import LockNotSupported
+from ...keys import DocumentKey, Identity
 from ...options import LockOptions, is_row_lock
+from ...sqlalchemy_internals import (
+    buffer_rows,
+    for_update_tables,
+    has_clauses,
+    has_limit,
+    has_offset,
+    objects_at,
+    only_columns,
+    options_of,
+    states_to_flush,
+    without_options,
+)
 from ..documents import (
     has_subquery,
     header_table,
@@ -31,19 +44,6 @@ from ..documents import (
     unread_columns,
 )
 from ..loading import load_again
-from ..lock_info import DocumentKey, Identity
-from ..sqlalchemy_internals import (
-    buffer_rows,
-    for_update_tables,
-    has_clauses,
-    has_limit,
-    has_offset,
-    objects_at,
-    only_columns,
-    options_of,
-    states_to_flush,
-    without_options,
-)
 from ..statements import (
     LockedEntity,
     add_candidate_hint,

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ...errors import UnsavedChanges
+from ...keys import Identity
 from ..documents import (
     UNKNOWN,
     HeaderResolver,
@@ -18,7 +19,6 @@ from ..documents import (
     parts_with_detail,
 )
 from ..loading import DocumentIndex, Role, in_session_order, role_of
-from ..lock_info import Identity
 from ..same_tables import header_by_name
 from ..transaction import LockContext
 

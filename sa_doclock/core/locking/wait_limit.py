@@ -11,9 +11,8 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
+from ...dialects import SECONDS_WITHOUT_WAIT, code_of
 from ...dialects.base import LockStrategy, LockWaits
-from ...dialects.error_codes import code_of
-from ...dialects.waits import SECONDS_WITHOUT_WAIT
 from ...errors import LockNotAvailable
 from ...options import LockOptions
 from ..lock_request import FEW_ROWS, LockCall, LockRequest

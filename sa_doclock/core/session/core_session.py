@@ -10,8 +10,8 @@ from sqlalchemy import Connection, Engine, TableClause
 from sqlalchemy.orm import SessionTransactionOrigin
 
 from ...errors import LockMisuse
+from ...keys import DocumentKey
 from ...options import LockOptions
-from ..lock_info import DocumentKey
 from ..transaction import Condition, prepared_locks, saving
 from .hooks import context_of
 from .lock_methods import LockMethods

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import Insert, Result, Select, event, inspect
 from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
-from ..loading import NO_CHANGES, PENDING_BEFORE, pending_changes
-from ..locking import RowsOfSelect, acquire
-from ..sqlalchemy_internals import (
+from ...sqlalchemy_internals import (
     allow_listening,
     execute_listeners,
     for_update_clause,
     written_out,
 )
+from ..loading import NO_CHANGES, PENDING_BEFORE, pending_changes
+from ..locking import RowsOfSelect, acquire
 from ..statements import LOCK_OPTION, LockedEntity, locked_entity_of, refuse_nested_lock
 from ..transaction import (
     NO_ARGUMENTS,

@@ -11,8 +11,8 @@ from sqlalchemy.orm import InstanceState, SessionTransaction
 from ...dialects import strategies
 from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
+from ...sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
 from ..session_options import SessionOptions, session_options
-from ..sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
 from ..transaction import (
     Condition,
     FirstUse,

@@ -17,10 +17,10 @@ from sqlalchemy.orm.util import AliasedClass
 
 from ...checkout_info import Checkout
 from ...errors import DocLockError, LockMisuse
+from ...keys import Identity, document_label, public_key
 from ...options import LockOptions, LockTimeout, check_lock, check_wait
 from ..documents import RowKey, identity_of, mapper_of, own_table, root_of
 from ..loading import load_parts, reads_of
-from ..lock_info import Identity, document_label, public_key
 from ..locking import (
     ManyByKey,
     OneByKey,

@@ -10,10 +10,9 @@ from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
 from ...errors import LockMisuse
+from ...keys import key_text, public_key
 from ...options import LockOptions, base_of, check_lock
 from ..documents import identity_of
-from ..key_text import key_text
-from ..lock_info import public_key
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, false, not_, or_,
 from sqlalchemy.orm import Mapper
 
 from ...dialects import by_keys_hints, parameter_type
+from ...keys import Identity
 from ...options import LockOptions, is_row_lock
 from ..documents import (
     chunks,
@@ -23,7 +24,6 @@ from ..documents import (
     root_of,
     unread_columns,
 )
-from ..lock_info import Identity
 from .key_types import key_in
 from .with_lock import S, add_lock, selectin_options
 

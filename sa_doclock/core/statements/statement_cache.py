@@ -8,8 +8,8 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 from sqlalchemy.util import LRUCache
 
+from ...sqlalchemy_internals import cache_key_of
 from ..documents import clear_with_mappers, listen_to_mappers
-from ..sqlalchemy_internals import cache_key_of
 
 P = ParamSpec("P")
 S = TypeVar("S")

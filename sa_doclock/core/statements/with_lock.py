@@ -15,16 +15,7 @@ from ...dialects import suffixed, table_hints
 from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotSupported
 from ...options import LockOptions, base_of, check_lock, is_row_lock, without_no_key
-from ..documents import (
-    declares,
-    entity_cache,
-    header_table,
-    loaded_mappers,
-    mapper_cache,
-    tables_of,
-    tables_within,
-)
-from ..sqlalchemy_internals import (
+from ...sqlalchemy_internals import (
     ForUpdate,
     for_update_clause,
     for_update_of,
@@ -38,6 +29,15 @@ from ..sqlalchemy_internals import (
     without_hints,
     without_lock,
     without_statement_hints,
+)
+from ..documents import (
+    declares,
+    entity_cache,
+    header_table,
+    loaded_mappers,
+    mapper_cache,
+    tables_of,
+    tables_within,
 )
 
 # Bare: a Select of two entities is Select[tuple[A, B]] in 2.0 and Select[A, B] in 2.1.

@@ -18,9 +18,9 @@ from ...dialects.base import UNMARKED, Cluster, LockStrategy
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...interruptions import Interruptible
 from ...options import LockOptions
+from ...pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
+from ...sqlalchemy_internals import closes_connection
 from ..ledger import Ledger, LedgerMark, ledger_of
-from ..pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
-from ..sqlalchemy_internals import closes_connection
 from .plan import LockPlan
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
-from ..sqlalchemy_internals import savepoint_on
+from ...sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
 from .foreign import SPACE, runs_built

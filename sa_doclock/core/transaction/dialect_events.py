@@ -14,7 +14,7 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
 from ...interruptions import Interruptible
-from ..sqlalchemy_internals import allow_listening, insert_listener, listen_first
+from ...sqlalchemy_internals import allow_listening, insert_listener, listen_first
 from .context import LockContext
 from .error_translation import translate_error
 

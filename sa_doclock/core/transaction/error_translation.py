@@ -14,8 +14,8 @@ from ...dialects import find_strategy, raised_by_driver
 from ...dialects.base import LockStrategy, NativeCode
 from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...interruptions import ErrorsIgnored
+from ...keys import public_key
 from ...options import LockOptions
-from ..lock_info import public_key
 from ..lock_request import LockCall, add_document, reason
 from .connection import is_broken
 from .context import LockContext

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...dialects.base import Read
 from ...errors import LockLost
-from ..lock_info import Identity
+from ...keys import Identity
 from ..lock_request import LockRequest
 
 Block = AbstractContextManager[Any] | None

@@ -23,11 +23,11 @@ from ...dialects import product_of
 from ...dialects.base import LockStrategy, TransactionLifecycle
 from ...errors import LockMisuse
 from ...events import EventfulSession
+from ...keys import DocumentKey
 from ...options import LockOptions
+from ...sqlalchemy_internals import all_sessions
 from ..ledger import NamedKey
-from ..lock_info import DocumentKey
 from ..lock_request import add_document
-from ..sqlalchemy_internals import all_sessions
 from .locks_lost import document_of
 
 _REFUSED: Final = ("before_cursor_execute", "prepare_twophase", "commit_twophase")

@@ -13,12 +13,12 @@ from sqlalchemy.orm import Session, SessionTransaction
 from ...errors import LockLost
 from ...events import ReleasedLock
 from ...interruptions import ErrorsIgnored
+from ...keys import DocumentKey
+from ...sqlalchemy_internals import savepoint_on, savepoints_of
 from ..instrumentation import LockInstrumentation, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey
-from ..lock_info import DocumentKey
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from ..sqlalchemy_internals import savepoint_on, savepoints_of
 from .condition import Condition
 from .connection import Mark, TransactionConnections, next_moment
 from .failure import FailingTransaction, Failure

@@ -8,8 +8,8 @@ from typing import Any
 from sqlalchemy import Engine
 
 from ...errors import LockLost
+from ...keys import DocumentKey, document_label, public_key
 from ..ledger import Ledger, NamedKey
-from ..lock_info import DocumentKey, document_label, public_key
 
 Places = Mapping[DocumentKey | NamedKey, str]
 """Documents and names whose lock was lost, each with how: "committed", "rolled back" or "lost"."""

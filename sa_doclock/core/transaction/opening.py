@@ -18,7 +18,7 @@ from ...dialects import is_rolled_back_later, strategy_for, wrapped_error
 from ...dialects.base import AUTOCOMMIT, LockStrategy
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
-from ..pool import GUARD_ISOLATION_LEVEL, on_return
+from ...pool import GUARD_ISOLATION_LEVEL, on_return
 from .connection import (
     ISOLATION,
     TransactionConnection,

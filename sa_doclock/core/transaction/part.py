@@ -15,8 +15,8 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...errors import LockFailed
 from ...events import ReleasedLock
+from ...keys import DocumentKey, LockedName
 from ...options import LockOptions
-from ..lock_info import DocumentKey, LockedName
 from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
 from .family import Adoption, Deadline, Guard, Noting, Outbox, Precondition, Versions

@@ -7,8 +7,8 @@ from types import MappingProxyType
 
 from sqlalchemy.orm import Session
 
+from ...keys import DocumentKey
 from ...options import LockOptions, base_of
-from ..lock_info import DocumentKey
 from .connection import TransactionConnections
 
 

@@ -22,8 +22,8 @@ from sqlalchemy import Connection, RootTransaction, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
 
-from ...core.pool import CallFunction, on_return, withdraw
 from ...interruptions import ErrorsIgnored
+from ...pool import CallFunction, on_return, withdraw
 from ..base import Pipeline, Pipelining, Read
 from .limits import after_lock
 from .pipeline import (

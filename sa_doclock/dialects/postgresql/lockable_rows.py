@@ -7,8 +7,8 @@ from typing import Final
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from ...core.sqlalchemy_internals import raise_as_statement
 from ...errors import LockNotSupported
+from ...sqlalchemy_internals import raise_as_statement
 from ..connection import ask_driver
 
 # Whether it is a view, a foreign table and so on; or a table whose partitions or heirs may be such.

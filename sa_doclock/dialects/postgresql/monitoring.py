@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.sql import Executable
 
-from ...core.lock_info import Identity
+from ...keys import Identity
 from ...wait_info import KEY_MARK, LockConnection, Wait
 from ..base import LockMonitoring
 from ..monitoring import connections_by_id, elapsed_seconds

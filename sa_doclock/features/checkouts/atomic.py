@@ -10,15 +10,15 @@ from sqlalchemy import Column
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import HeaderResolver, declares, key_attributes
-from ...core.lock_info import DocumentKey
-from ...core.sqlalchemy_internals import autoflush
 from ...core.statements import add_lock
 from ...core.transaction import add_document, database_name, make_plan
 from ...dialects import strategy_for
 from ...dialects.base import LockStrategy
 from ...errors import DocLockError, LockMisuse, SnapshotConflict
+from ...guard import Execution, Target, is_header_target, rows_written, targets_of, touched_rows
+from ...keys import DocumentKey
 from ...options import LockOptions
-from ..guard import Execution, Target, is_header_target, rows_written, targets_of, touched_rows
+from ...sqlalchemy_internals import autoflush
 
 
 @contextmanager

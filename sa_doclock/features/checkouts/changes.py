@@ -23,12 +23,11 @@ from ...core.documents import (
     root_of,
     select_equal_keys,
 )
-from ...core.key_text import is_storable, key_text
-from ...core.lock_info import Identity, document_label, public_key
 from ...core.transaction import LockContext, add_document, database_name
 from ...dialects import strategy_for
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
+from ...keys import Identity, document_label, is_storable, key_text, public_key
 from ...options import LockOptions, LockTimeout, check_time
 from .conditions import ANYBODY, lost, owned_by
 from .keys import DocumentName, document_name, read_key, table_name

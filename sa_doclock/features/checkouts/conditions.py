@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from ...checkout_info import Checkout
-from ...core.key_text import key_text
 from ...errors import CheckedOut, CheckoutLost, DocLockError
+from ...keys import key_text
 from .rows import CheckoutRow
 
 

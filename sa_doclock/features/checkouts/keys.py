@@ -21,10 +21,9 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from ...core.documents import key_value, own_table
-from ...core.key_text import key_text
-from ...core.lock_info import Identity
 from ...dialects.base import schema_of
 from ...errors import LockNotSupported
+from ...keys import Identity, key_text
 
 _DIALECT: Final = DefaultDialect()  # what a type stores must not depend on the driver
 

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
 from ...core.documents import declares, document_key, identity_of, root_of
-from ...core.lock_info import DocumentKey, LockedName, document_label, public_key
 from ...core.transaction import (
     Limit,
     LockCall,
@@ -28,8 +27,9 @@ from ...dialects import product_of, strategy_for
 from ...dialects.base import Read
 from ...errors import DocLockError, LockMisuse
 from ...events import ReleasedLock
+from ...guard import is_atomic
+from ...keys import DocumentKey, LockedName, document_label, public_key
 from ...options import LockOptions, base_of
-from ..guard import is_atomic
 from ..no_checkouts import NO_TABLE
 from .atomic import compared_with_checkouts
 from .conditions import FREE, Condition, condition_of

@@ -9,11 +9,11 @@ from weakref import ref
 from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session
 
-from ...core.lock_info import DocumentKey, Identity
 from ...core.transaction import LockContext
 from ...dialects import strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
+from ...keys import DocumentKey, Identity
 from ...options import LockOptions
 from .keys import document_name, read_key, table_name
 from .rows import NO_ROW, CheckoutRow, CheckoutRows

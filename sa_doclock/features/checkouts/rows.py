@@ -23,10 +23,10 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapper
 
 from ...checkout_info import Checkout
-from ...core.lock_info import Identity, public_key
 from ...dialects import strategy_for
 from ...dialects.base import Read, ServerClock
 from ...errors import LockNotSupported
+from ...keys import Identity, public_key
 from .keys import DocumentName
 from .table import UtcTimestamp
 

@@ -20,8 +20,8 @@ from sqlalchemy import (
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
-from ...core.key_text import key_text
 from ...dialects import strategy_class
+from ...keys import key_text
 
 NAME: Final = "doclock_checkouts"
 

@@ -18,8 +18,6 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
 from ...core.documents import declares, document_key, mapper_of
-from ...core.lock_info import document_label
-from ...core.sqlalchemy_internals import is_flushing
 from ...core.transaction import (
     Condition,
     LockContext,
@@ -31,7 +29,9 @@ from ...core.transaction import (
 )
 from ...dialects import strategy_for
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
+from ...keys import document_label
 from ...options import LockOptions
+from ...sqlalchemy_internals import is_flushing
 from ..on_commit import AfterCommit, call_all
 from .pending import Pending, has_row_twice, may_write
 from .queue import QueueEntry

@@ -19,7 +19,7 @@ from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import mapper_cache
-from ...core.sqlalchemy_internals import all_mappers
+from ...sqlalchemy_internals import all_mappers
 
 _IMMUTABLE: Final = frozenset(
     (*(type(None), bool, int, float, str, bytes), *(Decimal, UUID, date, time, datetime, timedelta))

@@ -12,8 +12,8 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from ...core.key_text import printable
 from ...errors import DOCS
+from ...keys import printable
 from .paths import Paths
 from .stories import FIRST, story_of
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Final
 
-from ...core.key_text import printable
 from ...errors import DOCS
+from ...keys import printable
 from .findings import CODES, AuditFinding
 from .paths import Paths
 from .stories import FIRST, story_of

@@ -8,10 +8,10 @@ from typing import Any, Final
 from sqlalchemy import Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 
-from ...core.lock_info import DocumentKey, LockedName
-from ...core.sqlalchemy_internals import buffer_rows, for_update_of
+from ...keys import DocumentKey, LockedName
 from ...options import LockOptions, is_row_lock
 from ...session import LockingSession
+from ...sqlalchemy_internals import buffer_rows, for_update_of
 from ..lock_waits import locks_database
 from .places import Place, Places, places_of_program
 from .rows import (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...core.key_text import printable
+from ...keys import printable
 from .places import in_packages, is_of_tests
 
 

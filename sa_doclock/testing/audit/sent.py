@@ -27,14 +27,14 @@ from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import iterate
 
-from ...core.sqlalchemy_internals import (
+from ...guard.dml_internals import conflict_of, values_of
+from ...sqlalchemy_internals import (
     all_mappers,
     for_update_clause,
     for_update_tables,
     has_limit,
     written_out,
 )
-from ...features.guard.dml_internals import conflict_of, values_of
 from ..exploration.accesses import Mode
 from ..exploration.footprint import modes_of_tables, table_name
 

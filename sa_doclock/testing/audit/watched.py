@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
-from ...core.sqlalchemy_internals import is_flushing
 from ...dialects import strategy_class
 from ...dialects.base import IsolationLevels
+from ...sqlalchemy_internals import is_flushing
 from ..lock_waits import locks_database
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
 from .rows import Row

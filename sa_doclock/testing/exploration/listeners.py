@@ -15,10 +15,10 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...caller import line_of_program
-from ...core.sqlalchemy_internals import keep_rows
 from ...dialects import find_strategy, side_connection, strategy_class
 from ...dialects.base import LockStrategy
 from ...errors import DeadlockDetected, LockNotSupported
+from ...sqlalchemy_internals import keep_rows
 from ..listening import listening
 from ..lock_waits import COMMIT
 from .accesses import Access, Accesses, TransactionAccesses, at_end

@@ -16,8 +16,6 @@ from sqlalchemy.exc import NoResultFound
 
 from ...checkout_info import Checkout
 from ...core.documents import identity_of, mapper_of
-from ...core.key_text import printable, short_text
-from ...core.lock_info import document_label, public_key
 from ...errors import DocLockError
 from ...features.checkouts import (
     NAME,
@@ -27,6 +25,7 @@ from ...features.checkouts import (
     checkout_table,
     list_checkouts,
 )
+from ...keys import document_label, printable, public_key, short_text
 from ...session import LockingSession
 from .console import Entity, JsonList, ServerUrl, errors_as_text, import_name, results, say
 from .database import BadUsage, Target, open_database

@@ -17,7 +17,7 @@ from rich.segment import Segment
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from ... import LockNotSupported
-from ...core.key_text import printable
+from ...keys import printable
 from .database import BadUsage, Target
 from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left_by_others
 

@@ -14,8 +14,8 @@ from sqlalchemy import URL, Engine, create_engine, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from sqlalchemy.pool import QueuePool
 
-from ...core.key_text import printable
 from ...dialects import product_of
+from ...keys import printable
 from .workload import first_line
 
 _DRIVERS: Final = {

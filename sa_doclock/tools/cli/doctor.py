@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from ...core.key_text import printable
+from ...keys import printable
 from ..doctor import SEVERITIES, Finding, Severity, check_database
 from .console import JsonList, ServerUrl, errors_as_text, import_name, results, say
 from .database import BadUsage, open_database

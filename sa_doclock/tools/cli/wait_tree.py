@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.text import Text
 from rich.tree import Tree
 
-from ...core.key_text import printable
+from ...keys import printable
 from ...wait_info import KEY_MARK, LockConnection, LockWait, short_statement
 from .wait_forest import Node, forest_of
 

@@ -9,11 +9,11 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from ...core.pool import rolls_back_by_listener
-from ...core.sqlalchemy_internals import ends_on_return, largest_size
 from ...dialects.base import AUTOCOMMIT
 from ...errors import LockNotSupported
 from ...options import LockOptions
+from ...pool import rolls_back_by_listener
+from ...sqlalchemy_internals import ends_on_return, largest_size
 from ..monitoring import missing_privilege
 from .check import Problem, Subject, check
 

@@ -22,10 +22,10 @@ from ...core.documents import (
     parts_of,
     unique_key,
 )
-from ...core.key_text import printable
 from ...core.loading import reads_of
 from ...dialects import schema_translation, side_engine, strategy_for
 from ...errors import LockNotSupported
+from ...keys import printable
 from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
 from ...session import LockingSession
 from .conflicts import conflicts_of, modifier_notes, round_trips_of

@@ -17,8 +17,8 @@ from sa_doclock import (
     LockOptions,
     with_lock,
 )
-from sa_doclock.core.pool import ExecuteStatement
 from sa_doclock.options import BATCH_WAIT
+from sa_doclock.pool import ExecuteStatement
 from tests.integration.batch.batches import seeing_tries
 from tests.integration.locking.steps import finds_held, recorded
 from tests.integration.timeouts.ways import WAYS, hold

@@ -125,7 +125,7 @@ def test_a_new_part_that_names_it_costs_the_guard_few_calls(shelves: LockingSess
         found = calls_of(shelves.flush)
         shelves.rollback()
         assert held
-        return sum(call.lstrip().startswith("features/guard/") for call in found)
+        return sum(call.lstrip().startswith("guard/") for call in found)
 
     calls(1), calls(2)  # what is found out once for each mapper, and each statement
     assert (calls(30) - calls(10)) / 20 <= 4

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import event, func, select
 
 from sa_doclock import LockingSession, UnlockedWrite
-from sa_doclock.features.guard import write_guard
+from sa_doclock.guard import write_guard
 from tests.integration.guard.models import Comment, Customer, Line, Order, Tag, Tax
 from tests.integration.guard.steps import hold, refused
 from tests.support.rows import rows

@@ -135,7 +135,7 @@ def test_a_row_that_is_held_costs_the_guard_few_calls(
         found = calls_of(session.flush)
         session.rollback()
         assert held
-        return sum(call.lstrip().startswith("features/guard/") for call in found)
+        return sum(call.lstrip().startswith("guard/") for call in found)
 
     calls(1), calls(2)  # what is found out once for each mapper, and each statement
     assert (calls(30) - calls(10)) / 20 <= most

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
 from sa_doclock.core.session import context_of
-from sa_doclock.features.guard import provenance
+from sa_doclock.guard import provenance
 from tests.integration.guard.models import Lease, Line, Memo, Note, Order
 from tests.integration.guard.test_sentence_of_read import change, here, sentence_of_read
 from tests.support.databases import Database

@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, PendingRollbackError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.core.pool import actions_of
 from sa_doclock.dialects import product_of, strategy_for
 from sa_doclock.dialects.innodb_named_locks import InnoDBNamedLocks
+from sa_doclock.pool import actions_of
 from tests.integration.locking.connections import patience_of, set_patience
 from tests.integration.locking.steps import recorded
 from tests.integration.named_locks.keys import KEY, finds_taken

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession
-from sa_doclock.core.pool import ExecuteStatement, execute_statements_now, on_return
+from sa_doclock.pool import ExecuteStatement, execute_statements_now, on_return
 from tests.integration.locking.steps import recorded
 from tests.integration.named_locks.keys import KEY
 

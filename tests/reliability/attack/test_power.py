@@ -9,6 +9,9 @@ import pytest
 from sqlalchemy.orm import Session, class_mapper
 from sqlalchemy.orm.exc import StaleDataError
 
+from sa_doclock import versions
+from sa_doclock.adoption.adopted_rows import AdoptedRows
+from sa_doclock.adoption.loaded_headers import LoadedHeaders
 from sa_doclock.core.documents import owners, takes
 from sa_doclock.core.ledger import Ledger
 from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, role_of
@@ -17,13 +20,10 @@ from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
 from sa_doclock.core.transaction.connection import TransactionConnection
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
-from sa_doclock.features import versions
-from sa_doclock.features.adoption.adopted_rows import AdoptedRows
-from sa_doclock.features.adoption.loaded_headers import LoadedHeaders
-from sa_doclock.features.guard import full_check, write_guard
-from sa_doclock.features.guard.full_check import FullCheck
-from sa_doclock.features.guard.write_guard import WriteGuard
-from sa_doclock.features.guard.writes import Write
+from sa_doclock.guard import full_check, write_guard
+from sa_doclock.guard.full_check import FullCheck
+from sa_doclock.guard.write_guard import WriteGuard
+from sa_doclock.guard.writes import Write
 from tests.reliability.attack.models import Again
 from tests.reliability.attack.programs import Attack
 from tests.reliability.attack.world import World

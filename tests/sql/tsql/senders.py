@@ -14,8 +14,8 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, claim_each, lock_waits
 from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
-from sa_doclock.features.guard.targets import targets_of
-from sa_doclock.features.guard.touched import select_number, touched_rows
+from sa_doclock.guard.targets import targets_of
+from sa_doclock.guard.touched import select_number, touched_rows
 from tests.docs.pages import blocks_of
 from tests.integration.alembic.scripted import Server, migrating
 from tests.integration.alembic.test_offline import script_of

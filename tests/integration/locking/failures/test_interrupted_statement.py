@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.core.sqlalchemy_internals import execute_listeners
+from sa_doclock.sqlalchemy_internals import execute_listeners
 from tests.support.ctrl_c import CtrlC
 from tests.support.models import Line, Order
 from tests.support.rows import rows
@@ -71,7 +71,7 @@ def test_the_listener_of_a_lock_does_nothing_after_an_interruption(
 ) -> None:
     ctrl_c = CtrlC(
         "sa_doclock.core.locking.execute_listeners",
-        "sa_doclock.core.sqlalchemy_internals",
+        "sa_doclock.sqlalchemy_internals",
         "contextlib",
         "sqlalchemy.event.api",
     )

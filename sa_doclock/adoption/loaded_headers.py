@@ -16,15 +16,15 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
-from ...core.documents import document_key, mapper_cache, root_of
-from ...core.loading import role_of
-from ...core.sqlalchemy_internals import (
+from ..core.documents import document_key, mapper_cache, root_of
+from ..core.loading import role_of
+from ..core.transaction import LockContext
+from ..options import LockOptions
+from ..sqlalchemy_internals import (
     deleted_states,
     modified_states,
     refreshed_by,
 )
-from ...core.transaction import LockContext
-from ...options import LockOptions
 from .changed_rows import compare, only_columns
 
 _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead

@@ -8,7 +8,7 @@ from sqlalchemy import ClauseElement, Column
 from sqlalchemy.orm import Mapper
 from sqlalchemy.sql.visitors import iterate
 
-from ..core.documents import mapper_cache
+from .core.documents import mapper_cache
 
 
 def kind_attribute(mapper: Mapper[Any]) -> str | None:

@@ -22,23 +22,23 @@ from sqlalchemy.orm import InstanceState, Mapper, Session, class_mapper
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
 
-from ...core.documents import (
+from ..core.documents import (
     any_declared,
     has_null,
     listen_for_documents,
     mapper_cache,
     notify_in_time,
 )
-from ...core.lock_info import DocumentKey
-from ...core.same_tables import is_class_elsewhere, mapped_table, other_objects
-from ...core.sqlalchemy_internals import (
+from ..core.same_tables import is_class_elsewhere, mapped_table, other_objects
+from ..core.transaction import Noting, state_of
+from ..keys import DocumentKey
+from ..sqlalchemy_internals import (
     all_mappers,
     allow_listening,
     deleted_states,
     modified_states,
     new_states,
 )
-from ...core.transaction import Noting, state_of
 from ..versions import documents_of_parts, expire_versions
 from .dml import checked_rows, checked_statement
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of

@@ -24,7 +24,7 @@ from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.orm import loading
 from sqlalchemy.sql.dml import ValuesBase
 
-from ...core.sqlalchemy_internals import rows_of_values
+from ..sqlalchemy_internals import rows_of_values
 
 # SQLAlchemy numbers the executions whose rows become objects, in all sessions of a process.  The
 # public InstanceState.runid is the number of the last one that has loaded all of an object; from a

@@ -30,9 +30,9 @@ from sqlalchemy.orm import LoaderCriteriaOption, aliased
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
 
-from ...core.documents import has_subquery
-from ...core.sqlalchemy_internals import buffer_rows, options_of
-from ...dialects import schema_translation
+from ..core.documents import has_subquery
+from ..dialects import schema_translation
+from ..sqlalchemy_internals import buffer_rows, options_of
 from .dml_internals import returned_columns, values_of
 from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, named_table, table_of
 

@@ -13,7 +13,7 @@ from sqlalchemy import ClauseElement
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import (
+from ..core.documents import (
     UNKNOWN,
     HeaderResolver,
     compares_in_python,
@@ -24,10 +24,10 @@ from ...core.documents import (
     mapper_of,
     state_in_session,
 )
-from ...core.lock_info import DocumentKey, Identity, document_label, public_key
-from ...core.same_tables import same_attribute
-from ...core.sqlalchemy_internals import modified_states, new_states
+from ..core.same_tables import same_attribute
+from ..keys import DocumentKey, Identity, document_label, public_key
 from ..kinds import kinds_of
+from ..sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
 from .rules import States, WriteRules, names_of_parts, rules_for
 from .targets import Target

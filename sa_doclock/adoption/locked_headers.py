@@ -13,7 +13,7 @@ from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import iterate
 
-from ...core.documents import (
+from ..core.documents import (
     compared_with_constants,
     declared_roots,
     from_clauses_within,
@@ -27,18 +27,18 @@ from ...core.documents import (
     tables_of,
     unread_columns,
 )
-from ...core.lock_info import DocumentKey, Identity
-from ...core.same_tables import may_be_same
-from ...core.sqlalchemy_internals import (
+from ..core.same_tables import may_be_same
+from ..core.statements import key_not_in, refuse_combined_rows, statement_cache
+from ..dialects.base import LockStatements, is_in_index, read_beside
+from ..errors import LockNotSupported
+from ..keys import DocumentKey, Identity
+from ..options import LockOptions, base_of
+from ..sqlalchemy_internals import (
     all_mappers,
     for_update_tables,
     options_of,
     reads_only_some,
 )
-from ...core.statements import key_not_in, refuse_combined_rows, statement_cache
-from ...dialects.base import LockStatements, is_in_index, read_beside
-from ...errors import LockNotSupported
-from ...options import LockOptions, base_of
 from .for_update import (
     base_of_from,
     inner_select,

@@ -13,10 +13,10 @@ from typing import Any, Final
 from sqlalchemy import Column, select
 from sqlalchemy.orm import InstanceState, LoaderCallableStatus, Mapper, Session
 
-from ...core.documents import key_attributes, root_of
-from ...core.loading import role_of
-from ...core.sqlalchemy_internals import deleted_states, modified_states
-from ...core.transaction import LockContext
+from ..core.documents import key_attributes, root_of
+from ..core.loading import role_of
+from ..core.transaction import LockContext
+from ..sqlalchemy_internals import deleted_states, modified_states
 
 State = InstanceState[Any]
 

@@ -18,11 +18,11 @@ from sqlalchemy import Result, event
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session
 
-from ...caller import frame_of_program
-from ...core.documents import declared_roots, mapper_cache, parts_of
-from ...core.ledger import ledger_of
-from ...core.sqlalchemy_internals import allow_listening
-from ...core.transaction import LockContext, SessionPart
+from ..caller import frame_of_program
+from ..core.documents import declared_roots, mapper_cache, parts_of
+from ..core.ledger import ledger_of
+from ..core.transaction import LockContext, SessionPart
+from ..sqlalchemy_internals import allow_listening
 from .dml_internals import merged_results, run_before, run_of
 
 READS_REMEMBERED: Final = 2000

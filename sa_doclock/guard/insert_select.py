@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Column, ColumnElement, Insert, func, or_, select
 
-from ...core.documents import ask, has_null
-from ...core.lock_info import Identity
-from ...core.statements import chunks, key_in
-from ...dialects import schema_translation
+from ..core.documents import ask, has_null
+from ..core.statements import chunks, key_in
+from ..dialects import schema_translation
+from ..keys import Identity
 from .dml_internals import select_of_insert, values_of
 from .targets import Execution, Link, Row, Target
 

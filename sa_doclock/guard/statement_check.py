@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlalchemy import ClauseElement, Insert, or_, select
 from sqlalchemy.orm import Mapper, Session
 
-from ...core.documents import (
+from ..core.documents import (
     UNKNOWN,
     HeaderResolver,
     ask,
@@ -19,9 +19,9 @@ from ...core.documents import (
     key_attributes,
     takes,
 )
-from ...core.lock_info import DocumentKey, Identity
-from ...core.statements import add_lock, chunks, key_in
-from ...options import LockOptions
+from ..core.statements import add_lock, chunks, key_in
+from ..keys import DocumentKey, Identity
+from ..options import LockOptions
 from .atomic import needs_no_lock
 from .dml_internals import values_of
 from .insert_select import InsertedFromSelect

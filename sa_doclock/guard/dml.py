@@ -21,10 +21,10 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import UNKNOWN, declares, document_key, has_null, key_attributes
-from ...core.lock_info import DocumentKey, Identity
-from ...core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table, root_of_table
-from ...core.sqlalchemy_internals import autoflush, buffer_rows
+from ..core.documents import UNKNOWN, declares, document_key, has_null, key_attributes
+from ..core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table, root_of_table
+from ..keys import DocumentKey, Identity
+from ..sqlalchemy_internals import autoflush, buffer_rows
 from .dml_internals import returned_columns, values_of
 from .on_mapped_tables import CannotTranslate, Translated, tables_named, translate
 from .refusals import Refusal, Refusals

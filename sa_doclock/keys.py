@@ -1,4 +1,6 @@
-"""The text of a key in errors, log records, spans and comments: on one line, and short.
+"""Keys of documents, names of locks, and their text in errors, log records, spans and comments.
+
+The text is on one line, and short.
 
 A key may come out of a form or a URL.  As it is, its line breaks and escape codes would forge
 records of a log, and a megabyte of it would be repeated in each.
@@ -11,6 +13,15 @@ from reprlib import Repr
 from typing import Any, Final
 
 from sqlalchemy import inspect
+
+Identity = tuple[Any, ...]
+"""A primary key: its values in mapper order."""
+
+DocumentKey = tuple[type[Any], Identity]
+"""The root mapped class and the primary key: the same for all classes of a hierarchy."""
+
+LockedName = tuple[None, tuple[str]]
+"""A name that ``lock_key()`` has locked, in place of a document: ``(None, ("user:42",))``."""
 
 _LONGEST: Final = 80
 _BITS: Final = 256  # Python refuses to write integers of many digits, and is slow with fewer
@@ -73,3 +84,18 @@ def printable(text: str) -> str:
 
 def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def public_key(identity: Identity) -> Any:
+    """Return the primary key as ``get_entity()`` takes it: a scalar, or a tuple of several."""
+    return identity[0] if len(identity) == 1 else identity
+
+
+def document_label(entity: type[Any] | None, ident: Any) -> str:
+    """Return a document, or a named lock, as errors and logs name it: ``Order 42``.
+
+    :param ident: as ``get_entity()`` takes it; None for several rows.
+    """
+    if entity is not None:
+        return f"{entity.__name__} {'rows' if ident is None else key_text(ident)}"
+    return "the transaction" if ident is None else f"named lock {key_text(ident)}"

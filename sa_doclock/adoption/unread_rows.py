@@ -12,12 +12,12 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.orm import Mapper
 
-from ...core.documents import document_key
-from ...core.loading import Unreadable, role_of
-from ...core.lock_info import document_label, public_key
-from ...core.sqlalchemy_internals import modified_states
-from ...core.transaction import LockContext, TransactionConnection
-from ...errors import UnsavedChanges
+from ..core.documents import document_key
+from ..core.loading import Unreadable, role_of
+from ..core.transaction import LockContext, TransactionConnection
+from ..errors import UnsavedChanges
+from ..keys import document_label, public_key
+from ..sqlalchemy_internals import modified_states
 from .changed_rows import CHANGED, changed_rows
 from .loaded_headers import expire_unchanged, may_overwrite
 from .locked_headers import roots_with_tables

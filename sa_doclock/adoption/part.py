@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Select
 from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import Session
 
-from ...core.transaction import (
+from ..core.transaction import (
     Executor,
     LockContext,
     StatementCheck,
@@ -24,9 +24,9 @@ from ...core.transaction import (
     make_plan,
     state_of,
 )
-from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DeadlockDetected, LockNotSupported
-from ...options import LockOptions, is_row_lock, without_no_key
+from ..dialects.base import READ_COMMITTED, LockStrategy
+from ..errors import DeadlockDetected, LockNotSupported
+from ..options import LockOptions, is_row_lock, without_no_key
 from .adopted_rows import AdoptedRows, execute_for_update
 from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
 from .for_update import inner_select, lock_of_for_update

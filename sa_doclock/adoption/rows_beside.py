@@ -16,7 +16,7 @@ from sqlalchemy.orm.attributes import instance_state, set_committed_value
 from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.sql.visitors import iterate
 
-from ...core.documents import (
+from ..core.documents import (
     Part,
     columns_read,
     document_key,
@@ -27,10 +27,12 @@ from ...core.documents import (
     parts_of,
     root_of,
 )
-from ...core.loading import Unreadable, load_again, role_of
-from ...core.lock_info import Identity
-from ...core.locking import read_many
-from ...core.sqlalchemy_internals import (
+from ..core.loading import Unreadable, load_again, role_of
+from ..core.locking import read_many
+from ..core.statements import chunks, key_in
+from ..core.transaction import LockContext, LockRequest
+from ..keys import Identity
+from ..sqlalchemy_internals import (
     buffer_rows,
     deleted_states,
     expressions_of,
@@ -42,8 +44,6 @@ from ...core.sqlalchemy_internals import (
     options_of,
     without_lock,
 )
-from ...core.statements import chunks, key_in
-from ...core.transaction import LockContext, LockRequest
 from .for_update import base_of_from, inner_select, with_inner_select
 
 State = InstanceState[Any]

@@ -15,9 +15,9 @@ from sqlalchemy import Delete, Insert, Update
 from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import Mapper
 
-from ...core.documents import clear_with_mappers, declared_roots, parts_of, tables_within
-from ...core.ledger import place_of
-from ...core.transaction import LockContext, StatementCheck, check_statements
+from ..core.documents import clear_with_mappers, declared_roots, parts_of, tables_within
+from ..core.ledger import place_of
+from ..core.transaction import LockContext, StatementCheck, check_statements
 from .refusals import Refusal
 from .write_guard import WriteGuard
 

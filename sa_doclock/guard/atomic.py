@@ -10,7 +10,7 @@ from sqlalchemy import BindParameter, ClauseElement, Update
 from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper
 
-from ...core.documents import is_header, key_attributes
+from ..core.documents import is_header, key_attributes
 from ..versions import counts_up
 from .dml_internals import values_of
 from .targets import (

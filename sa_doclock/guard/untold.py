@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from ...core.documents import (
+from ..core.documents import (
     HeaderResolver,
     ask,
     document_root,
@@ -27,9 +27,9 @@ from ...core.documents import (
     parts_with_detail,
     root_of,
 )
-from ...core.lock_info import Identity
-from ...core.same_tables import mapped_table, same_attribute
-from ...core.statements import chunks, key_in
+from ..core.same_tables import mapped_table, same_attribute
+from ..core.statements import chunks, key_in
+from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes
 from .targets import (
     Row,

@@ -16,8 +16,8 @@ from sqlalchemy import Connection, Engine, Result, Table
 from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...core.documents import document_key, document_root, root_of
-from ...core.loading import (
+from ..core.documents import document_key, document_root, root_of
+from ..core.loading import (
     PENDING_BEFORE,
     PendingChange,
     Unreadable,
@@ -27,18 +27,10 @@ from ...core.loading import (
     pending_changes,
     role_of,
 )
-from ...core.lock_info import DocumentKey, Identity, document_label, public_key
-from ...core.locking import Found, LockTarget, acquire, refuse_unsaved
-from ...core.same_tables import is_another_table, is_of_another_engine
-from ...core.sqlalchemy_internals import (
-    autoflush,
-    buffer_rows,
-    narrowed,
-    objects_at,
-    options_of,
-)
-from ...core.statements import add_hints, add_suffixes
-from ...core.transaction import (
+from ..core.locking import Found, LockTarget, acquire, refuse_unsaved
+from ..core.same_tables import is_another_table, is_of_another_engine
+from ..core.statements import add_hints, add_suffixes
+from ..core.transaction import (
     LockCall,
     LockContext,
     LockPlan,
@@ -48,9 +40,17 @@ from ...core.transaction import (
     database_name,
     make_plan,
 )
-from ...dialects.base import READ_COMMITTED, LockStrategy
-from ...errors import DocLockError, UnsavedChanges, WrongIsolation
-from ...options import LockOptions, is_row_lock
+from ..dialects.base import READ_COMMITTED, LockStrategy
+from ..errors import DocLockError, UnsavedChanges, WrongIsolation
+from ..keys import DocumentKey, Identity, document_label, public_key
+from ..options import LockOptions, is_row_lock
+from ..sqlalchemy_internals import (
+    autoflush,
+    buffer_rows,
+    narrowed,
+    objects_at,
+    options_of,
+)
 from .changed_rows import CHANGED, changed_beside, changed_rows
 from .compiled_locks import CompiledLocks
 from .for_update import froms_to_hint, inner_select, with_inner_select

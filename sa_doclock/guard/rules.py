@@ -16,7 +16,7 @@ from sqlalchemy.orm import (
     attributes,
 )
 
-from ...core.documents import (
+from ..core.documents import (
     HeaderResolver,
     Part,
     document_root,
@@ -28,8 +28,8 @@ from ...core.documents import (
     parts_of,
     parts_with_detail,
 )
-from ...core.lock_info import Identity
-from ...core.same_tables import other_objects_of
+from ..core.same_tables import other_objects_of
+from ..keys import Identity
 from ..kinds import kind_attribute
 from .untold import deciding_attributes, untold_targets
 from .writes import Generated, Write, generated_attributes

@@ -17,7 +17,7 @@ from sqlalchemy import TypeDecorator, event, inspect, select, update
 from sqlalchemy.orm import InstanceState, Mapper, Session, object_mapper
 from sqlalchemy.orm.attributes import flag_modified, instance_state, set_committed_value
 
-from ..core.documents import (
+from .core.documents import (
     HeaderResolver,
     Part,
     declared_roots,
@@ -31,13 +31,12 @@ from ..core.documents import (
     part_as_mapped,
     parts_with_detail,
 )
-from ..core.key_text import key_text
-from ..core.lock_info import Identity
-from ..core.sqlalchemy_internals import deleted_states, new_states, states_to_flush
-from ..core.statements import chunks, key_in
-from ..core.transaction import LockRequest
-from ..errors import LockMisuse, StaleDocument
+from .core.statements import chunks, key_in
+from .core.transaction import LockRequest
+from .errors import LockMisuse, StaleDocument
+from .keys import Identity, key_text
 from .kinds import kind_attribute, kinds_of
+from .sqlalchemy_internals import deleted_states, new_states, states_to_flush
 
 
 class DocumentVersions:

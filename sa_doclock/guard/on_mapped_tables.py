@@ -15,7 +15,7 @@ from sqlalchemy.orm import Mapper
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import replacement_traverse
 
-from ...core.same_tables import column_named, is_other_object, mapped_table
+from ..core.same_tables import column_named, is_other_object, mapped_table
 from .dml_internals import conflict_of, set_names, values_of
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Column, Insert, PrimaryKeyConstraint, UniqueConstraint
 
-from ...core.documents import key_attributes
+from ..core.documents import key_attributes
 from .dml_internals import Conflict, conflict_of
 from .targets import Target, is_header_target, table_of
 

@@ -17,16 +17,16 @@ from sqlalchemy import CTE, Select, TableClause, TextClause
 from sqlalchemy.orm import FromStatement
 from sqlalchemy.sql.selectable import AliasedReturnsRows, SelectBase, SelectStatementGrouping
 
-from ...core.documents import from_clauses_within
-from ...core.sqlalchemy_internals import (
+from ..core.documents import from_clauses_within
+from ..dialects.base import LockStatements
+from ..errors import LockNotSupported
+from ..options import LockOptions
+from ..sqlalchemy_internals import (
     ForUpdate,
     for_update_clause,
     for_update_of,
     for_update_tables,
 )
-from ...dialects.base import LockStatements
-from ...errors import LockNotSupported
-from ...options import LockOptions
 
 _NO_TABLE: Final = (
     "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "

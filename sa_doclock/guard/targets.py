@@ -21,7 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
 
-from ...core.documents import (
+from ..core.documents import (
     Part,
     ask,
     declared_roots,
@@ -35,8 +35,8 @@ from ...core.documents import (
     root_of,
     tables_within,
 )
-from ...core.lock_info import Identity
-from ...core.same_tables import column_named, mapped_table, same_attribute
+from ..core.same_tables import column_named, mapped_table, same_attribute
+from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes, kinds_of
 from .dml_internals import values_of
 from .writes import Generated, generated_attributes

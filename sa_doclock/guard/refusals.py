@@ -7,21 +7,20 @@ from typing import Any, Final, NamedTuple, get_args
 
 from sqlalchemy.orm import InstanceState, Mapper
 
-from ...caller import line_of_program, warn_program
-from ...core.documents import HeaderResolver, any_declared, has_null, notify_in_time
-from ...core.key_text import key_text
-from ...core.ledger import ledger_of
-from ...core.loading import in_session_order
-from ...core.lock_info import DocumentKey, Identity, public_key
-from ...core.transaction import (
+from ..caller import line_of_program, warn_program
+from ..core.documents import HeaderResolver, any_declared, has_null, notify_in_time
+from ..core.ledger import ledger_of
+from ..core.loading import in_session_order
+from ..core.transaction import (
     LockContext,
     add_document,
     database_name,
     state_of,
     watch_lent,
 )
-from ...errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
-from ...options import GuardMode, lock_label
+from ..errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
+from ..keys import DocumentKey, Identity, key_text, public_key
+from ..options import GuardMode, lock_label
 from ..versions import raise_versions
 from .provenance import ReadProvenance
 from .rules import WriteRules

@@ -12,10 +12,10 @@ from sqlalchemy import ColumnClause, CompoundSelect, Insert, Select, UpdateBase
 from sqlalchemy.engine import Compiled
 from sqlalchemy.sql.visitors import ExternallyTraversible
 
-from ...core.documents import from_clauses_within, may_read_rows
-from ...core.sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
-from ...dialects.base import LockStatements
-from ...options import LockOptions, base_of
+from ..core.documents import from_clauses_within, may_read_rows
+from ..dialects.base import LockStatements
+from ..options import LockOptions, base_of
+from ..sqlalchemy_internals import for_update_clause, hints_of, rows_of_values
 from .for_update import (
     LockedFroms,
     inner_select,
