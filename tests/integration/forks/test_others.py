@@ -34,6 +34,7 @@ def run(database: Database, *cases: Callable[[sa.Engine], None]) -> None:
     assert not found.stderr
 
 
+@pytest.mark.databases("sqlite", "postgresql")  # on the others with what the child has, below
 def test_what_the_parent_has_flushed_and_locked_stays(documents: Database) -> None:
     run(documents, *others.FEW)
 

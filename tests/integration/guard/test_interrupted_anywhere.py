@@ -228,8 +228,18 @@ each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name_
 
 
 @each_step
-@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.databases("sqlite")
 def test_at_each_line_of_a_transaction(documents: Database, step: Step) -> None:
+    wrong = wrong_after_each_line(documents, step, OURS)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "step", [first_lock, commit, roll_back_after_refused_lock], ids=lambda step: step.__name__
+)
+@pytest.mark.databases("postgresql")
+def test_on_a_server(documents: Database, step: Step) -> None:
+    """All steps run there with the lines of SQLAlchemy, which takes minutes."""
     wrong = wrong_after_each_line(documents, step, OURS)
     assert not wrong, "\n".join(wrong)
 
