@@ -51,6 +51,29 @@ with Session() as session:
     session.scalars(select(Job)).all()  # the pool of the parent has a connection
 run(work, workers=3)
 """
+DISPOSED = "            engine.dispose(close=False)  # the parent's connections are left alone\n"
+HALF_DONE = """
+
+import signal
+
+from sqlalchemy.orm import object_session
+
+
+def work(job: Job) -> None:
+    try:
+        os.mkdir(f"killed {job.id}")
+    except FileExistsError:
+        return
+    job.done = 7  # half of the work
+    object_session(job).flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+work_through(work)  # of no jobs yet: the pool of the parent has a connection
+with Session.begin() as session:
+    session.add_all([Job(), Job()])
+run(work, workers=1)
+"""
 
 
 def times_done(
@@ -82,3 +105,30 @@ def test_without_the_claim_it_goes_wrong(
 ) -> None:
     done = times_done(recipe, database, tmp_path, (CLAIMED, UNLOCKED))
     assert max(done.values()) > 1
+
+
+def saved_by_one_after_another(
+    recipe: Recipe, database: Database, folder: Path, text: str
+) -> list[int]:
+    """Return what is saved of two jobs, each killed once when half of it was sent."""
+    program = recipe("forked-workers")
+    assert start(text + HALF_DONE, database.url, folder).wait(60) == 0
+    with program.Session() as session:
+        return list(session.scalars(sa.select(program.Job.done)))
+
+
+def test_nobody_saves_the_half_of_one_that_was_killed(
+    recipe: Recipe, database: Database, tmp_path: Path
+) -> None:
+    text = text_of_program("forked-workers")
+    assert saved_by_one_after_another(recipe, database, tmp_path, text) == [1, 1]
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_without_dispose_the_next_worker_saves_it(
+    recipe: Recipe, database: Database, tmp_path: Path
+) -> None:
+    text = text_of_program("forked-workers")
+    assert DISPOSED in text
+    text = text.replace(DISPOSED, "")
+    assert 7 in saved_by_one_after_another(recipe, database, tmp_path, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +30,7 @@ PATIENCE = {
     "mysql": "SET SESSION lock_wait_timeout = 8",
     "mariadb": "SET SESSION lock_wait_timeout = 8",
 }
-QUEUES = ("op.execute(LIMITS[op.get_context().dialect.name])", "pass")
+QUEUES = ("op.execute(limit)", "pass")
 KILLED = """
 
 import os
@@ -130,3 +131,18 @@ def test_without_the_limit_it_goes_wrong(
     program = recipe("schema-change", QUEUES)
     with pytest.raises(OperationalError):
         migrate_under_load(program, database, table)
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("other", ["sqlite", "mssql"])
+def test_a_database_without_a_limit_is_refused(recipe: Recipe, other: str) -> None:
+    program = recipe("schema-change")
+    written = io.StringIO()
+    options = {"as_sql": True, "output_buffer": written}
+    context = MigrationContext.configure(dialect_name=other, opts=options)
+    with (
+        Operations.context(context),
+        pytest.raises(NotImplementedError, match=f"LIMITS has no lock timeout for {other}"),
+    ):
+        program.upgrade()
+    assert written.getvalue() == ""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +16,8 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.docs.programs import empty_database
-from tests.recipes.conftest import OPTIONS, Recipe
-from tests.recipes.load import at_once, breaks
+from tests.recipes.conftest import OPTIONS, Recipe, text_of_program
+from tests.recipes.load import WORKERS, at_once, breaks, start
 from tests.support.databases import Database
 
 TENANTS = ("ann", "bob")
@@ -29,6 +33,33 @@ UNLOCKED = (
         invoice = session.get_one(Invoice, (tenant, number))""",
     ),
 )
+ADD_ONE = {
+    "column": "add_to_invoice(tenant, 1, 1)",
+    "database": "add_to_order(in_database_of(tenant), 1, 1)",
+    "schema": "add_to_order(in_schema_of(tenant), 1, 1)",
+}
+KILLED = """
+
+import os
+import signal
+from itertools import count, cycle
+
+from sqlalchemy import event
+
+flushes = count(1)
+
+
+@event.listens_for(LockingSession, "after_flush")
+def die(_session, _context):
+    if next(flushes) == 20 + os.getpid() % 2:
+        os.kill(os.getpid(), signal.SIGKILL)  # it holds a row, which it has changed
+
+
+with open(f"answers {os.getpid()}", "w", buffering=1) as answers:
+    for tenant in cycle(("ann", "bob")):
+        ADD_ONE
+        answers.write(f"{tenant}\\n")
+"""
 Add = Callable[[str, int], int]
 Open = Callable[[str], LockingSession]
 
@@ -95,6 +126,26 @@ def load(add: Add) -> None:
         assert add(tenant, 0) == before[tenant] + n * TIMES
 
 
+def load_and_kill(way: str, program: Any, add: Add, text: str, folder: Path) -> None:
+    """Add by processes that are killed while they hold a row, and by this one, which goes on."""
+    folder.mkdir()
+    expected = Counter({tenant: add(tenant, 0) for tenant in TENANTS})
+    for name, bind in {"shop": program.engine, **program.databases}.items():
+        url = bind.url.render_as_string(hide_password=False)
+        text = text.replace(f"sqlite:///{name}.db", url)
+    text += KILLED.replace("ADD_ONE", ADD_ONE[way])
+    killed = [start(text, "", folder) for _ in range(WORKERS)]
+    alive = True
+    while alive:
+        alive = any(worker.poll() is None for worker in killed)
+        at_once([partial(add, tenant, 1) for tenant in TENANTS] * TIMES)
+        expected.update(dict.fromkeys(TENANTS, TIMES))
+    assert [worker.wait() for worker in killed] == [-signal.SIGKILL] * WORKERS
+    for answers in folder.glob("answers *"):
+        expected.update(answers.read_text(encoding="utf-8").split())
+    assert {tenant: add(tenant, 0) for tenant in TENANTS} == expected
+
+
 @pytest.mark.parametrize("way", ["column", "database"])
 def test_no_tenant_loses_a_change(recipe: Recipe, of_way: Callable[..., Any], way: str) -> None:
     with of_way(way, recipe("tenants")) as (add, _open, _entity):
@@ -105,6 +156,27 @@ def test_no_tenant_loses_a_change(recipe: Recipe, of_way: Callable[..., Any], wa
 def test_no_tenant_loses_a_change_in_its_schema(recipe: Recipe, of_way: Callable[..., Any]) -> None:
     with of_way("schema", recipe("tenants")) as (add, _open, _entity):
         load(add)
+
+
+@pytest.mark.slow
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("way", ["column", "database"])
+def test_who_is_killed_leaves_the_tenants_sums_right(
+    recipe: Recipe, of_way: Callable[..., Any], way: str, tmp_path: Path
+) -> None:
+    program = recipe("tenants")
+    with of_way(way, program) as (add, _open, _entity):
+        load_and_kill(way, program, add, text_of_program("tenants"), tmp_path / "1")
+
+
+@pytest.mark.slow
+@ON_SERVERS
+def test_who_is_killed_leaves_the_sums_of_each_schema_right(
+    recipe: Recipe, of_way: Callable[..., Any], tmp_path: Path
+) -> None:
+    program = recipe("tenants")
+    with of_way("schema", program) as (add, _open, _entity):
+        load_and_kill("schema", program, add, text_of_program("tenants"), tmp_path / "1")
 
 
 @ON_SERVERS
@@ -127,3 +199,17 @@ def test_without_the_lock_it_goes_wrong(
 ) -> None:
     with of_way(way, recipe("tenants", *UNLOCKED)) as (add, _open, _entity):
         assert breaks(lambda: load(add))
+
+
+@pytest.mark.slow
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_without_the_lock_it_goes_wrong(
+    recipe: Recipe, of_way: Callable[..., Any], way: str, tmp_path: Path
+) -> None:
+    program, text = recipe("tenants", *UNLOCKED), text_of_program("tenants")
+    for change in UNLOCKED:
+        text = text.replace(*change)
+    folders = (tmp_path / str(n) for n in count())
+    with of_way(way, program) as (add, _open, _entity):
+        assert breaks(lambda: load_and_kill(way, program, add, text, next(folders)))
