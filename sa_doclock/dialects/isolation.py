@@ -61,7 +61,10 @@ class IsolationLevels:
         is the driver's own.
         """
         driver: Any = connection.connection.dbapi_connection
-        level: str | None = connection.dialect.get_isolation_level(driver)
+        try:
+            level: str | None = connection.dialect.get_isolation_level(driver)
+        except NotImplementedError:  # a dialect of SQLAlchemy's without levels, as Firebird's
+            return None
         return level
 
     def note_default(self, connection: Connection) -> None:

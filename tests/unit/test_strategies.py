@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import Mock
 
 import pytest
 from sqlalchemy import Connection, Engine, Select, create_engine, event, select
@@ -18,6 +19,7 @@ from sqlalchemy.orm import Session
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import find_strategy, product_of, strategy_classes, strategy_for
 from sa_doclock.dialects.base import LockStatements, LockStrategy, LockWaits
+from sa_doclock.dialects.isolation import IsolationLevels
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
@@ -215,3 +217,10 @@ def test_a_package_that_is_broken_breaks_its_own_database_alone(
 def test_a_plain_session_asks_nobody(firebird: Engine) -> None:
     with Session(firebird) as session:
         assert session.scalars(with_lock(select(Order), LockOptions.ForUpdate)).all()
+
+
+def test_a_dialect_of_sqlalchemys_without_levels_cannot_be_asked() -> None:
+    """As that of Firebird, whose own dialect knows the level of its transactions."""
+    connection = Mock()
+    connection.dialect.get_isolation_level.side_effect = NotImplementedError
+    assert IsolationLevels().ask_level(connection) is None

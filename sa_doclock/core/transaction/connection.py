@@ -80,7 +80,7 @@ class TransactionConnection:
 
     :ivar known: how its database locks; None where nothing is known of the database.
     :ivar opened_for: the lock that its transaction was opened for.
-    :ivar fit_for: the plan that its open transaction was joined for last.
+    :ivar fit_for: the plan that its open transaction was joined for last, and the limit of the wait.
     :ivar level: the isolation level of its transaction; None until a lock needs to know it.
     :ivar level_before: the level to restore, of a Connection that was lent to the session.
     :ivar mark: by which the transaction that has taken the locks is known again; None: not marked.
@@ -101,7 +101,7 @@ class TransactionConnection:
     known: LockStrategy | None
     # What is not set for each transaction is left to the class.
     opened_for: LockOptions | None = field(default=None, init=False)
-    fit_for: LockPlan | None = field(default=None, init=False)
+    fit_for: tuple[LockPlan, float | None] | None = field(default=None, init=False)
     level: str | None = field(default=None, init=False)
     level_before: str | None = field(default=None, init=False)
     mark: object = field(default=None, init=False)
@@ -303,9 +303,9 @@ class TransactionConnection:
         """Note the isolation level of its transaction; see the attributes."""
         self.level, self.foreign_asked = level, foreign_asked
 
-    def note_opened(self, plan: LockPlan) -> None:
-        """Note that its transaction was opened for this lock."""
-        self.opened_for, self.fit_for = plan.lock, plan
+    def note_opened(self, plan: LockPlan, seconds: float | None) -> None:
+        """Note that its transaction was opened for this lock, and this limit."""
+        self.opened_for, self.fit_for = plan.lock, (plan, seconds)
 
     def restore_at_end(self, level: str | None) -> None:
         """Have the isolation level of a lent connection restored at the end of the transaction."""

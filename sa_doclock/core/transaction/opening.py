@@ -99,7 +99,7 @@ class TransactionOpener:
         known = connections.by_engine.get(bind.engine)
         if (
             known is not None
-            and known.fit_for is plan
+            and known.fit_for == (plan, seconds)
             and known.foreign_asked == connections.foreign_statements
             and not session.in_nested_transaction()
         ):
@@ -115,7 +115,7 @@ class TransactionOpener:
             strategy.isolation.set_once(opened.connection, level.once)
         opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
-        opened.note_opened(plan)
+        opened.note_opened(plan, seconds)
         if plan.lock is LockOptions.SnapshotRead:
             connections.reads_snapshot = True
         if nested:
@@ -176,7 +176,7 @@ class TransactionOpener:
             if plan.lock is LockOptions.SnapshotRead:
                 connections.reads_snapshot = True
         if not session.in_nested_transaction():
-            joined.fit_for = plan
+            joined.fit_for = plan, seconds
         return joined
 
 
