@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, RootTransaction
+from sqlalchemy import Connection
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
@@ -61,7 +61,6 @@ class FailingTransaction:
     parent: ParentTransaction | None = None
     undone_by: BaseException | None = None
     asking = had_nothing_to_roll_back = False
-    _rolled_back_now: RootTransaction | None = None  # in two phases, by statements
 
     _session: Callable[[], Session]
     connections: TransactionConnections
@@ -240,15 +239,12 @@ class FailingTransaction:
                 one.listen("before_cursor_execute", self._refuse_statement, _REFUSING)
                 one.listen("commit", self._refuse_connection_commit, _REFUSING)
                 one.listen("rollback", self.connections.note_lender_rollback, _REFUSING)
-                one.listen("rollback_twophase", self._note_twophase_rollback, _REFUSING)
-
-    def _note_twophase_rollback(self, connection: Connection, *_: Any) -> None:
-        self._rolled_back_now = connection.get_transaction()  # XA END and XA ROLLBACK follow
+                one.listen("rollback_twophase", self.connections.note_lender_rollback, _REFUSING)
 
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
-        if self.asking or connection.get_transaction() is self._rolled_back_now is not None:
+        if self.asking:
             return
         if statement.startswith("ROLLBACK"):  # to a savepoint
             self.verify()
