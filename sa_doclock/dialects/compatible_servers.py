@@ -1,7 +1,7 @@
 """Products that answer as PostgreSQL, MySQL or SQL Server, and which of their locks are real.
 
-A row has what its vendor says is no lock, with the source of each fact.  None of these products was
-run by the tests.  A server that is not in the table is treated as the product that it says it is, and
+A row has what its vendor says is no lock, with the source of each fact.  The tests run on none of these
+products, and were run by hand on Babelfish alone.  A server that is not in the table is treated as the product that it says it is, and
 so is what a row has no fact about.  What else the page about them says is in tests/docs.
 """
 

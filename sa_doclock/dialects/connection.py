@@ -116,6 +116,10 @@ def driver_cursor(connection: Connection, statement: str) -> Iterator[Any]:
             yield cursor
     except driver_error as error:
         raise wrapped_error(error, connection.dialect, statement) from error
+    except ConnectionError as error:  # of the socket: pg8000 lets it out
+        own = connection.dialect.loaded_dbapi.OperationalError(str(error))
+        own.__traceback__ = error.__traceback__  # by which it is known as the driver's
+        raise wrapped_error(own, connection.dialect, statement) from error
     except Exception as error:
         # Of the handler of a signal, or a codec: nobody knows where the driver stands with the server.
         if not (connection.closed or connection.invalidated):

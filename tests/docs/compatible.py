@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sa_doclock.dialects import COMPATIBLE_SERVERS, LockFeature
-from sa_doclock.dialects.compatible_servers import CompatibleServer
+from sa_doclock.dialects.compatible_servers import CompatibleServer, Fact
 
-from .compatible_facts import DOCUMENTED, NOTES, UNTOLD
+from .compatible_facts import DOCUMENTED, NOTES, RUN, UNTOLD
 
 _ORIGINALS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mssql": "SQL Server"}
 
@@ -37,8 +37,8 @@ def _section(product: CompatibleServer) -> Iterator[str]:
     yield ""
     yield f"Answers as {_ORIGINALS[product.protocol]}."
     yield ""
-    yield "| | | |"
-    yield "|---|---|---|"
+    yield "| | | | by |"
+    yield "|---|---|---|---|"
     for feature in LockFeature:
         yield _row(feature, product)
     yield ""
@@ -51,11 +51,24 @@ def _section(product: CompatibleServer) -> Iterator[str]:
 
 def _row(feature: LockFeature, product: CompatibleServer) -> str:
     refused, sent = product.refused.get(feature), DOCUMENTED.get(product.name, {}).get(feature)
+    evidence = ", ".join(_evidence(product, refused or sent))
     if refused is not None:
         below = f" below {'.'.join(map(str, refused.before))}" if refused.before else ""
         reason = f"{refused.text} [(source)]({refused.source})"
-        return f"| {feature.value} | LockNotSupported{below} | {reason} |"
+        return f"| {feature.value} | LockNotSupported{below} | {reason} | {evidence} |"
     if sent is not None:
         says = f"documented: {sent.text}" if sent.text else "documented"
-        return f"| {feature.value} | not run | {says} [(source)]({sent.source}) |"
-    return f"| {feature.value} | not run | |"
+        return f"| {feature.value} | not run | {says} [(source)]({sent.source}) | {evidence} |"
+    return f"| {feature.value} | not run | | {evidence} |"
+
+
+def _evidence(product: CompatibleServer, fact: Fact | None) -> Iterator[str]:
+    """Yield the letters of what a row rests on; the page explains them."""
+    yield "D"
+    if fact is not None:
+        if "/blob/" in fact.source:
+            yield "C"
+        else:
+            yield "I" if fact.source.startswith("https://github.com/") else "M"
+    if product.name in RUN:
+        yield "R"

@@ -17,6 +17,9 @@ _OCEANBASE: Final = "https://en.oceanbase.com/docs/common-oceanbase-database-100
 #: Products, by the dialect, whose version does not tell them from the original.
 UNTOLD: Final = {"postgresql": ("Aurora PostgreSQL", "AlloyDB", "Neon")}
 
+#: The products that tests have run on; tests/sql/evidence.md says which tests.
+RUN: Final = frozenset({"Babelfish"})
+
 DOCUMENTED: Final[Mapping[str, Mapping[LockFeature, Fact]]] = {
     "CockroachDB": {
         LockFeature.FOR_UPDATE: Fact(

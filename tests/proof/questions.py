@@ -6,6 +6,7 @@ import datetime as dt
 import enum
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
@@ -13,11 +14,19 @@ from typing import NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.orm import Mapped, mapped_column
 
-from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
+from sa_doclock import (
+    DeadlockDetected,
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    lock_waits,
+)
 from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.base import LockStatements
 from tests.proof.page import Part, made, table
 from tests.proof.tables import Base, Row, tables
+from tests.support.waits import wait_until
 
 FOR_UPDATE = LockOptions.ForUpdate
 _PAIRS = 1_000
@@ -59,6 +68,15 @@ class Pair(Base):
     __tablename__ = "doclock_proof_pair"
     first: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     second: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+class Parcel(Base):
+    """A table so large that a plan seeks its index, which does not have all columns."""
+
+    __tablename__ = "doclock_proof_parcel"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    place: Mapped[int] = mapped_column(index=True)
+    note: Mapped[str] = mapped_column(sa.String(20))
 
 
 def savepoint(engine: sa.Engine) -> str:
@@ -132,6 +150,7 @@ def two_workers(engine: sa.Engine, *, index: bool) -> str:
         with LockingSession(engine) as session, LockingSession(engine) as other:
             found = [_first_free(one) for one in (session, other)]
     finally:
+        Job.metadata.tables[Job.__tablename__].indexes.discard(in_order)
         if index:
             in_order.drop(engine)
     if None in found:
@@ -192,6 +211,65 @@ def behind_ddl(engine: sa.Engine) -> str:
     return "**no: the lock was granted**"
 
 
+def key_lookup(engine: sa.Engine) -> str:
+    """Change a column of an index by which a set waits for the row."""
+    if engine.dialect.name == "sqlite":  # which has no locks of rows
+        return "not asked here"
+    with ThreadPoolExecutor(1) as elsewhere, LockingSession(engine) as session:
+        parcel = session.get_one_entity(Parcel, 1, FOR_UPDATE)
+        waiter = elsewhere.submit(_lock_found_by_index, engine)
+        victims = []
+        try:
+            wait_until(lambda: waiter.done() or lock_waits(engine))
+            parcel.place = 0
+            session.save_changes()
+        except DeadlockDetected:
+            victims.append("the change")
+        finally:
+            session.rollback()
+        victims += waiter.result()
+    return f"yes: the victim is {victims[0]}" if victims else "no"
+
+
+def _lock_found_by_index(engine: sa.Engine) -> list[str]:
+    with LockingSession(engine) as session:
+        found = session.entity_set(Parcel, FOR_UPDATE, lock_timeout=60).where(Parcel.place == 1)
+        try:
+            session.scalars(found).all()
+        except DeadlockDetected:
+            return ["the set"]
+        return []
+
+
+def read_only_replica(engine: sa.Engine) -> str:
+    """Take SharedRead in an open transaction of a replica, if the address has one for readers."""
+    url = _for_readers(engine.url)
+    if url is None:
+        return "not asked here"
+    replica = sa.create_engine(url, module=engine.dialect.loaded_dbapi)
+    try:
+        with LockingSession(replica) as session:
+            updateable = "CAST(DATABASEPROPERTYEX(DB_NAME(), 'Updateability') AS varchar(20))"
+            if session.scalar(sa.text(f"SELECT {updateable}")) != "READ_ONLY":
+                return "not asked: ApplicationIntent=ReadOnly leads to no replica"
+            session.get_entity(Row, 1, LockOptions.SharedRead)
+    except LockNotSupported:
+        return "yes"
+    finally:
+        replica.dispose()
+    return "**no: it is granted**"
+
+
+def _for_readers(url: sa.URL) -> sa.URL | None:
+    """Return the address that a readable replica answers; None: the driver has no words for it."""
+    if url.drivername != "mssql+pyodbc":
+        return None
+    words = url.query.get("odbc_connect")
+    if words is None:
+        return url.update_query_dict({"ApplicationIntent": "ReadOnly"})
+    return url.update_query_dict({"odbc_connect": f"{words};ApplicationIntent=ReadOnly"})
+
+
 class Question(NamedTuple):
     """A question to the server.
 
@@ -235,6 +313,12 @@ QUESTIONS: Mapping[str, Question] = {
     "Does NoWait fail at once behind ALTER TABLE?": Question(
         behind_ddl, "no: NoWait can wait for DDL"
     ),
+    "Can a set that an index finds deadlock with a change of that index's column?": Question(
+        key_lookup, "no: the page warns of a deadlock that this server does not have"
+    ),
+    "Is SharedRead refused on a read-only replica?": Question(
+        read_only_replica, "no: it has a hint that a replica ignores, and locks nothing"
+    ),
 }
 
 
@@ -248,12 +332,21 @@ def questions(engine: sa.Engine) -> Part:
             jobs = [{"id": n, "state": "new", "priority": n, "note": "-"} for n in (1, 2, 3)]
             connection.execute(sa.insert(Job), jobs)
             connection.execute(sa.insert(Painted).values(colour=Colour.RED, total=1))
+            _insert_parcels(connection)
             connection.execute(sa.insert(Moment).values(at=_ROUNDED, total=1))
         for text, question in QUESTIONS.items():
             answer = _answer(engine, question.ask)
             rows.append({"Question": text, "Answer": answer, "It means": question.means})
     against = any("**" in str(row["Answer"]) for row in rows)
     return Part("Questions", list(table(rows)), holds=False if against else None)
+
+
+def _insert_parcels(connection: sa.Connection) -> None:
+    tens = sa.union_all(*(sa.select(sa.literal(n).label("ten")) for n in range(10))).subquery()
+    ident = (tens.c.ten * _PAIRS + Pair.second).label("id")
+    places = sa.select(ident, ident.label("place"), sa.literal("-").label("note"))
+    of_each = places.select_from(sa.join(Pair, tens, Pair.first == 1))
+    connection.execute(sa.insert(Parcel).from_select(["id", "place", "note"], of_each))
 
 
 def _answer(engine: sa.Engine, ask: Callable[[sa.Engine], str]) -> str:

@@ -186,3 +186,11 @@ def test_questions_are_answered_by_the_server(database: Database) -> None:
     if database.name == "postgresql":  # whose pages tell
         assert "savepoint release the locks taken in it? | yes |" in answers
         assert "only changed? | yes |" in answers
+        assert "change of that index's column? | no |" in answers
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_deadlock_at_the_row_that_an_index_finds_is_seen(database: Database) -> None:
+    """InnoDB locks the entry of the index first, as SQL Server does."""
+    answers = "\n".join(questions(database.engine()).lines)
+    assert "change of that index's column? | yes: the victim is the " in answers

@@ -9,7 +9,7 @@ from itertools import count
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
@@ -355,7 +355,7 @@ class TransactionConnections:
     reads_snapshot = False
     root: SessionTransaction | None = None
     foreign_statements = 0
-    _rolled_back_by_lender: tuple[Connection, ...] = ()
+    _rolled_back_by_lender: tuple[Connection | TwoPhaseTransaction, ...] = ()
 
     def __init__(self, session: Callable[[], Session]) -> None:
         self._session = session
@@ -408,14 +408,21 @@ class TransactionConnections:
         """Return whether its transaction may be ended by another than the session."""
         return self.root is None or not closes_connection(self.root, connection)
 
-    def note_lender_rollback(self, connection: Connection) -> None:
-        """Note that a transaction of a lender, which the session has joined, was rolled back."""
+    def note_lender_rollback(self, connection: Connection, *_: Any) -> None:
+        """Note that a transaction of a lender, which the session has joined, was rolled back.
+
+        Or one in two phases, whose rollback is statements.
+        """
+        ended, transaction = self._rolled_back_by_lender, connection.get_transaction()
         if self.is_lent(connection):
-            self._rolled_back_by_lender = (*self._rolled_back_by_lender, connection)
+            self._rolled_back_by_lender = (*ended, connection)
+        elif isinstance(transaction, TwoPhaseTransaction):
+            self._rolled_back_by_lender = (*ended, transaction)
 
     def is_rolled_back_by_lender(self, connection: Connection) -> bool:
-        """Return whether what is done with this connection now is the lender's alone."""
-        return connection in self._rolled_back_by_lender
+        """Return whether what is done with this connection now is the lender's alone, or a rollback."""
+        ended = self._rolled_back_by_lender
+        return connection in ended or connection.get_transaction() in ended
 
     def commits_now(self) -> bool:
         """Return whether a COMMIT on a connection is the session's own, which has flushed for it."""

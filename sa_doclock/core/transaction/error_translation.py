@@ -7,7 +7,7 @@ from traceback import walk_tb
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
-from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.engine import ExceptionContext, TwoPhaseTransaction
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, raised_by_driver
@@ -325,6 +325,9 @@ def _note(
             _note_abort(state, met, error)
     if ended:
         state.transaction.note_server_rollback()
+        if isinstance(met.connection.get_transaction(), TwoPhaseTransaction):
+            # XA END, by which SQLAlchemy rolls back, is an error there now.
+            met.context.is_disconnect, met.context.invalidate_pool_on_disconnect = True, False
     elif met.strategy.errors.ends_unseen:
         _doubt(state, met.connection, raised)
     call = state.calls.current

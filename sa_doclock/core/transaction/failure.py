@@ -239,6 +239,7 @@ class FailingTransaction:
                 one.listen("before_cursor_execute", self._refuse_statement, _REFUSING)
                 one.listen("commit", self._refuse_connection_commit, _REFUSING)
                 one.listen("rollback", self.connections.note_lender_rollback, _REFUSING)
+                one.listen("rollback_twophase", self.connections.note_lender_rollback, _REFUSING)
 
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any

@@ -22,6 +22,7 @@ from sa_doclock import (
 )
 from sa_doclock.dialects import strategy_for
 from sa_doclock.testing import recorded_locks
+from tests.proof.questions import read_only_replica
 from tests.sql.models import Customer, Order
 from tests.sql.tds.drivers import pyodbc
 from tests.sql.tds.model import READ_COMMITTED, SNAPSHOT
@@ -85,6 +86,12 @@ def test_it_can_be_read(session: LockingSession, wire: TDSServer, lock: LockOpti
     wire.database.read_only = True
     assert session.get_one_entity(Order, 1, lock).id == 1
     assert said(wire, ASKS_UPDATEABILITY) == []
+
+
+def test_the_proof_asks_a_replica_where_there_is_one(engine: Engine, wire: TDSServer) -> None:
+    assert read_only_replica(engine) == "not asked: ApplicationIntent=ReadOnly leads to no replica"
+    wire.database.read_only = True
+    assert read_only_replica(engine) == "yes"
 
 
 def test_each_connection_is_asked_once(engine: Engine, wire: TDSServer) -> None:

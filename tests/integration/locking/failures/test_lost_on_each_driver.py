@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import LockingSession, LockLost, LockOptions
 from tests.integration.instrumentation.hearing import hearing
@@ -98,6 +99,26 @@ def ask_once(session: LockingSession) -> None:
     """Have the server asked what is asked once of each table on each connection."""
     session.get_entity(Customer, 1, LockOptions.SharedRead)  # asyncpg keeps the statement
     session.rollback()
+
+
+# pg8000 raises the error of the socket itself.
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("held", [False, True])
+def test_at_a_question_about_a_table(documents: Database, proxy: Proxy, held: bool) -> None:
+    def play(engine: sa.Engine) -> None:
+        with LockingSession(engine) as session:
+            if held:
+                session.get_one_entity(Order, 1, ForUpdate)
+            driver: Any = session.connection().connection.driver_connection
+            proxy.commit_cut = cut = StatementReset("pg_class")
+            with pytest.raises(LockLost if held else DBAPIError) as caught:
+                session.get_entity(Customer, 1, ForUpdate)
+            assert cut.happened
+            assert caught.value.connection_invalidated
+            check_gone(session, driver)
+
+    for driver in ("psycopg", "psycopg2", "pg8000"):  # asyncpg has prepared the question of Order
+        by_driver(documents, proxy, driver, play)
 
 
 def check_gone(session: LockingSession, driver: object) -> None:

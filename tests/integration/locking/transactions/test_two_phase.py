@@ -10,8 +10,16 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
-from sa_doclock import LockingSession, LockOptions, WrongIsolation
+from sa_doclock import (
+    DeadlockDetected,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+    WrongIsolation,
+)
+from tests.integration.locking.crosswise import cross, set_total
 from tests.integration.locking.steps import FIRST, finds_held, seen
+from tests.support.actors import Actor
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Line, Order
 
@@ -130,3 +138,43 @@ def test_a_flush_that_has_failed_in_a_savepoint_prepares_nothing(session: Lockin
     with closing(driver.cursor()) as cursor:
         cursor.execute("ROLLBACK")
     assert not session.held_locks
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_the_victim_of_a_deadlock_is_rolled_back_by_its_first_rollback(
+    documents: Database, make_engine: Callable[..., sa.Engine]
+) -> None:
+    """The server has rolled back already, and answers XA END by an error."""
+
+    def make() -> LockingSession:
+        return LockingSession(engine, twophase=True)
+
+    engine = make_engine()
+    alice, bob = Actor("alice", make, documents), Actor("bob", make, documents)
+    try:
+        alice.does(set_total(1, 7))
+        bob.does(set_total(2, 7))
+        loser, failure, winner, step = cross(alice, bob, lambda ident: set_total(ident, 8))
+        assert isinstance(failure, DeadlockDetected)
+        step.result()
+        winner.does(LockingSession.commit)
+        loser.does(LockingSession.rollback)
+        loser.does(set_total(1, 9))
+        loser.does(LockingSession.commit)
+    finally:
+        for actor in (alice, bob):
+            actor.leave()
+            actor.join()
+
+
+def test_a_session_that_refuses_everything_is_rolled_back(
+    session: LockingSession, other: LockingSession
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    session.get_one_entity(Order, 2, ForUpdate)
+    with pytest.raises(LockNotAvailable):
+        session.get_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+    session.rollback()
+    other.get_one_entity(Order, 2, ForUpdate | LockOptions.NoWait)
+    other.rollback()
+    session.get_one_entity(Order, 1, ForUpdate | LockOptions.NoWait)
