@@ -140,8 +140,13 @@ def engine(server: OwnServer) -> Iterator[sa.Engine]:
 
 
 def changed(engine: sa.Engine, **options: Any) -> tuple[LockingSession, int]:
-    """Return a session that has something to save, and its process at the server."""
-    session = LockingSession(engine, commit_outcome=True, **options)
+    """Return a session that has something to save, and its process at the server.
+
+    It asks for as long as a server needs to begin again on a busy machine.
+    """
+    session = LockingSession(
+        engine, **{"commit_outcome": True, "lock_timeout": PATIENCE, **options}
+    )
     session.get_one_entity(Customer, 1, ForUpdate).name = "changed"
     return session, session.connection().scalars(PID).one()
 

@@ -145,7 +145,8 @@ def test_the_line_under_which_a_transaction_waits(engine: Engine, seen: Event) -
     (finding,) = found.findings
     assert (finding.code, finding.severity) == ("idle-transaction", "warning")
     assert finding.sites == (f"{wrong.__file__}:{line_of('charge()', wrong, 1)}",)
-    assert finding.callers == (f"{__file__}:{line_of('# the caller', sys.modules[__name__])}",)
+    # The next ones, if any, are the runner's.
+    assert finding.callers[0] == f"{__file__}:{line_of('# the caller', sys.modules[__name__])}"
 
 
 @pytest.mark.databases("sqlite", "postgresql")
