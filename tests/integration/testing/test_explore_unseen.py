@@ -368,21 +368,3 @@ def test_right_by_retry_is_told_from_no_conflict(
     waits = run(lambda: add(engine))
     assert waits.waited
     assert waits.retried == 0
-
-
-def test_two_explorations_at_once(engine: sa.Engine, start_over: Callable[[], None]) -> None:
-    """Each schedules its own functions alone."""
-    start_over()
-
-    def one() -> Exploration:
-        def read() -> None:
-            with Session(engine) as session:
-                session.scalar(TOTAL)
-                session.scalar(TOTAL)
-
-        return explore(read, read, before=lambda: None, invariant=lambda: True)
-
-    with ThreadPoolExecutor(2) as executor:
-        for result in [executor.submit(one) for _ in range(2)]:
-            found = result.result(60)
-            assert (found.runs, found.unseen) == (1, ""), found
