@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any, Final, cast
-from weakref import WeakKeyDictionary, WeakSet, ref
+from weakref import WeakSet, ref
 
 from sqlalchemy import Connection
 from sqlalchemy.engine import Dialect
@@ -36,6 +37,20 @@ Transaction = Sequence[Any]
 """The row by which the server finds a transaction again."""
 
 
+@dataclass(slots=True)
+class _Commit:
+    """What is known of the COMMIT of one transaction.
+
+    :ivar learned: the rows that a pipeline has asked for together with its writes.
+    :ivar wrote: the connections on which the session has written.
+    :ivar not_done: the server has certainly not done it.
+    """
+
+    learned: dict[Connection, Transaction] = field(default_factory=dict)
+    wrote: set[Connection] = field(default_factory=set)
+    not_done: bool = False
+
+
 class CommitLookup(SessionPart):
     """Finds out whether a COMMIT was done whose answer is lost.
 
@@ -52,10 +67,6 @@ class CommitLookup(SessionPart):
         lock, seconds = state.options.resolve(LockOptions.ForUpdate, None)
         at_once = LockOptions.NoWait in lock
         self._seconds = 0.0 if at_once else PATIENCE if seconds is None else seconds
-        self._learned: WeakKeyDictionary[Connection, Transaction] = WeakKeyDictionary()
-        self._watched: WeakSet[TransactionConnection] = WeakSet()
-        self._wrote: WeakSet[Connection] = WeakSet()
-        self._not_done = False
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """See :class:`SessionPart`: from now on the COMMIT of the connection comes by here."""
@@ -65,26 +76,23 @@ class CommitLookup(SessionPart):
         _intercept(connection.dialect)
         connection.info[_LOOKUP] = ref(self), ref(connection)
         one = state.connections.find(connection)
-        if one is not None and one not in self._watched:  # it comes for savepoints too
-            self._watched.add(one)
-            one.listen("before_cursor_execute", self._note_statement)
+        if one is not None and not one.is_listened(_LOOKUP):  # it comes for savepoints too
+            one.listen("before_cursor_execute", self._note_statement, _LOOKUP)
+
+    def _of_transaction(self) -> _Commit:
+        state = self._state()
+        assert state is not None
+        return state.transaction.memory(self, _Commit)
 
     def _note_statement(
         self, connection: Connection, _cursor: Any, _text: str, _values: Any, context: Any, *_: Any
     ) -> None:
         if context.isinsert or context.isupdate or context.isdelete:
-            self._wrote.add(connection)
-
-    def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`."""
-        self._learned.clear()
-        self._watched.clear()
-        self._wrote.clear()
-        self._not_done = False
+            self._of_transaction().wrote.add(connection)
 
     def commit_not_done(self) -> bool:
         """See :class:`SessionPart`."""
-        return self._not_done
+        return self._of_transaction().not_done
 
     def learn_with_writes(self, connection: Connection, pipeline: Pipeline) -> bool:
         """Learn the transaction together with the writes that a pipeline keeps back.
@@ -94,7 +102,7 @@ class CommitLookup(SessionPart):
         one = self._find(connection)
         if one is None or _LOOKUP not in connection.info or not self._may_have_written(one):
             return False
-        self._learned[connection] = pipeline.ask(_outcomes_of(one).question)
+        self._of_transaction().learned[connection] = pipeline.ask(_outcomes_of(one).question)
         return True
 
     def commit(self, connection: Connection, send: Callable[[], object]) -> None:
@@ -103,9 +111,10 @@ class CommitLookup(SessionPart):
         if one is None:
             send()
             return
-        self._not_done = True  # until it is sent
+        commit = self._of_transaction()
+        commit.not_done = True  # until it is sent
         transaction = self._learn(one)
-        self._not_done = False
+        commit.not_done = False
         try:
             send()
         except Exception as error:
@@ -116,7 +125,7 @@ class CommitLookup(SessionPart):
             ):
                 raise
             outcome = self._look_up(connection, _outcomes_of(one), transaction)
-            self._not_done = outcome is Outcome.ABORTED
+            commit.not_done = outcome is Outcome.ABORTED
             if outcome is not Outcome.COMMITTED:
                 raise
             _log.warning("commit: the connection was lost in COMMIT, which the server has done")
@@ -132,8 +141,9 @@ class CommitLookup(SessionPart):
 
     def _learn(self, one: TransactionConnection) -> Transaction | None:
         """Return the transaction; None: the session has written nothing that it knows of."""
-        if one.connection in self._learned:
-            return self._learned.pop(one.connection)
+        learned = self._of_transaction().learned
+        if one.connection in learned:
+            return learned.pop(one.connection)
         if not self._may_have_written(one) or one.strategy.status.is_aborted(one.connection):
             return None
         # By the driver: SQLAlchemy is in the midst of the commit, and handles what comes out of it.
@@ -150,7 +160,7 @@ class CommitLookup(SessionPart):
         assert state is not None
         # What the session cannot read may write, and so may who has the Connection.
         foreign = state.connections.foreign_statements or is_watched(one)
-        return bool(foreign) or one.connection in self._wrote
+        return bool(foreign) or one.connection in self._of_transaction().wrote
 
     def _look_up(
         self, connection: Connection, outcomes: CommitOutcomes, transaction: Transaction
