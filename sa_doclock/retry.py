@@ -98,7 +98,7 @@ def run_transaction(
     :raises DeadlockDetected: the error of the last attempt; its attribute ``attempts`` says how
         many there were.  An error of ``retry_on`` comes out in the same way.
     :raises SnapshotConflict: likewise.
-    :raises CommitUnknown: the connection was lost in COMMIT, and nobody can say whether it was done.
+    :raises CommitUnknown: the connection was lost in COMMIT, which may or may not be done.
     :raises LockMisuse: called by a function that runs in a transaction of this kind, or the
         factory has returned a session that is in a transaction.
     :raises TypeError: an argument of another kind; the factory makes other sessions.

@@ -134,8 +134,8 @@ _DSQL: Final = "https://docs.aws.amazon.com/aurora-dsql/latest/userguide/"
 _REDSHIFT: Final = "https://docs.aws.amazon.com/redshift/latest/dg/"
 _TIDB_ISSUES: Final = "https://github.com/pingcap/tidb/"
 _CHECKED_AT_COMMIT: Final = Fact(
-    "FOR UPDATE makes nobody wait: it is checked at COMMIT, where one of two transactions that have "
-    "locked or changed the row fails",
+    "FOR UPDATE does not make others wait: the server checks it at COMMIT, where one of two transactions "
+    "that have locked or changed the row fails",
     f"{_DSQL}working-with-concurrency-control.html",
 )
 _LOCK_FREE: Final = Fact(
