@@ -39,7 +39,7 @@ Transaction = Sequence[Any]
 
 @dataclass(slots=True)
 class _Commit:
-    """What is known of the COMMIT of one transaction.
+    """The facts about the COMMIT of one transaction.
 
     :ivar learned: the rows that a pipeline has asked for together with its writes.
     :ivar wrote: the connections on which the session has written.

@@ -176,8 +176,9 @@ class TransactionConnection:
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
-        # Or the first lock has marked it, and asked for no more.
-        if _asks_schema(self, marks_now or known.errors.ends_unseen):
+        # Where errors end it unseen, the first lock set the mark, and did not ask for the schema.
+        asks = self.schema is None and (marks_now or known.errors.ends_unseen)
+        if asks and self.mark is not None:
             self.schema = marks.current_schema(self.connection)
         self.schema_in_doubt = self.schema is not None
         self.in_doubt = self.mark is not None
@@ -329,10 +330,6 @@ class TransactionConnection:
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return plan.strategy.statements.row_lock(plan.lock, self.level)
-
-
-def _asks_schema(one: TransactionConnection, marked: bool) -> bool:  # private
-    return marked and one.mark is not None and one.schema is None
 
 
 def _before_savepoint(

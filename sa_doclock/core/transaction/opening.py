@@ -227,9 +227,8 @@ def _take_in_open(
     :param begins: it is the transaction of a test, in which one of the session begins.
     """
     if begins and plan.lock is LockOptions.SnapshotRead:
-        joined.note_level(
-            plan.level, joined.foreign_asked
-        )  # a test reads at the level that there is
+        # A test reads at the level that there is.
+        joined.note_level(plan.level, joined.foreign_asked)
         return True
     upgraded = plan.upgrades and _is_upgrade(joined.opened_for, plan.lock)
     opened_for = None if upgraded else joined.opened_for  # None: as after any other read

@@ -51,9 +51,8 @@ class CombinedCommits(GateQueues):
 
     def _reset(self) -> None:
         super()._reset()
-        self._points: dict[
-            Any, int
-        ] = {}  # of queues whose functions failed, less the answers since
+        # Of each queue whose functions have failed: what that has cost, less the answers since.
+        self._points: dict[Any, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, call: Call) -> Any:
