@@ -61,11 +61,10 @@ def is_wanted(config: pytest.Config) -> bool:
 
 
 def _check_writable(file: Path) -> None:
-    is_new = not file.exists()
+    from sa_doclock.testing.audit import check_writable  # noqa: PLC0415
+
     try:
-        file.open("ab").close()
-        if is_new:
-            file.unlink()
+        check_writable(file)
     except OSError as error:
         raise pytest.UsageError(f"{file} cannot be written: {error.strerror}") from None
 
@@ -81,13 +80,14 @@ class RunAudit:
         file, html = config.getoption("doclock_audit"), config.getoption("doclock_audit_html")
         if file and Path(file).suffix not in _SUFFIXES:
             raise pytest.UsageError(f"{OPTION}={file}: the name ends with .json or .sarif")
+        # SQLAlchemy, only where it is used.
+        from sa_doclock.testing import Audit  # noqa: PLC0415
+
         self._files = {file: Path(file or "").suffix, html: ".html"}
         self._folder = config.invocation_params.dir
         if not hasattr(config, "workerinput"):  # a worker of pytest-xdist writes none
             for one in filter(None, self._files):
                 _check_writable(self._folder / one)
-        from sa_doclock.testing import Audit  # noqa: PLC0415  # SQLAlchemy, only where it is used
-
         self._config = config
         packages = config.getoption("doclock_audit_package")
         self._audit: Audit = Audit(packages=packages, root=config.rootpath, tests_alone=True)

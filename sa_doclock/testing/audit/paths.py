@@ -50,3 +50,14 @@ class Paths:
                 f"(?:{'|'.join(longest_first)})(?!\\d)", lambda found: show(found[0]), text
             )
         return printable(text)
+
+
+def check_writable(file: Path) -> None:
+    """Find out before a run whether its report can be written.
+
+    :raises OSError: it cannot.
+    """
+    is_new = not file.exists()
+    file.open("ab").close()
+    if is_new:
+        file.unlink()

@@ -21,6 +21,7 @@ from typing import Annotated, Final, Optional, TextIO
 import typer
 
 from ...testing import Audit
+from ...testing.audit import check_writable
 from .console import errors_as_text, say
 from .database import BadUsage
 
@@ -70,7 +71,7 @@ def audit(
     files = {file: form for file, form in ((sarif, Audit.to_sarif), (html, Audit.to_html)) if file}
     with errors_as_text():
         for file in files:
-            check_writable(file)
+            _check_writable(file)
         run = _runner_of(program)
     folder, packages = Path.cwd(), [*(package or ()), *_package_of(program)]
     found = Audit(packages=packages, tests_alone=True)
@@ -81,22 +82,15 @@ def audit(
     raise typer.Exit(status or max(written, default=0) or _status_by(found))
 
 
-def _status_by(found: Audit) -> int:
-    return _ERRORS_FOUND if any(one.severity == "error" for one in found.findings) else 0
-
-
-def check_writable(file: Path) -> None:
-    """Find out before the run whether the report can be written.
-
-    :raises BadUsage: it cannot.
-    """
-    is_new = not file.exists()
+def _check_writable(file: Path) -> None:
     try:
-        file.open("ab").close()
-        if is_new:
-            file.unlink()
+        check_writable(file)
     except OSError as error:
         raise BadUsage(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _status_by(found: Audit) -> int:
+    return _ERRORS_FOUND if any(one.severity == "error" for one in found.findings) else 0
 
 
 def _write(folder: Path, file: Path, text: str) -> int:
