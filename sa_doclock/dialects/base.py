@@ -29,7 +29,7 @@ from .connection import (
     other_connection,
     rewritten_statements,
 )
-from .error_codes import ErrorCodes, NativeCode
+from .error_codes import Ends, ErrorCode, ErrorCodes, Limit, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
 from .lock_statements import LockStatements, is_in_index, read_beside
@@ -53,10 +53,13 @@ __all__ = [
     "CallFunction",
     "Cluster",
     "CommitOutcomes",
+    "Ends",
+    "ErrorCode",
     "ErrorCodes",
     "ExecuteStatement",
     "Identity",
     "IsolationLevels",
+    "Limit",
     "LockConnection",
     "LockMonitoring",
     "LockStatements",

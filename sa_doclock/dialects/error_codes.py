@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from enum import Enum
+from functools import cached_property
+from typing import ClassVar, Final, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -14,74 +16,104 @@ NativeCode = int | str
 """An error number of the server; an SQLSTATE is a string."""
 
 
+class Ends(Enum):
+    """What an error ends besides its statement."""
+
+    NOTHING = "nothing"
+    """The transaction goes on."""
+
+    TRANSACTION = "the transaction"
+    """The server has no transaction any more: no statement may follow."""
+
+    CONNECTION = "the connection"
+    """The server closes the connection too."""
+
+    CONNECTION_BEFORE = "the connection, before"
+    """The server had closed the connection before it got the statement: a COMMIT was not done."""
+
+    NOTHING_LEFT = "nothing was left"
+    """A ROLLBACK found no transaction."""
+
+    ABORTS = "all but a rollback"
+    """The transaction can only be rolled back, and its COMMIT is a silent ROLLBACK."""
+
+    UNKNOWN = "unknown"
+    """Perhaps the transaction: its first lock marks it, and the server is asked for the mark."""
+
+
+class Limit(Enum):
+    """The limit that ended a statement."""
+
+    LOCK = "lock"
+    """The server's own limit for a wait, or ``lock_timeout``."""
+
+    STATEMENT = "statement"
+    """A limit for the whole statement, whether or not it waited for a lock."""
+
+
+class ErrorCode(NamedTuple):
+    """The meaning of one error number: a row of the table of a server."""
+
+    error: type[DocLockError] | None = None
+    """The class that the error gets, in every statement."""
+
+    why: str = ""
+    """The sentence of our error that says why; empty: that of its class."""
+
+    in_lock: type[DocLockError] | None = None
+    """The class that the error gets while a lock is being taken, where that differs."""
+
+    ends: Ends = Ends.NOTHING
+    """What the error ends."""
+
+    limit: Limit | None = None
+    """The limit that ended the statement."""
+
+    advice: str = ""
+    """A sentence that is added to the driver's error, where it keeps its class."""
+
+
+_NO_MEANING: Final = ErrorCode()
+
+
 class ErrorCodes:
-    """The errors of the server, by number, with their meanings."""
+    """The errors of the server, one row a number."""
 
-    failures: ClassVar[Mapping[NativeCode, type[DocLockError]]]
-    """Errors with one meaning in every statement."""
+    codes: Mapping[NativeCode, ErrorCode]
+    """The rows.  A number that has none keeps the driver's error."""
 
-    refusals: ClassVar[Mapping[NativeCode, tuple[type[DocLockError], str]]] = {}
-    """Errors with a meaning only while a lock is being taken, with a sentence that says why."""
+    every_error: ClassVar[Ends] = Ends.NOTHING
+    """What an error ends whose number has no row, or no ``ends``: NOTHING, ABORTS or UNKNOWN."""
 
-    rolls_back_transaction: frozenset[NativeCode] = frozenset()
-    """Errors after which the server has no transaction: no statement may follow them."""
+    def __getitem__(self, code: NativeCode | None) -> ErrorCode:
+        return self.codes.get(code, _NO_MEANING) if code is not None else _NO_MEANING
 
-    requires_rollback: frozenset[NativeCode] = frozenset()
-    """Errors, of any statement, after which only a rollback makes sense: the transaction is
-    gone, or its COMMIT would silently be a ROLLBACK."""
-
-    aborts_on_error: ClassVar[bool] = False
-    """After an error of any statement the transaction can only be rolled back, and its COMMIT
-    is a silent ROLLBACK."""
-
-    ends_unseen: ClassVar[bool] = False
-    """An error may end the transaction, with no number of its own that says so: the transaction is
-    marked by its first lock."""
-
-    server_limits: ClassVar[frozenset[NativeCode]] = frozenset()
-    """Errors of a wait that the server's own setting has ended, not ``lock_timeout``."""
-
-    statement_limits: ClassVar[frozenset[NativeCode]] = frozenset()
-    """Errors of a statement that took too long, whether or not it has waited for a lock."""
-
-    ends_connection: ClassVar[frozenset[NativeCode]] = frozenset()
-    """Of ``failures``, those with which the server may have closed the connection too."""
-
-    breaks_connection: ClassVar[frozenset[NativeCode]] = frozenset()
-    """Errors after which the server closes the connection, though SQLAlchemy does not know it."""
-
-    ended_while_idle: ClassVar[frozenset[NativeCode]] = frozenset()
-    """Errors by which the server says that it had ended the transaction before it got the statement:
-    a COMMIT that meets one of them was not done."""
-
-    rollback_noise: ClassVar[frozenset[NativeCode]] = frozenset()
-    """Errors of a ROLLBACK that says only that the transaction was gone already."""
-
-    advice: ClassVar[Mapping[NativeCode, str]] = {}
-    """Sentences for people: the reason of an error of ``failures``, or added to one that keeps its class."""
+    @cached_property
+    def limits_statements(self) -> bool:
+        """Whether some limit ends whole statements, as a row says."""
+        return any(row.limit is Limit.STATEMENT for row in self.codes.values())
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """Return the server's own error number in a driver's exception; None: it has none."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
 
-    def failure(
-        self, code: NativeCode, connection: Connection, *, locking: bool
-    ) -> type[DocLockError] | None:
-        """Return ``failures`` of this error; override it where the number alone does not tell.
+    def meaning(
+        self,
+        code: NativeCode | None,
+        orig: BaseException,
+        connection: Connection,
+        *,
+        locking: bool,
+        by_key: bool,
+    ) -> ErrorCode:
+        """Return the row of this error; override it where the number alone does not tell.
 
         :param connection: it may take no statement any more.
         :param locking: a lock of ours is being taken; False for other statements and COMMIT.
+        :param by_key: the lock finds its rows by primary key, so that it is slow only if it waits.
         """
-        return self.failures.get(code)
-
-    def refusal(
-        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
-    ) -> tuple[type[DocLockError], str] | None:
-        """Return ``refusals`` of this error; override it where more than the number is needed.
-
-        :param by_key: the statement finds its rows by primary key, and is not slow by itself.
-        """
-        return self.refusals.get(code) if code is not None else None
+        row = self[code]
+        return _NO_MEANING if row.limit is Limit.STATEMENT and not by_key else row
 
 
 def code_of(errors: ErrorCodes, error: DBAPIError) -> NativeCode | None:

@@ -8,14 +8,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Integer, Table, TextClause
 from sqlalchemy.engine import Dialect, TwoPhaseTransaction
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeEngine
 
-from ..errors import DeadlockDetected, LockNotSupported, WrongIsolation
+from ..errors import DeadlockDetected, LockNotSupported, SnapshotConflict, WrongIsolation
 from ..keys import Identity
 from ..options import LockOptions, base_of
 from ..pool import ExecuteStatement, is_registered, on_return
@@ -25,6 +25,8 @@ from .base import (
     READ_COMMITTED,
     REPEATABLE_READ,
     Cluster,
+    Ends,
+    ErrorCode,
     ErrorCodes,
     IsolationLevels,
     LockMonitoring,
@@ -140,48 +142,47 @@ _NOT_CONNECTED = "MySQL Connection not available"
 _NO_NUMBER = -1
 _SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
 
-CLOSES_CONNECTION = frozenset(
-    {
-        _SERVER_GONE,
-        2027,  # CR_MALFORMED_PACKET, of a client library in C that cannot read an answer
-        1053,  # ER_SERVER_SHUTDOWN
-        # ER_NET_PACKET_TOO_LARGE: "issues an ER_NET_PACKET_TOO_LARGE error and closes the connection",
-        # https://dev.mysql.com/doc/refman/8.4/en/packet-too-large.html
-        1153,
-    }
-)
-"""Errors of both products after which the server closes the connection.  SQLAlchemy knows none of them
-but 2006, and that not of each driver."""
+INNODB_CODES: Final[Mapping[NativeCode, ErrorCode]] = {
+    # ER_LOCK_DEADLOCK: the whole transaction is undone
+    1213: ErrorCode(DeadlockDetected, ends=Ends.TRANSACTION),
+    # ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
+    1206: ErrorCode(ends=Ends.TRANSACTION),
+    # ER_TABLE_DEF_CHANGED, "please retry transaction": nothing is undone
+    1412: ErrorCode(
+        SnapshotConflict,
+        "DDL has changed the table since the snapshot was taken; run the whole transaction again",
+    ),
+    # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
+    1176: ErrorCode(
+        in_lock=LockNotSupported,
+        why="the mapped key is not the PRIMARY KEY of this table, nor has it the unique index that "
+        "its Table names; without one, rows of other keys would be locked along",
+    ),
+    # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
+    1792: ErrorCode(in_lock=LockNotSupported, why=_READ_ONLY.format("transaction")),
+    # ER_OPTION_PREVENTS_STATEMENT, --read-only
+    1290: ErrorCode(in_lock=LockNotSupported, why=_READ_ONLY.format("server")),
+    # SQLAlchemy knows none of these but the first, and that not of each driver.
+    _SERVER_GONE: ErrorCode(ends=Ends.CONNECTION),
+    # CR_MALFORMED_PACKET, of a client library in C that cannot read an answer
+    2027: ErrorCode(ends=Ends.CONNECTION),
+    1053: ErrorCode(ends=Ends.CONNECTION),  # ER_SERVER_SHUTDOWN
+    # ER_NET_PACKET_TOO_LARGE: "issues an ER_NET_PACKET_TOO_LARGE error and closes the connection",
+    # https://dev.mysql.com/doc/refman/8.4/en/packet-too-large.html
+    1153: ErrorCode(ends=Ends.CONNECTION),
+}
+"""The errors of both products."""
 
 
 class InnoDBErrors(ErrorCodes):
-    """The errors of both products.
+    """The errors of one product.
 
     :param timeout_rolls_back: innodb_rollback_on_timeout is ON.
     """
 
-    refusals = {
-        # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
-        1176: (
-            LockNotSupported,
-            (
-                "the mapped key is not the PRIMARY KEY of this table, nor has it the unique index that "
-                "its Table names; without one, rows of other keys would be locked along"
-            ),
-        ),
-        # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
-        1792: (LockNotSupported, _READ_ONLY.format("transaction")),
-        # ER_OPTION_PREVENTS_STATEMENT, --read-only
-        1290: (LockNotSupported, _READ_ONLY.format("server")),
-    }
-    advice: ClassVar[Mapping[NativeCode, str]] = {
-        1412: "DDL has changed the table since the snapshot was taken; run the whole transaction again",
-    }
-
     def __init__(self, *, timeout_rolls_back: bool = False) -> None:
         if timeout_rolls_back:
-            codes = self.rolls_back_transaction | {1205}
-            self.rolls_back_transaction = self.requires_rollback = codes
+            self.codes = {**self.codes, 1205: self[1205]._replace(ends=Ends.TRANSACTION)}
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = driver_code(orig)
@@ -190,7 +191,7 @@ class InnoDBErrors(ErrorCodes):
     def is_no_savepoint(self, error: DBAPIError) -> bool:
         """Return whether the error says that there is no such savepoint, or no transaction."""
         code = code_of(self, error)
-        return code == _NO_SAVEPOINT or code in self.rolls_back_transaction
+        return code == _NO_SAVEPOINT or self[code].ends is Ends.TRANSACTION
 
 
 class InnoDBStatements(LockStatements):
@@ -359,7 +360,7 @@ class InnoDBLocks(LockStrategy):
         try:
             yield
         except DBAPIError as error:
-            if code_of(self.errors, error) in self.errors.rolls_back_transaction:
+            if self.errors[code_of(self.errors, error)].ends is Ends.TRANSACTION:
                 raise DeadlockDetected(
                     "chosen as the victim of a deadlock; run the whole transaction again",
                     orig=error.orig,

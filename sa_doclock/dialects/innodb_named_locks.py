@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from ..errors import LockFailed, LockNotAvailable
 from ..options import LockOptions
 from ..pool import ExecuteStatement, execute_now, on_return, withdraw
-from .error_codes import ErrorCodes, code_of
+from .error_codes import ErrorCodes, Limit, code_of
 from .named_locks import NamedLocks, remember_key, short_name
 
 _LONGEST_NAME: Final = 64
@@ -75,7 +75,7 @@ class InnoDBNamedLocks(NamedLocks):
             # NULL, on MariaDB, is a wait that was ended by KILL QUERY or max_statement_time
             answer = connection.execute(statement, {"name": name}).scalar_one()
         except DBAPIError as error:
-            if code_of(self._errors, error) not in self._errors.statement_limits:
+            if self._errors[code_of(self._errors, error)].limit is not Limit.STATEMENT:
                 raise
             execute_now(connection, release)  # the limit may have come after the grant
             return None

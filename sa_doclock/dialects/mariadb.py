@@ -12,13 +12,13 @@ from typing import Any
 from sqlalchemy import Connection, Select, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
 from ..wait_info import Wait
-from .base import REPEATABLE_READ
+from .base import REPEATABLE_READ, Ends, ErrorCode, Limit
 from .connection import rewritten_statements
 from .innodb import (
-    CLOSES_CONNECTION,
+    INNODB_CODES,
     InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBIsolation,
@@ -133,17 +133,15 @@ class ConflictIsolation(InnoDBIsolation):
 
 class MariaDBErrors(InnoDBErrors):
     # https://mariadb.com/kb/en/mariadb-error-codes/
-    failures = {
-        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
-        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
-        1020: SnapshotConflict,  # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
-        1412: SnapshotConflict,  # ER_TABLE_DEF_CHANGED: "please retry transaction"; nothing is undone
+    codes = {
+        **INNODB_CODES,
+        1205: ErrorCode(LockNotAvailable),  # ER_LOCK_WAIT_TIMEOUT; NOWAIT gives the same number
+        # ER_CHECKREAD: innodb_snapshot_isolation, on since 11.6.2
+        1020: ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION),
+        # ER_STATEMENT_TIMEOUT, of max_statement_time
+        1969: ErrorCode(in_lock=LockNotAvailable, limit=Limit.STATEMENT),
+        1927: ErrorCode(ends=Ends.CONNECTION),  # ER_CONNECTION_KILLED: by KILL, during a statement
     }
-    statement_limits = frozenset({1969})  # ER_STATEMENT_TIMEOUT: max_statement_time
-    # 1927 ER_CONNECTION_KILLED: by KILL, during a statement
-    breaks_connection = CLOSES_CONNECTION | {1927}
-    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
-    rolls_back_transaction = requires_rollback = frozenset({1213, 1020, 1206})
 
 
 class MariaDBStatements(InnoDBStatements):

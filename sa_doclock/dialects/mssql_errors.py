@@ -16,7 +16,7 @@ from ..errors import (
     SnapshotConflict,
     WrongIsolation,
 )
-from .error_codes import ErrorCodes, NativeCode
+from .error_codes import Ends, ErrorCode, ErrorCodes, NativeCode
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
 # further records as "; [state] .. (3621)"; the texts between may have any content
@@ -82,68 +82,74 @@ TEXTS: Mapping[str, int] = {
 }
 """A part of the server's text for every number that is known here."""
 
-# Those whose text says that the transaction is gone, whatever was done in it.
-_ENDS_TRANSACTION = frozenset(
-    {
-        1205,
-        3609,  # "The transaction ended in the trigger."
-        3616,  # ".. the user transaction, if any, has been rolled back"
-        3907,  # "Transaction aborted when accessing versioned row", of a persistent version store
-        3940,  # ".. and the transaction was rolled back": locks of the commit
-        3948,  # "The transaction was terminated", by a change of the availability replica
-        3949,  # "Transaction aborted when accessing versioned row", on a readable secondary
-        3958,  # "Transaction aborted when accessing versioned row", of tempdb
-        3960,
-        3961,  # "Snapshot isolation transaction failed": DDL of another transaction
-        3966,  # "Transaction is rolled back when accessing version store."
-        3998,  # "Uncommittable transaction is detected .. The transaction is rolled back."
-    }
-)
+# Each ends the transaction, as the server's text says, and asks to run it again.
+_CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)
 
 
 class SQLServerErrors(ErrorCodes):
     """The meanings of SQL Server's errors."""
 
-    failures = {
+    codes = {
         # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
-        1204: LockNotAvailable,
-        1222: LockNotAvailable,  # lock request time-out: only the statement is undone
-        1205: DeadlockDetected,  # deadlock victim (the same number is a time-out on MySQL)
-        3960: SnapshotConflict,  # update conflict under SNAPSHOT
-        3961: SnapshotConflict,  # DDL of another transaction meanwhile
-        3966: SnapshotConflict,  # the row versions had to make room: "Retry the transaction"
-        # The version of a row that the snapshot needs is no more, or may not be read.
-        **dict.fromkeys((3907, 3949, 3958), SnapshotConflict),
-        3948: SnapshotConflict,  # rows that a snapshot needs are deleted: "Retry the transaction"
+        1204: ErrorCode(LockNotAvailable),
+        1222: ErrorCode(LockNotAvailable),  # lock request time-out: only the statement is undone
+        # deadlock victim (the same number is a time-out on MySQL)
+        1205: ErrorCode(DeadlockDetected, ends=Ends.TRANSACTION),
+        3960: _CONFLICT,  # update conflict under SNAPSHOT
+        3961: _CONFLICT,  # "Snapshot isolation transaction failed": DDL of another transaction
+        # "Transaction is rolled back when accessing version store": the row versions had to make room
+        3966: _CONFLICT,
+        # "Transaction aborted when accessing versioned row": the version that the snapshot needs is no
+        # more, or may not be read; of a persistent version store, on a readable secondary, of tempdb
+        **dict.fromkeys((3907, 3949, 3958), _CONFLICT),
+        # "The transaction was terminated", by a change of the availability replica: rows that a
+        # snapshot needs are deleted
+        3948: _CONFLICT,
         # "Temporal tables": the times of a row's period "are based on the begin time of the
         # transaction itself", which may be older than the change that this one has waited for.
-        13535: SnapshotConflict,
+        13535: ErrorCode(SnapshotConflict),
         # "Table hints", READUNCOMMITTED: "If you receive the error message 601 .. resolve it as you
         # would a deadlock error".
-        601: SnapshotConflict,
-    }
-    refusals = {
+        601: ErrorCode(SnapshotConflict),
+        3609: ErrorCode(ends=Ends.TRANSACTION),  # "The transaction ended in the trigger."
+        # ".. the user transaction, if any, has been rolled back"
+        3616: ErrorCode(ends=Ends.TRANSACTION),
+        # ".. and the transaction was rolled back": locks of the commit
+        3940: ErrorCode(ends=Ends.TRANSACTION),
+        # "Uncommittable transaction is detected .. The transaction is rolled back."
+        3998: ErrorCode(ends=Ends.TRANSACTION),
+        # ROLLBACK without BEGIN: FreeTDS sends it regardless
+        3903: ErrorCode(ends=Ends.NOTHING_LEFT),
         # "Table hints", FORCESEEK: "If FORCESEEK causes no plan to be found, error 8622 is returned."
-        _NO_SEEK: (LockNotSupported, _WHY_NO_SEEK),
+        _NO_SEEK: ErrorCode(in_lock=LockNotSupported, why=_WHY_NO_SEEK),
         # "Cannot use the ROW granularity hint on the table .. because locking at the specified
         # granularity is inhibited."  "Table hints", ROWLOCK: "can't be used with a table that has a
         # clustered columnstore index".
-        651: (LockNotSupported, "the table has a clustered columnstore index, or locks no rows"),
+        651: ErrorCode(
+            in_lock=LockNotSupported,
+            why="the table has a clustered columnstore index, or locks no rows",
+        ),
         # "Transactions with Memory-Optimized Tables"; the hint, and SNAPSHOT as level of a session
-        **dict.fromkeys((10794, 41332, 41368), (LockNotSupported, _NO_ROW_LOCKS)),
+        **dict.fromkeys(
+            (10794, 41332, 41368), ErrorCode(in_lock=LockNotSupported, why=_NO_ROW_LOCKS)
+        ),
         # "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ .."
-        650: (WrongIsolation, "SkipLocked needs READ COMMITTED or REPEATABLE READ"),
-        3952: (LockNotSupported, _NO_SNAPSHOT),
-        **dict.fromkeys((3953, 3954, 3956), (LockNotSupported, _IN_TRANSITION)),
-        3951: (WrongIsolation, "SNAPSHOT was set after the transaction had started"),
+        650: ErrorCode(
+            in_lock=WrongIsolation, why="SkipLocked needs READ COMMITTED or REPEATABLE READ"
+        ),
+        3952: ErrorCode(in_lock=LockNotSupported, why=_NO_SNAPSHOT),
+        **dict.fromkeys(
+            (3953, 3954, 3956), ErrorCode(in_lock=LockNotSupported, why=_IN_TRANSITION)
+        ),
+        3951: ErrorCode(
+            in_lock=WrongIsolation, why="SNAPSHOT was set after the transaction had started"
+        ),
     }
     # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction
     # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
-    ends_unseen = True
-    rolls_back_transaction = requires_rollback = _ENDS_TRANSACTION
-    rollback_noise = frozenset({3903})  # ROLLBACK without BEGIN: FreeTDS sends it regardless
+    every_error = Ends.UNKNOWN
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # pymssql's, and that of its lower layer, which its rollback() may raise
@@ -156,8 +162,7 @@ class SQLServerErrors(ErrorCodes):
 
     def _number_in_text(self, orig: BaseException) -> NativeCode | None:
         numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
-        known = self.failures.keys() | self.refusals.keys() | self.rollback_noise
-        return next((n for n in numbers if n in known), numbers[0] if numbers else None)
+        return next((n for n in numbers if n in self.codes), numbers[0] if numbers else None)
 
 
 def _driver(error: BaseException) -> str:

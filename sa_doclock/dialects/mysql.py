@@ -12,15 +12,15 @@ from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
 from sqlalchemy.engine import Dialect
 from sqlalchemy.exc import DBAPIError
 
-from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported, SnapshotConflict
+from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..wait_info import Wait
-from .base import NativeCode
+from .base import Ends, ErrorCode, Limit, NativeCode
 from .connection import ask_driver, other_connection
 from .error_codes import code_of
 from .innodb import (
-    CLOSES_CONNECTION,
+    INNODB_CODES,
     InnoDBErrors,
     InnoDBHoldLimit,
     InnoDBLocks,
@@ -201,20 +201,17 @@ def _shown_engine(shown: Sequence[Any]) -> StorageEngine | None:
 
 class MySQLErrors(InnoDBErrors):
     # https://dev.mysql.com/doc/mysql-errors/en/server-error-reference.html
-    failures = {
-        1205: LockNotAvailable,  # ER_LOCK_WAIT_TIMEOUT: only the statement is undone
-        3572: LockNotAvailable,  # ER_LOCK_NOWAIT
-        1213: DeadlockDetected,  # ER_LOCK_DEADLOCK: the whole transaction is undone
-        3058: DeadlockDetected,  # ER_USER_LOCK_DEADLOCK: GET_LOCK; nothing is undone
-        1412: SnapshotConflict,  # ER_TABLE_DEF_CHANGED: "please retry transaction"; nothing is undone
+    codes = {
+        **INNODB_CODES,
+        1205: ErrorCode(LockNotAvailable, limit=Limit.LOCK),  # ER_LOCK_WAIT_TIMEOUT
+        3572: ErrorCode(LockNotAvailable),  # ER_LOCK_NOWAIT
+        3058: ErrorCode(DeadlockDetected),  # ER_USER_LOCK_DEADLOCK, of GET_LOCK
+        # ER_QUERY_TIMEOUT, of MAX_EXECUTION_TIME
+        3024: ErrorCode(in_lock=LockNotAvailable, limit=Limit.STATEMENT),
+        3169: ErrorCode(ends=Ends.CONNECTION),  # ER_SESSION_WAS_KILLED: by KILL, during a statement
+        # ER_CLIENT_INTERACTION_TIMEOUT, of wait_timeout
+        4031: ErrorCode(ends=Ends.CONNECTION_BEFORE),
     }
-    server_limits = frozenset({1205})
-    statement_limits = frozenset({3024})  # ER_QUERY_TIMEOUT: MAX_EXECUTION_TIME
-    # 3169 ER_SESSION_WAS_KILLED: by KILL, during a statement
-    ended_while_idle = frozenset({4031})  # ER_CLIENT_INTERACTION_TIMEOUT: wait_timeout
-    breaks_connection = CLOSES_CONNECTION | {3169} | ended_while_idle
-    # 1206 ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
-    rolls_back_transaction = requires_rollback = frozenset({1213, 1206})
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code = super().native_code(orig)

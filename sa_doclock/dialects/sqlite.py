@@ -30,6 +30,7 @@ from ..options import LockOptions, base_of, milliseconds
 from ..sqlalchemy_internals import connects_by_url
 from .base import (
     AUTOCOMMIT,
+    ErrorCode,
     ErrorCodes,
     IsolationLevels,
     LockStatements,
@@ -82,20 +83,18 @@ _CODES_ON_PYTHON_3_10 = {
 
 class SQLiteErrors(ErrorCodes):
     # https://www.sqlite.org/rescode.html
-    failures = {
-        5: LockNotAvailable,  # SQLITE_BUSY
-        6: LockNotAvailable,  # SQLITE_LOCKED: another connection of a shared cache
-        517: SnapshotConflict,  # SQLITE_BUSY_SNAPSHOT: never waits, busy_timeout or not
-    }
-    refusals = {
+    codes = {
+        5: ErrorCode(LockNotAvailable),  # SQLITE_BUSY
+        6: ErrorCode(LockNotAvailable),  # SQLITE_LOCKED: another connection of a shared cache
+        517: ErrorCode(SnapshotConflict),  # SQLITE_BUSY_SNAPSHOT: never waits, busy_timeout or not
         # mode=ro, PRAGMA query_only, or the file's permissions
-        _SQLITE_READONLY: (LockNotSupported, _READ_ONLY),
+        _SQLITE_READONLY: ErrorCode(in_lock=LockNotSupported, why=_READ_ONLY),
     }
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         code: int | None = getattr(orig, "sqlite_errorcode", None)
         if code is not None:
-            return code if code in self.failures else code & 0xFF  # the primary code
+            return code if code in self.codes else code & 0xFF  # the primary code
         # sqlite_errorcode came with Python 3.11, https://docs.python.org/3/whatsnew/3.11.html#sqlite3;
         # before it the text is all there is, and cannot tell SQLITE_BUSY_SNAPSHOT from SQLITE_BUSY.
         text = str(orig).partition(":")[0]  # ".. is locked: lk_order"
@@ -442,8 +441,7 @@ def _takes_write_lock(connection: Connection) -> bool:
         for statement in (_SET_LIMIT.format(0), "BEGIN IMMEDIATE", _TAKE_WRITE_LOCK):
             ask_driver(connection, statement)
     except DBAPIError as error:
-        code = code_of(SQLiteLocks.errors, error)
-        if code not in SQLiteLocks.errors.failures and code != _SQLITE_READONLY:
+        if code_of(SQLiteLocks.errors, error) not in SQLiteLocks.errors.codes:
             raise
         return False
     return True

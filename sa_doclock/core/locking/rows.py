@@ -105,7 +105,7 @@ class LockedRows(LockTarget[T]):
             raise
         whole_row = strategy.statements.locks_what_is_read
         in_one = self.in_one_statement(plan, whole_row=whole_row)
-        if in_one and request.seconds is None and not strategy.errors.statement_limits:
+        if in_one and request.seconds is None and not strategy.errors.limits_statements:
             return self.read(
                 self.locking(row_lock, whole_row=whole_row)
             )  # with no limit, as mostly

@@ -12,7 +12,7 @@ from sqlalchemy import Select
 from sqlalchemy.exc import DBAPIError
 
 from ...dialects import SECONDS_WITHOUT_WAIT, code_of
-from ...dialects.base import LockStrategy, LockWaits
+from ...dialects.base import Ends, Limit, LockStrategy, LockWaits
 from ...errors import LockNotAvailable
 from ...options import LockOptions
 from ..lock_request import FEW_ROWS, LockCall, LockRequest
@@ -109,8 +109,8 @@ class WaitLimit(NamedTuple):
         waiting shows whether a lock is held.
         """
         errors, seconds = self.strategy.errors, self.seconds
-        code, again = code_of(errors, error), self._replace(spent=self.spent + waited)
-        if code in errors.statement_limits and self._may_be_slow(error):
+        row, again = errors[code_of(errors, error)], self._replace(spent=self.spent + waited)
+        if row.limit is Limit.STATEMENT and self._may_be_slow(error):
             again = again._replace(
                 lock=self.lock | LockOptions.NoWait,
                 seconds=None if seconds is None else max(seconds, SECONDS_WITHOUT_WAIT),
@@ -119,7 +119,8 @@ class WaitLimit(NamedTuple):
         elif not (
             again.left() > 0
             and isinstance(error, LockNotAvailable)
-            and code in errors.server_limits - errors.rolls_back_transaction
+            and row.limit is Limit.LOCK
+            and row.ends is Ends.NOTHING
         ):
             return None
         if self.call is not None:

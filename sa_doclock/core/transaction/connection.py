@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from ...dialects import find_strategy, is_spent, strategy_for, wrapped_error
-from ...dialects.base import UNMARKED, Cluster, LockStrategy
+from ...dialects.base import UNMARKED, Cluster, Ends, LockStrategy, TransactionLifecycle
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...interruptions import Interruptible
 from ...options import LockOptions
@@ -41,6 +41,7 @@ _NO_TRANSACTION: Final = (
 
 
 _NEVER: Final = -1  # no number of statements
+_CONNECTION: Final = (Ends.CONNECTION, Ends.CONNECTION_BEFORE)
 
 
 def level_of(bind: Engine | Connection) -> str | None:
@@ -60,7 +61,7 @@ def is_broken(connection: Connection, strategy: LockStrategy, error: BaseExcepti
     if connection.invalidated or connection.closed:
         return False  # SQLAlchemy knows it
     of_driver = isinstance(error, connection.dialect.loaded_dbapi.Error)
-    if of_driver and strategy.errors.native_code(error) in strategy.errors.breaks_connection:
+    if of_driver and strategy.errors[strategy.errors.native_code(error)].ends in _CONNECTION:
         return True
     return strategy.lifecycle.has_unread_answer(connection, error)
 
@@ -133,8 +134,10 @@ class TransactionConnection:
     def expect_no_transaction(self) -> None:
         """Prepare for a ROLLBACK after an error, or a foreign statement, that may have ended all."""
         known = self.known
-        if known is not None and known.errors.rollback_noise and not self.may_have_ended:
-            self.may_have_ended = True
+        if known is None or self.may_have_ended:
+            return
+        self.may_have_ended = True
+        if type(known.lifecycle).before_rollback is not TransactionLifecycle.before_rollback:
             self.listen("rollback", known.lifecycle.before_rollback)
 
     def stop_listening(self) -> None:
@@ -154,8 +157,9 @@ class TransactionConnection:
         :param strategy: the dialect of its database.
         :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
         """
-        if strategy.errors.ends_unseen and self.mark is None and strategy.marks is not None:
-            self.mark = strategy.marks.mark_transaction(self.connection)
+        errors, marks = strategy.errors, strategy.marks
+        if errors.every_error is Ends.UNKNOWN and self.mark is None and marks is not None:
+            self.mark = marks.mark_transaction(self.connection)
         if not self.begun:  # some drivers send BEGIN with the first statement
             status = strategy.status
             self.begun = status.in_transaction(self.connection) is not False
@@ -177,7 +181,8 @@ class TransactionConnection:
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
         # Where errors end it unseen, the first lock set the mark, and did not ask for the schema.
-        asks = self.schema is None and (marks_now or known.errors.ends_unseen)
+        unseen = known.errors.every_error is Ends.UNKNOWN
+        asks = self.schema is None and (marks_now or unseen)
         if asks and self.mark is not None:
             self.schema = marks.current_schema(self.connection)
         self.schema_in_doubt = self.schema is not None
@@ -253,7 +258,7 @@ class TransactionConnection:
 
         :param unknown: the answer where the driver cannot tell.
         """
-        if self.known is None or not self.known.errors.aborts_on_error:
+        if self.known is None or self.known.errors.every_error is not Ends.ABORTS:
             return False
         if self.connection.closed or self.connection.invalidated:
             return unknown

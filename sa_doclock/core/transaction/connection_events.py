@@ -12,6 +12,7 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
+from ...dialects.base import Ends
 from ...sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
@@ -136,7 +137,9 @@ class ConnectionEvents:
         mark = dict(one.savepoints).get(name) or self._mark_of_session(transaction, one, name)
         if mark is not None:
             transaction.release_since(mark, "rolled back")
-        elif self._undoes_unknown(verb, name) and (known is None or known.errors.aborts_on_error):
+        elif self._undoes_unknown(verb, name) and (
+            known is None or known.errors.every_error is Ends.ABORTS
+        ):
             # Where the error of a savepoint that is unknown aborts nothing, nothing is given up.
             transaction.release(None, "rolled back")
 

@@ -11,12 +11,12 @@ from sqlalchemy.engine import ExceptionContext, TwoPhaseTransaction
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, raised_by_driver
-from ...dialects.base import LockStrategy, NativeCode
+from ...dialects.base import Ends, Limit, LockStrategy, NativeCode
 from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...interruptions import ErrorsIgnored
 from ...keys import public_key
 from ...options import LockOptions
-from ..lock_request import LockCall, add_document, reason
+from ..lock_request import add_document, reason
 from .connection import is_broken
 from .context import LockContext
 from .foreign import runs_built
@@ -119,7 +119,7 @@ def _translate(
     code = strategy.errors.native_code(context.original_exception)
     met = DriverError(context, connection, strategy, code)
     lost = _note_locks_lost(states, met)
-    if context.is_disconnect and code not in strategy.errors.ends_connection:
+    if context.is_disconnect and strategy.errors[code].error is None:
         return lost
     state = _state_with_call(states)
     noise = _reason_of_noise([state], strategy, context)
@@ -162,8 +162,8 @@ def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None
 
 def _add_advice(met: DriverError) -> None:
     """Add to the driver's error what people should know of it."""
-    advice = None if met.code is None else met.strategy.errors.advice.get(met.code)
-    if advice is not None and met.context.sqlalchemy_exception is not None:
+    advice = met.strategy.errors[met.code].advice
+    if advice and met.context.sqlalchemy_exception is not None:
         met.context.sqlalchemy_exception.add_detail(advice)
 
 
@@ -200,7 +200,7 @@ def _note_lost(
 def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
     """Return whether the error has ended the transaction: by its number, or the driver knows."""
     context, connection, strategy, code = met
-    if code in strategy.errors.rolls_back_transaction:
+    if strategy.errors[code].ends is Ends.TRANSACTION:
         return True
     statement = context.statement
     ours = [one.connections.find(connection) for one in states]
@@ -222,10 +222,10 @@ def _reason_of_noise(
 
     What pymssql raises then, where the login's language is not English, is none of its own errors.
     """
-    if strategy is None or not strategy.errors.rollback_noise:
+    if strategy is None:
         return None
     code = strategy.errors.native_code(context.original_exception)
-    if code not in strategy.errors.rollback_noise:
+    if strategy.errors[code].ends is not Ends.NOTHING_LEFT:
         return None
     reasons = (one.transaction.reason_of_rollback() for one in states)
     reason = next(filter(None, reasons), None)
@@ -252,7 +252,7 @@ def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
         return None
     if (
         call is not None
-        and met.code in strategy.errors.server_limits
+        and strategy.errors[met.code].limit is Limit.LOCK
         and not call.is_over(state.opener.now())
     ):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
@@ -270,28 +270,19 @@ def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
 
 def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] | None, str]:
     """Return the kind of error, and the sentence that says why, where there is one."""
-    kind, call = None, state.calls.current
-    if met.code is not None:
-        kind = met.strategy.errors.failure(met.code, met.connection, locking=call is not None)
-    if kind is not None or call is None or call.request.as_is:
-        why = (
-            "" if kind is None or met.code is None else met.strategy.errors.advice.get(met.code, "")
-        )
-        return kind, why
-    return _refusal(met, call, state.opener.now())
-
-
-def _refusal(met: DriverError, call: LockCall, now: float) -> tuple[type[DocLockError] | None, str]:
-    """Return the kind of error, and the sentence, of what is a refusal in a call for a lock alone."""
-    by_key, errors = call.request.by_key, met.strategy.errors
-    refused = errors.refusal(met.code, met.context.original_exception, by_key=by_key)
-    if refused is not None:
-        # The limit of a whole statement is ours, or the user's: the time that has gone by decides.
-        is_ours = refused[0] is LockNotAvailable and call.is_over(now)
-        return (LockNotAvailable, "") if is_ours else refused
-    if by_key and met.code in errors.statement_limits:
-        return LockNotAvailable, ""
-    return None, ""
+    call = state.calls.current
+    found = met.strategy.errors.meaning(
+        met.code,
+        met.context.original_exception,
+        met.connection,
+        locking=call is not None,
+        by_key=call is not None and call.request.by_key,
+    )
+    if found.error is not None or call is None or call.request.as_is:
+        return found.error, found.why
+    # The limit of a whole statement is ours, or the user's: the time that has gone by decides.
+    is_ours = found.in_lock is LockNotAvailable and call.is_over(state.opener.now())
+    return found.in_lock, "" if is_ours else found.why
 
 
 def _document_without_call(
@@ -328,19 +319,21 @@ def _note(
         if isinstance(met.connection.get_transaction(), TwoPhaseTransaction):
             # XA END, by which SQLAlchemy rolls back, is an error there now.
             met.context.is_disconnect, met.context.invalidate_pool_on_disconnect = True, False
-    elif met.strategy.errors.ends_unseen:
+    elif met.strategy.errors.every_error is Ends.UNKNOWN:
         _doubt(state, met.connection, raised)
     call = state.calls.current
     if call is not None and error is not None:
         call.engine, call.met = met.connection.engine, error
-    if ended or met.code in met.strategy.errors.requires_rollback:
+    aborts = met.strategy.errors.every_error is Ends.ABORTS
+    if ended or (aborts and met.strategy.errors[met.code].error is not None):
         state.transaction.refuse_after(raised, call)
 
 
 def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:
     """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
     undone = state.calls.current is not None and state.calls.current.undone_by_savepoint
-    if met.strategy.errors.aborts_on_error and not (undone and isinstance(error, LockNotAvailable)):
+    aborts = met.strategy.errors.every_error is Ends.ABORTS
+    if aborts and not (undone and isinstance(error, LockNotAvailable)):
         state.transaction.note_abort(met.connection, error or met.context.original_exception)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.orm import Session
 
 from ...dialects import product_of
-from ...dialects.base import LockStrategy, NativeCode
+from ...dialects.base import Ends, LockStrategy, NativeCode
 from ...errors import CommitUnknown, LockFailed, LockLost
 from ..lock_request import add_document, database_name
 from .context import LockContext, state_of
@@ -34,7 +34,7 @@ def lost_with_connection(
 
     None where no lock was held there, and nothing was committed.
     """
-    ended_before = strategy is not None and code in strategy.errors.ended_while_idle
+    ended_before = strategy is not None and strategy.errors[code].ends is Ends.CONNECTION_BEFORE
     if _sends_commit(state, context):
         if _is_not_done(state):
             return _not_committed(state, context)

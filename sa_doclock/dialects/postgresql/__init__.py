@@ -211,10 +211,10 @@ class PostgreSQLLocks(LockStrategy):
         try:
             kept_answer(self.findings, connection, question, ask)
         except DBAPIError as error:
-            code = code_of(self.errors, error)
-            if code is None or self.errors.refusals.get(code, ())[:1] != (LockNotSupported,):
+            meaning = self.errors[code_of(self.errors, error)]
+            if meaning.in_lock is not LockNotSupported:
                 raise
-            raise LockNotSupported(self.errors.refusals[code][1]) from error
+            raise LockNotSupported(meaning.why) from error
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import Connection
+
 from ...errors import (
     DeadlockDetected,
-    DocLockError,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
 )
-from ..base import ErrorCodes, NativeCode
+from ..base import Ends, ErrorCode, ErrorCodes, NativeCode
 
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
 # another connection of the server than the one that it was prepared on.
@@ -22,6 +23,9 @@ _PREPARED_ELSEWHERE = (
     '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
 )
 
+_ELSEWHERE = ErrorCode(
+    in_lock=LockNotSupported, why=_PREPARED_ELSEWHERE, advice=_PREPARED_ELSEWHERE
+)
 
 CACHED_PLAN = "0A000_RevalidateCachedQuery"
 """0A000 of this routine of the server: DDL has changed the columns that a prepared statement returns.
@@ -32,56 +36,54 @@ The routine alone tells it from others, in every language of the server; asyncpg
 
 class PostgreSQLErrors(ErrorCodes):
     # https://www.postgresql.org/docs/current/errcodes-appendix.html
-    failures = {
-        "55P03": LockNotAvailable,  # lock_not_available: NOWAIT and lock_timeout alike
-        "40P01": DeadlockDetected,  # deadlock_detected
-        "40001": SnapshotConflict,  # serialization_failure
-        CACHED_PLAN: SnapshotConflict,
-    }
-    requires_rollback = frozenset(failures)
-    # A standby ends the connection of a snapshot that is idle when it is in the way of recovery:
-    # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
-    ends_connection = frozenset({"40001"})
-    ended_while_idle = frozenset(
-        {
-            "25P03",  # idle_in_transaction_session_timeout
-            "25P04",  # transaction_timeout
-        }
-    )
-    aborts_on_error = True
-    refusals = {
+    codes = {
+        "55P03": ErrorCode(LockNotAvailable),  # lock_not_available: NOWAIT and lock_timeout alike
+        "40P01": ErrorCode(DeadlockDetected),  # deadlock_detected
+        # serialization_failure.  A standby ends the connection of a snapshot that is idle when it is
+        # in the way of recovery:
+        # https://www.postgresql.org/docs/current/hot-standby.html#HOT-STANDBY-CONFLICT
+        "40001": ErrorCode(SnapshotConflict),
+        CACHED_PLAN: ErrorCode(
+            SnapshotConflict,
+            "DDL has changed the columns of a statement that the driver had prepared; run the whole "
+            "transaction again",
+        ),
+        "25P03": ErrorCode(ends=Ends.CONNECTION_BEFORE),  # idle_in_transaction_session_timeout
+        "25P04": ErrorCode(ends=Ends.CONNECTION_BEFORE),  # transaction_timeout
         # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
-        "25006": (
-            LockNotSupported,
-            (
-                "a read-only transaction or a standby server cannot lock rows; "
-                "lock on the primary, or read with SnapshotRead"
-            ),
+        "25006": ErrorCode(
+            in_lock=LockNotSupported,
+            why="a read-only transaction or a standby server cannot lock rows; "
+            "lock on the primary, or read with SnapshotRead",
         ),
         # query_canceled: statement_timeout, or pg_cancel_backend()
-        "57014": (LockNotAvailable, "statement_timeout or a cancel request ended the wait"),
-        # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
-        "0A000": (LockNotSupported, "PostgreSQL cannot lock the rows of such a statement"),
-        "26000": (LockNotSupported, _PREPARED_ELSEWHERE),
-        "42P05": (LockNotSupported, _PREPARED_ELSEWHERE),
-    }
-    advice = {
-        **dict.fromkeys(("26000", "42P05"), _PREPARED_ELSEWHERE),
-        CACHED_PLAN: (
-            "DDL has changed the columns of a statement that the driver had prepared; run the whole "
-            "transaction again"
+        "57014": ErrorCode(
+            in_lock=LockNotAvailable, why="statement_timeout or a cancel request ended the wait"
         ),
+        # feature_not_supported: FOR UPDATE with DISTINCT, GROUP BY, a window, an outer join
+        "0A000": ErrorCode(
+            in_lock=LockNotSupported, why="PostgreSQL cannot lock the rows of such a statement"
+        ),
+        "26000": _ELSEWHERE,
+        "42P05": _ELSEWHERE,
     }
+    every_error = Ends.ABORTS
 
-    def refusal(
-        self, code: NativeCode | None, orig: BaseException, *, by_key: bool
-    ) -> tuple[type[DocLockError], str] | None:
+    def meaning(
+        self,
+        code: NativeCode | None,
+        orig: BaseException,
+        connection: Connection,
+        *,
+        locking: bool,
+        by_key: bool,
+    ) -> ErrorCode:
         # "while locking tuple (0,1) in relation .." stands in the context, in the language of
         # the server; a statement that was slow by itself has none.  Nor has one that has queued
         # behind another that waits, so where the statement cannot be slow nothing is asked.
         if code == "57014" and not by_key and not _context_of(orig):
-            return None
-        return super().refusal(code, orig, by_key=by_key)
+            return ErrorCode()
+        return super().meaning(code, orig, connection, locking=locking, by_key=by_key)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields

@@ -106,10 +106,11 @@ class EnginesSeen:
     def is_deadlock(self, connection: Connection, error: BaseException) -> bool:
         """Return whether a driver's error is that of a deadlock."""
         strategy = self._of(connection).strategy
-        code = None if strategy is None else strategy.errors.native_code(error)
-        if strategy is None or code is None:
+        if strategy is None:
             return False
-        return strategy.errors.failure(code, connection, locking=False) is DeadlockDetected
+        errors, code = strategy.errors, strategy.errors.native_code(error)
+        found = errors.meaning(code, error, connection, locking=False, by_key=False)
+        return found.error is DeadlockDetected
 
     def reading(self, connection: Connection, level: str | None) -> Reading:
         """Return the way in which a transaction on this connection reads.

@@ -15,7 +15,6 @@ from sqlalchemy import Connection, Table
 
 from sa_doclock import (
     DeadlockDetected,
-    DocLockError,
     LockNotAvailable,
     LockNotSupported,
     LockOptions,
@@ -25,6 +24,7 @@ from sa_doclock import (
 from sa_doclock.dialects.base import (
     READ_COMMITTED,
     REPEATABLE_READ,
+    ErrorCode,
     ErrorCodes,
     IsolationLevels,
     LockStatements,
@@ -48,7 +48,6 @@ LOCK_TIMEOUT = 335544510  # isc_lock_timeout
 READ_ONLY = 335544361  # isc_read_only_trans
 # dsql_wlock_simple, _aggregates, _conflict; forupdate_virtualtbl, _systbl, _temptbl
 NOT_LOCKABLE = (336397326, 336397328, 336397329, 335545073, 335545074, 335545075)
-_MOST_TELLING = (LOCK_TIMEOUT, LOCK_CONFLICT, UPDATE_CONFLICT, DEADLOCK)
 
 FOREVER = -1
 _LEVELS = {Isolation.SNAPSHOT: REPEATABLE_READ, Isolation.SERIALIZABLE: "SERIALIZABLE"}
@@ -61,26 +60,37 @@ _ONE_LIMIT = (
 class FirebirdErrors(ErrorCodes):
     """The errors of Firebird, by their GDS codes."""
 
-    failures = {  # noqa: RUF012
-        LOCK_CONFLICT: LockNotAvailable,  # of a table: the transaction is NO WAIT
-        LOCK_TIMEOUT: LockNotAvailable,  # of a table: its LOCK TIMEOUT has passed
-    }
-    refusals = {  # noqa: RUF012
-        READ_ONLY: (LockNotSupported, "the transaction or the database is read-only"),
+    # First those that tell most.
+    codes = {  # noqa: RUF012
+        LOCK_TIMEOUT: ErrorCode(LockNotAvailable),  # of a table: its LOCK TIMEOUT has passed
+        LOCK_CONFLICT: ErrorCode(LockNotAvailable),  # of a table: the transaction is NO WAIT
+        UPDATE_CONFLICT: ErrorCode(SnapshotConflict),  # or a lock that failed: see meaning()
+        DEADLOCK: ErrorCode(SnapshotConflict),  # likewise
+        READ_ONLY: ErrorCode(
+            in_lock=LockNotSupported, why="the transaction or the database is read-only"
+        ),
         # "WITH LOCK can only be used with a top-level, single-table SELECT statement", and not
         # "with a view", "with an external table", of an aggregate.
-        **dict.fromkeys(NOT_LOCKABLE, (LockNotSupported, "WITH LOCK needs one stored table")),
+        **dict.fromkeys(
+            NOT_LOCKABLE,
+            ErrorCode(in_lock=LockNotSupported, why="WITH LOCK needs one stored table"),
+        ),
     }
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """Return the one of the GDS codes that tells most: the first is often isc_deadlock."""
         codes: tuple[int, ...] = getattr(orig, "gds_codes", ())
-        known = (*_MOST_TELLING, *self.refusals)
-        return next((code for code in known if code in codes), codes[0] if codes else None)
+        return next((code for code in self.codes if code in codes), codes[0] if codes else None)
 
-    def failure(
-        self, code: NativeCode, connection: Connection, *, locking: bool
-    ) -> type[DocLockError] | None:
+    def meaning(
+        self,
+        code: NativeCode | None,
+        orig: BaseException,
+        connection: Connection,
+        *,
+        locking: bool,
+        by_key: bool,
+    ) -> ErrorCode:
         """Return the meaning of an update conflict, of which Firebird knows but one kind.
 
         "No special gdscodes are returned from conflicts involving pessimistic locks."  NO WAIT, a
@@ -89,11 +99,10 @@ class FirebirdErrors(ErrorCodes):
         with a limit takes no part in the search for deadlocks (measured), so the limit of the
         transaction decides.
         """
-        if code not in (UPDATE_CONFLICT, DEADLOCK):
-            return super().failure(code, connection, locking=locking)
-        if not locking:
-            return SnapshotConflict
-        return DeadlockDetected if _limit_of(connection) == FOREVER else LockNotAvailable
+        if not locking or code not in (UPDATE_CONFLICT, DEADLOCK):
+            return super().meaning(code, orig, connection, locking=locking, by_key=by_key)
+        forever = _limit_of(connection) == FOREVER
+        return ErrorCode(DeadlockDetected if forever else LockNotAvailable)
 
 
 class FirebirdIsolation(IsolationLevels):
