@@ -138,7 +138,7 @@ def _check_tables(
         return
     try:
         for table in lock.tables_on(strategy.statements):
-            strategy.check_adopted(connection, lock.lock, table)
+            strategy.check_table(connection, table, lock.lock)
     except DeadlockDetected as error:
         state.transaction.note_ended_at_question(error, state.calls.current)
         raise

@@ -19,6 +19,7 @@ from .registry import (
     find_strategy,
     hints_of,
     known_strategies,
+    may_wait,
     parameter_type,
     product_of,
     strategies,

@@ -5,15 +5,13 @@ All that a dialect of another package needs is here, in ``sa_doclock`` and in ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Table
 from sqlalchemy.engine import Dialect
 
 from ..errors import LockNotSupported, WrongIsolation
-from ..interruptions import Interruptible
 from ..keys import Identity
 from ..options import LockOptions, base_of, milliseconds
 from ..pool import CallFunction, ExecuteStatement, on_return, withdraw
@@ -25,6 +23,7 @@ from .compatible_servers import FoundServer
 from .connection import (
     AUTOCOMMIT,
     ask_driver,
+    asked_here,
     connection_setting,
     other_connection,
     rewritten_statements,
@@ -78,6 +77,7 @@ __all__ = [
     "TransactionStatus",
     "Wait",
     "ask_driver",
+    "asked_here",
     "base_of",
     "connection_setting",
     "connections_by_id",
@@ -158,16 +158,8 @@ class LockStrategy:
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
 
-    queued: ClassVar[frozenset[LockOptions]] = frozenset(
-        {LockOptions.ForUpdate, LockOptions.SharedRead}
-    )
-    """The locks that wait for another holder, in a transaction that is opened for them."""
-
     locks_database: ClassVar[bool] = False
     """Every lock is a lock on the whole database, and its waiters poll for it."""
-
-    asks_server: ClassVar[bool] = True
-    """The answers depend on the server's version or default isolation level."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
@@ -187,32 +179,18 @@ class LockStrategy:
         self.plans = {}
         self.findings = {}
 
-    @contextmanager
-    def asking(self, connection: Connection) -> Iterator[Connection]:
-        """Yield the connection for a question about the server or a table.
+    def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
+        """Return a block with the connection for a question about the server or a table.
 
         All questions that the library asks by itself are asked in such a block, so that the program
-        finds this connection and its transaction as if nothing had been sent.  Where
-        ``asked_in_place()`` returns a block, what is asked goes past SQLAlchemy, by ask_driver().
+        finds this connection and its transaction as if nothing had been sent.  Here they go over a
+        connection of their own.  Return ``asked_here()`` where a question by ``ask_driver()`` on this
+        very connection leaves nothing behind: no transaction that was not there, none ended, no
+        snapshot, no setting of the next transaction used up.
 
         :raises LockNotSupported: another connection is needed for it, and cannot be made.
         """
-        in_place = self.asked_in_place(connection)
-        if in_place is None:
-            with other_connection(connection) as other:
-                yield other
-        else:
-            with Interruptible(connection), in_place:
-                yield connection
-
-    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
-        """Return a block in which a question on this very connection leaves nothing behind.
-
-        Nothing: no transaction that was not there, none ended, no snapshot, no setting of the next
-        transaction used up.  It is not executed by SQLAlchemy.  None: there is no such block, and
-        the question goes over a connection of its own.
-        """
-        return None
+        return other_connection(connection)
 
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with a connection as of ``asking()``."""
@@ -228,8 +206,14 @@ class LockStrategy:
         What ``compatible`` does not give is refused before this is asked.
         """
 
-    def check_table(self, connection: Connection, table: Table) -> None:
-        """Raise LockNotSupported if rows of this table cannot be locked."""
+    def check_table(
+        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+    ) -> None:
+        """Raise LockNotSupported if rows of this table cannot be locked.
+
+        :param adopted: the lock of a ``with_for_update()`` that was executed just now; None: a lock of
+            ours follows.
+        """
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         """Return why rows of this table that can be read may not be found by a lock; None: all are.
@@ -237,13 +221,6 @@ class LockStrategy:
         Asked where a lock by key has found no row.
         """
         return None
-
-    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
-        """Raise LockNotSupported if ``with_for_update()`` has locked no rows of this table.
-
-        Called after the statement.
-        """
-        self.check_table(connection, table)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         """Send what must be the first statement of a transaction opened for this lock."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, create_engine, event, text
@@ -80,6 +80,15 @@ def other_connection(connection: Connection) -> Iterator[Connection]:
         except Exception as error:
             raise LockNotSupported(f"{_NO_OTHER_CONNECTION}: {error}") from error
         yield other
+
+
+@contextmanager
+def asked_here(
+    connection: Connection, block: AbstractContextManager[object] | None = None
+) -> Iterator[Connection]:
+    """Ask on this connection itself, in this block; see ``LockStrategy.asking()``."""
+    with Interruptible(connection), block or nullcontext():
+        yield connection
 
 
 def ask_driver(

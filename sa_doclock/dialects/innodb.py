@@ -41,7 +41,7 @@ from .base import (
 )
 from .cluster import cluster_of
 from .compatible_servers import find_server
-from .connection import ask_driver, socket_descriptor
+from .connection import ask_driver, asked_here, socket_descriptor
 from .driver_frames import raised_within
 from .error_codes import code_of
 from .innodb_named_locks import InnoDBNamedLocks
@@ -83,7 +83,9 @@ def _timestamp() -> TypeEngine[Any]:
     return DATETIME(fsp=6)
 
 
-class InnoDBIsolation(IsolationLevels):
+class SessionIsolation(IsolationLevels):
+    """The levels of a product that cannot set that of the next transaction alone."""
+
     # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
     # like, and a lock granted later shows a fresh header over stale details.
     levels = {
@@ -98,7 +100,6 @@ class InnoDBIsolation(IsolationLevels):
     locking_read_is_latest = True
     # The first plain read opens the read view, and no locking read does.
     snapshots = frozenset({REPEATABLE_READ})
-    sets_once = True
 
     def note_default(self, connection: Connection) -> None:
         # @@transaction_isolation is the one of new transactions, also within another one.
@@ -116,6 +117,8 @@ class InnoDBIsolation(IsolationLevels):
                     return str(found[0][0])
         return super().ask_level(connection)
 
+
+class InnoDBIsolation(SessionIsolation):
     def set_once(self, connection: Connection, level: str) -> None:
         # Without SESSION, COMMIT and ROLLBACK set it back.  SQLAlchemy would send SET SESSION and
         # COMMIT, before and after: four round trips.
@@ -128,12 +131,6 @@ class InnoDBIsolation(IsolationLevels):
                 "a listener or the driver has opened the transaction already, at another isolation "
                 "level"
             ) from error
-
-
-class SessionIsolation(InnoDBIsolation):
-    """The levels of a product that cannot set that of the next transaction alone."""
-
-    sets_once = False
 
 
 # mysql-connector says so without a number.  SQLAlchemy knows the text of its older versions alone,
@@ -221,21 +218,14 @@ class InnoDBMarks(SavepointMarks):
 
 
 class InnoDBStatus(TransactionStatus):
-    reports_idle = True
-
     def in_transaction_after(
         self, connection: Connection, cursor: Any, statement: str
     ) -> bool | None:
         # The status of PyMySQL is that of the last OK packet, and rows come without one.
         return None if cursor.description else _status(connection.connection.driver_connection)
 
-    def in_transaction_after_error(
-        self, connection: Connection, statement: str, code: NativeCode | None
-    ) -> bool | None:
-        # DDL commits before it fails, and a procedure may have committed: only the server tells.
-        return self.has_open_transaction(connection)
-
     def has_open_transaction(self, connection: Connection) -> bool | None:
+        # DDL commits before it fails, and a procedure may have committed: only the server tells.
         with closing(connection.connection.cursor()) as cursor:
             # An error brings no status, nor do rows; this brings an OK packet.
             cursor.execute("DO 0")
@@ -315,10 +305,10 @@ class InnoDBLocks(LockStrategy):
         super().__init__(dialect)
         self.marks = InnoDBMarks(self.errors)
 
-    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
+    def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
         # All that is asked here begins no transaction, opens no read view and uses up no SET
         # TRANSACTION, which a ROLLBACK would: tests/integration/questions.
-        return nullcontext()
+        return asked_here(connection)
 
     def note_server(self, connection: Connection) -> None:
         # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.
@@ -337,9 +327,16 @@ class InnoDBLocks(LockStrategy):
             self.errors = type(self.errors)(timeout_rolls_back=True)
         self.marks = InnoDBMarks(self.errors, self.cluster)
 
-    def check_table(self, connection: Connection, table: Table) -> None:
-        question = _LOCKABLE, schema_of(connection, table), table.name
-        ask = partial(self._is_lockable, connection, table)
+    def check_table(
+        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+    ) -> None:
+        own = adopted is None
+        question = (
+            _LOCKABLE if own else _ADOPTED,
+            schema_of(connection, table),
+            table.name,
+        )
+        ask = partial(self._is_lockable if own else self._is_lockable_by_program, connection, table)
         with self._raising_only_the_end():
             kept_answer(self.findings, connection, question, ask)
 
@@ -365,12 +362,6 @@ class InnoDBLocks(LockStrategy):
                     "chosen as the victim of a deadlock; run the whole transaction again",
                     orig=error.orig,
                 ) from error
-
-    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
-        question = _ADOPTED, schema_of(connection, table), table.name
-        ask = partial(self._is_lockable_by_program, connection, table)
-        with self._raising_only_the_end():
-            kept_answer(self.findings, connection, question, ask)
 
     def _is_lockable_by_program(self, connection: Connection, table: Table) -> bool:
         found = self.storage_engine(connection, table)

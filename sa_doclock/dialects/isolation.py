@@ -20,7 +20,7 @@ class IsolationLevels:
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
     """For each lock, the isolation levels that protect a document: the first is set for a new
     transaction, an open one may have any of them.  A lock with modifiers that is not there has the
-    levels of its base lock.  Empty: there is no choice."""
+    levels of its base lock.  Empty: there is no choice, and nothing to ask the server."""
 
     kept: ClassVar[Mapping[LockOptions, frozenset[str]]] = {}
     """The levels that the program may have chosen, and that a lock does not replace by ``levels``:
@@ -40,10 +40,6 @@ class IsolationLevels:
     snapshots: ClassVar[frozenset[str]] = frozenset()
     """The levels at which a plain read may be older than a lock that was granted before it."""
 
-    sets_once: ClassVar[bool] = False
-    """The level can be set for the next transaction alone.  Where not, SQLAlchemy sets that of the
-    connection, and sets it back before the connection goes to its pool."""
-
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         """Return the ``levels`` of this lock."""
         return self.levels.get(lock & ~LockOptions.NoKey) or self.levels.get(base_of(lock), ())
@@ -51,7 +47,9 @@ class IsolationLevels:
     def set_once(self, connection: Connection, level: str) -> None:
         """Set the isolation level of the transaction that is about to start, and of no other.
 
-        Called where ``sets_once``, after SQLAlchemy's BEGIN and before any statement.
+        Override it where the server can.  Called after SQLAlchemy's BEGIN and before any statement.
+        Where it is not overridden, SQLAlchemy sets the level of the connection, and sets it back
+        before the connection goes to its pool.
         """
 
     def ask_level(self, connection: Connection) -> str | None:

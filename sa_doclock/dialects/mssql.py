@@ -276,8 +276,6 @@ class SQLServerLifecycle(TransactionLifecycle):
 class BeginsAtOnce(SQLServerLifecycle):
     """The begin of a transaction whose time goes into the rows of temporal tables."""
 
-    begins_at_once = True
-
     def begin_now(self, connection: Connection) -> None:
         # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
         # Driver 18 sends no commit for a transaction in which nothing was sent.
@@ -368,7 +366,6 @@ class SQLServerNamedLocks(NamedLocks):
 
 class SQLServerLocks(LockStrategy):
     name = "mssql"
-    queued = frozenset({_FOR_UPDATE})
     errors = SQLServerErrors()
     marks = SQLServerMarks()
     lifecycle = SQLServerLifecycle()
@@ -419,16 +416,17 @@ class SQLServerLocks(LockStrategy):
         self._refuse_read_only(connection, lock)
         return opens
 
-    def check_table(self, connection: Connection, table: Table) -> None:
+    def check_table(
+        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+    ) -> None:
+        if adopted is not None:
+            self._refuse_read_only(connection, adopted)
+            if not isinstance(table, Table):
+                return
         # A lock by key would seek either of two: the row, or an entry of this index alone.
         index = next(index_like_rows(table), None)
         if index is not None:
             raise LockNotSupported(_LIKE_ROWS.format(table.name, getattr(index, "name", None)))
-
-    def check_adopted(self, connection: Connection, lock: LockOptions, table: Table) -> None:
-        self._refuse_read_only(connection, lock)
-        if isinstance(table, Table):
-            self.check_table(connection, table)
 
     def _refuse_read_only(self, connection: Connection, lock: LockOptions) -> None:
         if base_of(lock) is LockOptions.SnapshotRead:

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import TypeEngine
 
 from ..errors import LockNotSupported
-from ..options import LockOptions
+from ..options import LockOptions, base_of, is_row_lock
 from ..sqlalchemy_internals import with_variant
 from .base import LockStrategy
 from .compatible_servers import find_server
@@ -77,7 +77,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
             point.load()  # raises the ImportError that strategy_classes() ignores
         raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
-    if not found.asks_server:
+    if not found.isolation.levels and found.note_server is LockStrategy.note_server:
         return _remember(bind.dialect, found(bind.dialect))
     if isinstance(bind, Connection):
         strategy = strategy_classes()[product_of(bind.dialect)](bind.dialect)
@@ -179,6 +179,15 @@ def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
     """Return the table hints of this database; none where nothing is known of it."""
     found = strategy_class(bind.dialect)
     return {} if found is None else found.statements.hints
+
+
+def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
+    """Return whether this lock waits for another holder, in a transaction that is opened for it."""
+    base = base_of(lock)
+    if strategy.locks_database:
+        return base is LockOptions.ForUpdate
+    level = next(iter(strategy.isolation.levels_for(base)), None)
+    return is_row_lock(strategy.statements.row_lock(base, level))
 
 
 def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:

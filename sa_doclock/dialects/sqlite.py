@@ -133,8 +133,6 @@ class SQLiteStatus(TransactionStatus):
 
 
 class SQLiteLifecycle(TransactionLifecycle):
-    notes_begin = True
-
     def note_begin(self, connection: Connection) -> None:
         driver: Any = connection.connection.driver_connection
         connection.info[_CHANGES] = driver.total_changes
@@ -148,7 +146,11 @@ class SQLiteLifecycle(TransactionLifecycle):
             connection.exec_driver_sql("BEGIN")
             connection.info[_OWN_BEGIN] = True
 
-    def commit_failed(self, connection: Connection) -> None:
+    def commit_failed(self, connection: Connection, cursor: Any = None) -> None:
+        # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
+        # open after close(), with the lock on the file.
+        if cursor is not None:
+            cursor.close()
         # SQLITE_BUSY at COMMIT leaves the transaction open, with a lock that keeps every
         # other connection out, while SQLAlchemy returns the connection without a ROLLBACK.
         driver: Any = connection.connection.driver_connection
@@ -165,13 +167,6 @@ class SQLiteLifecycle(TransactionLifecycle):
         if file is None or not driver.in_transaction:
             return None
         return lambda engine: _IN_FORK if _is_same(file, _file_of(engine)) else None
-
-    def interrupted(self, connection: Connection, cursor: Any) -> None:
-        # A cursor with unread rows, which the traceback keeps alive, would keep the transaction
-        # open after close(), with the lock on the file.
-        if cursor is not None:
-            cursor.close()
-        self.commit_failed(connection)
 
 
 _IN_FORK: Final = (
@@ -292,9 +287,7 @@ class SQLiteNamedLocks(NamedLocks):
 
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
-    queued = frozenset({LockOptions.ForUpdate})
     locks_database = True
-    asks_server = False
     errors = SQLiteErrors()
     isolation = SQLiteIsolation()
     statements = SQLiteStatements()

@@ -13,27 +13,25 @@ from ..options import LockOptions
 class TransactionLifecycle:
     """The steps that SQLAlchemy and the driver leave out.  Here they leave out none."""
 
-    notes_begin: ClassVar[bool] = False
-    """``note_begin()`` is called before any after_begin listener of the program."""
-
-    begins_at_once: ClassVar[bool] = False
-    """The begin of a transaction is sent when it begins here, by ``begin_now()``, because the server
-    goes by its time."""
-
     kept_by_prepare: ClassVar[frozenset[LockOptions]] = frozenset()
     """The locks that a prepared transaction keeps until its second phase, whatever it has written."""
 
     def note_begin(self, connection: Connection) -> None:
-        """Note the state of a connection whose transaction begins now; where ``notes_begin``."""
+        """Note the state of a connection whose transaction begins now, before the program's listeners."""
 
     def begin_now(self, connection: Connection) -> None:
-        """Have the server begin the transaction now, in which nothing was sent yet."""
+        """Have the server begin the transaction now, where it goes by the time of the begin."""
 
     def before_savepoint(self, connection: Connection) -> None:
         """Send what a SAVEPOINT needs in front of it."""
 
-    def commit_failed(self, connection: Connection) -> None:
-        """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not."""
+    def commit_failed(self, connection: Connection, cursor: Any = None) -> None:
+        """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not.
+
+        Called after an interruption too, before SQLAlchemy closes the connection.
+
+        :param cursor: of the statement that was interrupted.
+        """
 
     def before_rollback(self, connection: Connection) -> None:
         """Have a transaction for the ROLLBACK that follows, where that is an error without one.
@@ -65,6 +63,3 @@ class TransactionLifecycle:
         connect to this database as any other process.
         """
         return None
-
-    def interrupted(self, connection: Connection, cursor: Any) -> None:
-        """End what closing the connection, which follows, would leave open."""

@@ -7,11 +7,9 @@ has in hand.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import Connection
-
-from .error_codes import NativeCode
 
 
 class TransactionStatus:
@@ -22,17 +20,11 @@ class TransactionStatus:
     there must be a transaction.
     """
 
-    lock_needs_transaction: ClassVar[bool] = False
-    """A lock that was granted while ``in_transaction()`` is False has ended with its statement."""
-
-    reports_idle: ClassVar[bool] = False
-    """Some driver sends a ROLLBACK also where no transaction is open, and ``is_idle()`` can tell."""
-
     def in_transaction(self, connection: Connection) -> bool | None:
         """Return whether the driver knows a transaction to be open; nothing is sent.
 
-        The answer must be right at any time.  What is known after a statement or an error alone
-        belongs into the two methods below.
+        The answer must be right at any time.  What is known after a statement alone belongs into
+        ``in_transaction_after()``.  A lock that was granted while this is False has ended already.
         """
         return None
 
@@ -45,20 +37,12 @@ class TransactionStatus:
         """
         return self.in_transaction(connection)
 
-    def in_transaction_after_error(
-        self, connection: Connection, statement: str, code: NativeCode | None
-    ) -> bool | None:
-        """Return the same just after this statement has failed; here the server may be asked.
-
-        Of statements that SQLAlchemy has built, ``in_transaction()`` is asked instead.  A question
-        goes over ``connection.connection.cursor()``, so that its error is none of the session; an
-        error that comes out of here is taken for None.  Codes in ``rolls_back_transaction`` are not
-        asked about.
-        """
-        return self.in_transaction(connection)
-
     def has_open_transaction(self, connection: Connection) -> bool | None:
-        """Return whether a transaction is open; the server may be asked; None: nobody can tell."""
+        """Return whether a transaction is open; the server may be asked; None: nobody can tell.
+
+        A question goes over ``connection.connection.cursor()``, so that its error is none of the
+        session.  Called too after a statement of the program has failed: an error counts as None.
+        """
         return self.in_transaction(connection)
 
     def is_aborted(self, connection: Connection) -> bool | None:
@@ -71,6 +55,7 @@ class TransactionStatus:
     def is_idle(self, dbapi_connection: Any) -> bool:
         """Return whether the server's answer to COMMIT or ROLLBACK says: no transaction is open.
 
-        False: it does not, or the driver cannot tell.
+        False: it does not, or the driver cannot tell.  Override it where some driver sends a ROLLBACK
+        also where no transaction is open.
         """
         return False

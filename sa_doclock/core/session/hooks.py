@@ -173,7 +173,7 @@ def _after_begin(
     """Note a connection that has begun its part of the transaction, or a savepoint in it."""
     context = session._context
     strategy = strategies.get(connection.dialect)
-    if strategy is not None and strategy.lifecycle.notes_begin and not transaction.nested:
+    if strategy is not None and not transaction.nested:
         strategy.lifecycle.note_begin(connection)
     follow_dialect(connection, context)
     if transaction.nested and transaction not in context.transaction.savepoints:

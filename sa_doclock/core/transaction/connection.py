@@ -14,7 +14,14 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
 from ...dialects import find_strategy, is_spent, strategy_for, wrapped_error
-from ...dialects.base import UNMARKED, Cluster, Ends, LockStrategy, TransactionLifecycle
+from ...dialects.base import (
+    UNMARKED,
+    Cluster,
+    Ends,
+    LockStrategy,
+    TransactionLifecycle,
+    TransactionStatus,
+)
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...interruptions import Interruptible
 from ...options import LockOptions
@@ -163,7 +170,7 @@ class TransactionConnection:
         if not self.begun:  # some drivers send BEGIN with the first statement
             status = strategy.status
             self.begun = status.in_transaction(self.connection) is not False
-            if status.lock_needs_transaction and not self.begun:
+            if not self.begun:
                 raise LockMisuse(_NO_TRANSACTION)
 
     def before_foreign(self) -> None:
@@ -376,7 +383,7 @@ class TransactionConnections:
             if known is not None:
                 if known.cluster is not None:
                     added.follow_cluster(known.cluster, self._session)
-                if known.lifecycle.begins_at_once and not self.is_lent(connection):
+                if not self.is_lent(connection):
                     known.lifecycle.begin_now(connection)
         if self._session().in_nested_transaction():
             self.before_savepoint()
@@ -477,17 +484,18 @@ class TransactionConnections:
         for one in self.by_engine.values():
             if committed and one.on_return is not None:
                 one.on_return.pop(ROLLBACK, None)
-            if one.known is not None and one.known.status.reports_idle:
-                self._note_idle(one.connection, one.known)
+            status = None if one.known is None else one.known.status
+            if status is not None and type(status).is_idle is not TransactionStatus.is_idle:
+                self._note_idle(one.connection, status)
 
-    def _note_idle(self, connection: Connection, known: LockStrategy) -> None:
+    def _note_idle(self, connection: Connection, status: TransactionStatus) -> None:
         if not (
             connection.closed
             or connection.invalidated
             or connection.in_transaction()
             or self.is_lent(connection)
         ):
-            note_ended(connection, known.status.is_idle)
+            note_ended(connection, status.is_idle)
 
     def is_level_in_doubt(self, one: TransactionConnection) -> bool:
         """Return whether foreign statements have run since the level was known last."""

@@ -92,7 +92,7 @@ def _interruption_of(context: ExceptionContext) -> BaseException | None:
         if strategy is not None and not context.connection.dialect.is_async:
             with ErrorsIgnored():
                 cursor = getattr(context.execution_context, "cursor", None)
-                strategy.lifecycle.interrupted(context.connection, cursor)
+                strategy.lifecycle.commit_failed(context.connection, cursor)
         return None
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     while isinstance(error, Exception):
@@ -209,7 +209,7 @@ def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
     if runs_built(context.execution_context):
         return strategy.status.in_transaction(connection) is False
     with ErrorsIgnored():  # of a question to the server: nothing is known then
-        return strategy.status.in_transaction_after_error(connection, statement, code) is False
+        return strategy.status.has_open_transaction(connection) is False
     return False
 
 

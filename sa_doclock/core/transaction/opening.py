@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.util import immutabledict
 
 from ...dialects import is_rolled_back_later, strategy_for, wrapped_error
-from ...dialects.base import AUTOCOMMIT, LockStrategy
+from ...dialects.base import AUTOCOMMIT, IsolationLevels, LockStrategy
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ...pool import GUARD_ISOLATION_LEVEL, on_return
@@ -55,9 +55,14 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
         raise LockNotSupported(AUTOCOMMIT)
     if level in plan.fits:
         return _OpeningLevel(level)
-    if strategy.isolation.sets_once and not session.twophase:  # XA START begins at once
+    if _sets_once(strategy.isolation) and not session.twophase:  # XA START begins at once
         return _OpeningLevel(level, once=plan.level)
     return _OpeningLevel(level, plan.level)
+
+
+def _sets_once(isolation: IsolationLevels) -> bool:
+    """Return whether the server can set the level of the next transaction alone."""
+    return type(isolation).set_once is not IsolationLevels.set_once
 
 
 class TransactionOpener:
@@ -189,7 +194,7 @@ def _note_joined(
     one is set as at the begin.
     """
     isolation, connection = plan.strategy.isolation, joined.connection
-    sets = connections.is_level_in_doubt(joined) and isolation.sets_once
+    sets = connections.is_level_in_doubt(joined) and _sets_once(isolation)
     if sets and plan.level is not None and _sets_next_level(joined, plan.level):
         connections.note_ended(connection)
         joined = connections.by_engine[connection.engine]

@@ -35,7 +35,7 @@ from ..base import (
     TransactionStatus,
 )
 from ..compatible_servers import find_server
-from ..connection import ask_driver, socket_descriptor
+from ..connection import ask_driver, asked_here, socket_descriptor
 from ..driver_frames import raised_within
 from ..error_codes import code_of
 from ..names import quoted_name, schema_of
@@ -101,11 +101,9 @@ class PostgreSQLStatements(LockStatements):
 
 
 class PostgreSQLStatus(TransactionStatus):
-    # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
-    lock_needs_transaction = True
-
     def in_transaction(self, connection: Connection) -> bool | None:
         pooled = connection.connection
+        # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
         # psycopg: five times as fast as its "info", and "driver_connection" takes three calls.
         libpq: Any = getattr(pooled.dbapi_connection, "pgconn", None)
         if libpq is None:
@@ -192,10 +190,12 @@ class PostgreSQLLocks(LockStrategy):
             self.waits, self.hold_limit = PipelinedWaits(), PipelinedHoldLimit()
             self.named_locks = PostgreSQLNamedLocks(self.waits)
 
-    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None] | None:
+    def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
         # older than the program's next statement, which may also be SET TRANSACTION.
-        return _rolled_back(connection) if self.status.in_transaction(connection) is False else None
+        if self.status.in_transaction(connection) is False:
+            return asked_here(connection, _rolled_back(connection))
+        return super().asking(connection)
 
     def note_server(self, connection: Connection) -> None:
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
@@ -203,7 +203,9 @@ class PostgreSQLLocks(LockStrategy):
         if self.compatible is not None:
             self.commit_outcomes = None
 
-    def check_table(self, connection: Connection, table: Table) -> None:
+    def check_table(
+        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+    ) -> None:
         if self.compatible is not None:
             return
         question = schema_of(connection, table), table.name

@@ -30,7 +30,7 @@ from ...core.transaction import (
     Take,
     connections_of,
 )
-from ...dialects import strategy_for, translated_schema
+from ...dialects import may_wait, strategy_for, translated_schema
 from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
@@ -120,7 +120,7 @@ class SessionQueue(SessionPart):
         strategy = strategy_for(bind)
         strategy.check_support(request.lock)
         self.under_asyncio = bind.dialect.is_async
-        if base_of(request.lock) not in strategy.queued:
+        if not may_wait(strategy, request.lock):
             return None
         shared = base_of(request.lock) is LockOptions.SharedRead
         return _Position(bind, strategy, shared, self._queues(request, bind, strategy))

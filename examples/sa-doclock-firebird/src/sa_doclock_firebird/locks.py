@@ -7,7 +7,7 @@ what is called measured was seen on Firebird 3.0.11.
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Any
 
 from firebird.driver import TPB, Isolation, TraAccessMode
@@ -33,6 +33,7 @@ from sa_doclock.dialects.base import (
     NativeCode,
     TransactionLifecycle,
     TransactionStatus,
+    asked_here,
     base_of,
 )
 
@@ -119,8 +120,7 @@ class FirebirdIsolation(IsolationLevels):
         SNAPSHOT_READ: (REPEATABLE_READ,),
     }
     # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
-    # level is a parameter of each transaction, which begin() starts.
-    sets_once = True
+    # level is a parameter of each transaction, which begin() starts: see set_once().
 
     def note_default(self, connection: Connection) -> None:
         """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
@@ -164,8 +164,6 @@ class FirebirdStatus(TransactionStatus):
 class FirebirdLifecycle(TransactionLifecycle):
     """The begin of a transaction."""
 
-    notes_begin = True
-
     def note_begin(self, connection: Connection) -> None:
         """Remember the connection's id: nobody can ask for it while a statement waits."""
         remember_id(connection)
@@ -186,7 +184,6 @@ class FirebirdLocks(LockStrategy):
     """The locks of Firebird: WITH LOCK at READ COMMITTED, and snapshots for readers."""
 
     name = "firebird.firebird"
-    queued = frozenset({FOR_UPDATE})
     errors = FirebirdErrors()
     isolation = FirebirdIsolation()
     statements = FirebirdStatements()
@@ -200,9 +197,9 @@ class FirebirdLocks(LockStrategy):
         if LockOptions.SkipLocked in lock:
             raise LockNotSupported("Firebird 3 and 4 have no SKIP LOCKED")
 
-    def asked_in_place(self, connection: Connection) -> AbstractContextManager[None]:
-        """Return a block that does nothing: the driver itself is asked, and sends nothing."""
-        return nullcontext()
+    def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
+        """Ask on the connection itself: the driver answers, and sends nothing."""
+        return asked_here(connection)
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
         """Start the transaction with the level and the time limit of its first lock."""
