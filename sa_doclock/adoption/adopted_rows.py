@@ -40,7 +40,7 @@ from ..core.transaction import (
     database_name,
     make_plan,
 )
-from ..dialects.base import READ_COMMITTED, LockStrategy
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
@@ -224,7 +224,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         mapper, lock = self.mapper, self.request.lock
         if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
             mapper = None
-        plan = strategy.plans.get((mapper, lock, True)) or make_plan(
+        plan = strategy.findings.get((mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
         return self.context.opener.prepare(bind, plan, None), plan
@@ -516,7 +516,7 @@ def _locking(
         select = add_suffixes(select, row_lock)
     elif statements.hints:
         froms = froms_to_hint(select)
-        if statements.locks_what_is_read:
+        if statements.locked is Locked.WHAT_IS_READ:
             beside = columns_beside(statement, froms, statements)
         select = add_hints(select, froms, row_lock, by_key=beside.by_key)
         select = select.add_columns(*beside.columns)

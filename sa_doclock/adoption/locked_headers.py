@@ -29,7 +29,7 @@ from ..core.documents import (
 )
 from ..core.same_tables import may_be_same
 from ..core.statements import key_not_in, refuse_combined_rows, statement_cache
-from ..dialects.base import LockStatements, is_in_index, read_beside
+from ..dialects.base import Locked, LockStatements, is_in_index, read_beside
 from ..errors import LockNotSupported
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions, base_of
@@ -177,7 +177,8 @@ def check_headers(
         if not (statements.locks_subqueries and is_subquery(inspect(one).selectable)):
             header_table(one)
     shared = base_of(lock) is LockOptions.SharedRead
-    return _roots_in_index(statement) if shared and statements.shared_locks_index else frozenset()
+    in_index = shared and statements.locked is Locked.SHARED_ENTRIES
+    return _roots_in_index(statement) if in_index else frozenset()
 
 
 def columns_beside(

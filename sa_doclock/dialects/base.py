@@ -31,7 +31,7 @@ from .connection import (
 from .error_codes import Ends, ErrorCode, ErrorCodes, Limit, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
-from .lock_statements import LockStatements, is_in_index, read_beside
+from .lock_statements import Locked, LockStatements, is_in_index, parameters_for_keys, read_beside
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
@@ -64,6 +64,7 @@ __all__ = [
     "LockStatements",
     "LockStrategy",
     "LockWaits",
+    "Locked",
     "NamedLocks",
     "NativeCode",
     "Outcome",
@@ -85,6 +86,7 @@ __all__ = [
     "is_in_index",
     "milliseconds",
     "on_return",
+    "parameters_for_keys",
     "quoted_name",
     "read_beside",
     "rewritten_statements",
@@ -167,16 +169,12 @@ class LockStrategy:
     server_version: tuple[Any, ...] | None
     """The version of the server; None before the first connection."""
 
-    plans: dict[Any, Any]
-    """The plans of locks on this engine; the package transaction makes them."""
-
     findings: dict[Any, Any]
-    """Facts about this server that other packages found out once, by keys of their own."""
+    """What is found out once for this engine, by keys of who has asked: facts about its server, plans."""
 
     def __init__(self, dialect: Dialect) -> None:
         # Not the dialect itself: the strategy is kept for as long as the dialect lives.
         self.server_version = dialect.server_version_info
-        self.plans = {}
         self.findings = {}
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:

@@ -29,6 +29,7 @@ from .base import (
     ErrorCode,
     ErrorCodes,
     IsolationLevels,
+    Locked,
     LockMonitoring,
     LockStatements,
     LockStrategy,
@@ -72,7 +73,6 @@ _CACHE_PAUSES = (0, 0.11, 0.15)  # seconds
 _tokens = count(1)
 _READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
-_LOCKABLE, _ADOPTED = "lockable", "lockable by the program"  # of a table: the questions
 # The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
 _STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
 
@@ -198,7 +198,7 @@ class InnoDBStatements(LockStatements):
     # "If a secondary index is used in a search and the index record locks to be set are exclusive,
     # InnoDB also retrieves the corresponding clustered index records and sets locks on them": not those
     # of a shared lock.  https://dev.mysql.com/doc/refman/8.4/en/innodb-locks-set.html
-    shared_locks_index = True
+    locked = Locked.SHARED_ENTRIES
 
 
 class InnoDBMarks(SavepointMarks):
@@ -316,7 +316,8 @@ class InnoDBLocks(LockStrategy):
             str(name).lower(): str(value).upper()
             for name, value in ask_driver(connection, _SETTINGS)
         }
-        version = _version_text(settings)
+        words = filter(None, map(settings.get, ("version", "version_comment", "tidb_txn_mode")))
+        version = " ".join((*words, *(["Aurora"] if settings.get("aurora_version") else [])))
         if not version:
             version = str(ask_driver(connection, "SELECT VERSION()")[0][0])
         self.compatible = find_server("mysql", version)
@@ -330,21 +331,20 @@ class InnoDBLocks(LockStrategy):
     def check_table(
         self, connection: Connection, table: Table, adopted: LockOptions | None = None
     ) -> None:
-        own = adopted is None
-        question = (
-            _LOCKABLE if own else _ADOPTED,
-            schema_of(connection, table),
-            table.name,
-        )
-        ask = partial(self._is_lockable if own else self._is_lockable_by_program, connection, table)
+        question = adopted is None, schema_of(connection, table), table.name
+        ask = partial(self._is_lockable, connection, table, adopted=adopted is not None)
         with self._raising_only_the_end():
             kept_answer(self.findings, connection, question, ask)
 
-    def _is_lockable(self, connection: Connection, table: Table) -> bool | None:
+    def _is_lockable(self, connection: Connection, table: Table, *, adopted: bool) -> bool | None:
         found = self.storage_engine(connection, table)
         if found is None:
-            return None
-        check_engine(table.name, found.name)
+            return True if adopted else None
+        if adopted and found.name is None:  # other tables have the rows
+            with self.asking_schema(connection) as asked:
+                check_view(asked, schema_of(connection, table), table.name)
+        else:
+            check_engine(table.name, found.name)
         return True
 
     @contextmanager
@@ -362,15 +362,6 @@ class InnoDBLocks(LockStrategy):
                     "chosen as the victim of a deadlock; run the whole transaction again",
                     orig=error.orig,
                 ) from error
-
-    def _is_lockable_by_program(self, connection: Connection, table: Table) -> bool:
-        found = self.storage_engine(connection, table)
-        if found is not None and found.name is None:  # other tables have the rows
-            with self.asking_schema(connection) as asked:
-                check_view(asked, schema_of(connection, table), table.name)
-        elif found is not None:
-            check_engine(table.name, found.name)
-        return True
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
         """Return what stores the rows of this table; None where there is no such table."""
@@ -418,13 +409,6 @@ def driver_code(orig: BaseException) -> int | None:
     # mysql-connector and mariadb-connector; PyMySQL, mysqlclient, aiomysql, asyncmy
     code = getattr(orig, "errno", None) or (orig.args[0] if orig.args else None)
     return code if isinstance(code, int) else None
-
-
-def _version_text(settings: Mapping[str, str]) -> str:
-    """Return all that the settings tell about the product; empty where there is no version."""
-    names = ("version", "version_comment", "tidb_txn_mode")
-    version = " ".join(filter(None, map(settings.get, names)))
-    return f"{version} Aurora" if settings.get("aurora_version") else version
 
 
 def _status(driver: Any) -> bool | None:

@@ -83,11 +83,6 @@ def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
             within.pop()
 
 
-def _is_of_subqueries(definition: str | None, tables: list[tuple[str, str]]) -> bool:
-    """Return whether all rows of a view are of a subquery or CTE, which MariaDB calls updatable."""
-    return bool(definition) and not tables
-
-
 def check_view(connection: Connection, schema: str | None, name: str) -> None:
     """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
 
@@ -97,7 +92,8 @@ def check_view(connection: Connection, schema: str | None, name: str) -> None:
     """
     for updatable, definition in ask_driver(connection, _VIEW, schema=schema, name=name):
         tables = [*_read_by_view(definition or "")]
-        if updatable != "YES" or _is_of_subqueries(definition, tables):
+        # MariaDB calls a view updatable whose rows are all of a subquery or CTE.
+        if updatable != "YES" or (definition and not tables):
             check_engine(name, None)
         for below_schema, below in tables:
             found = engine_in_schema(connection, below_schema, below)

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, ClassVar
 
 from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
 from sqlalchemy.types import TypeEngine
 
 from ..options import LockOptions, base_of, is_row_lock
+
+
+class Locked(Enum):
+    """What a SELECT locks."""
+
+    ROWS = "rows"
+    """The rows that it finds."""
+
+    SHARED_ENTRIES = "shared entries"
+    """The rows; a shared lock is on the entries of an index alone where that has all columns that are
+    read, and leaves the rows to others.  Another column is read with them then; where an index has all,
+    the rows of a set are locked by their keys, before they are read."""
+
+    WHAT_IS_READ = "what is read"
+    """What the plan reads, which may be an entry of an index that has all that was asked for, or nothing
+    at all.  A statement that locks then reads every column of the row, and the rows of a join are locked
+    by their keys."""
 
 
 class LockStatements:
@@ -28,15 +46,8 @@ class LockStatements:
     """Text at the end of a SELECT, where what SQLAlchemy's ``with_for_update()`` writes for this
     lock is none by itself."""
 
-    locks_what_is_read: ClassVar[bool] = False
-    """A lock is on what the plan reads, which may be an entry of an index that has all that was
-    asked for, or nothing at all.  A statement that locks then reads every column of the row, and
-    the rows of a join are locked by their keys."""
-
-    shared_locks_index: ClassVar[bool] = False
-    """A shared lock is on the entries of an index alone where that has all columns that are read, and
-    leaves the rows to others.  Another column is read with them then; where an index has all, the rows
-    of a set are locked by their keys, before they are read."""
+    locked: ClassVar[Locked] = Locked.ROWS
+    """What a lock is on."""
 
     locks_subqueries: ClassVar[bool] = False
     """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
@@ -63,11 +74,6 @@ class LockStatements:
     retries_missing_rows: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
 
-    def parameters_for_keys(self, columns: int) -> int:
-        """Return the number of parameters that one statement can have, for keys of so many columns."""
-        most = self.max_parameters
-        return most if columns == 1 else min(most, self.max_parameters_of_or)
-
     def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
         """Return the type by which this database must be sent the value of a key; None: its column's.
 
@@ -80,6 +86,12 @@ class LockStatements:
         return lock if is_row_lock(lock) else base_of(lock)
 
 
+def parameters_for_keys(statements: LockStatements, columns: int) -> int:
+    """Return the number of parameters that one statement can have, for keys of so many columns."""
+    most = statements.max_parameters
+    return most if columns == 1 else min(most, statements.max_parameters_of_or)
+
+
 def read_beside(
     statements: LockStatements, lock: LockOptions, table: Table, unread: Iterable[Any]
 ) -> Sequence[Any] | None:
@@ -90,9 +102,9 @@ def read_beside(
     :returns: None where it may lock none, whatever it reads.
     """
     unread = tuple(unread)
-    if statements.locks_what_is_read:
+    if statements.locked is Locked.WHAT_IS_READ:
         return None if is_in_index(table, ()) else unread
-    shared = statements.shared_locks_index and base_of(lock) is LockOptions.SharedRead
+    shared = base_of(lock) is LockOptions.SharedRead and statements.locked is Locked.SHARED_ENTRIES
     return _read_beside_index(table, unread) if shared else ()
 
 

@@ -33,6 +33,7 @@ from .base import (
     REPEATABLE_READ,
     SNAPSHOT,
     IsolationLevels,
+    Locked,
     LockMonitoring,
     LockStatements,
     LockStrategy,
@@ -242,7 +243,7 @@ class SQLServerStatements(LockStatements):
     # nonclustered index, and a SELECT statement using a lock hint is handled by a covering index, a
     # lock is acquired on the index key in the covering index rather than on the data row in the base
     # table", so two sessions with two access paths both get it.
-    locks_what_is_read = True
+    locked = Locked.WHAT_IS_READ
     max_parameters = 2_000  # of 2100: some drivers add their own
     max_left_out = 1_000
     # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
@@ -330,7 +331,10 @@ class SQLServerWaits(LockWaits):
         """
         if self._restores is None:
             with suppress(LockNotSupported, SQLAlchemyError), other_connection(connection) as other:
-                self._restores = _restores_lock_timeout(other)
+                old = other.exec_driver_sql(_LOCK_TIMEOUT).scalar_one()
+                with _lock_timeout_in_batch(other, _SOME_SECONDS):
+                    other.execute(_WITH_PARAMETER)
+                self._restores = other.exec_driver_sql(_LOCK_TIMEOUT).scalar_one() == old
         return bool(self._restores)
 
     def longest(self, connection: Connection) -> float | None:
@@ -383,7 +387,9 @@ class SQLServerLocks(LockStrategy):
         self.waits = SQLServerWaits()
 
     def note_server(self, connection: Connection) -> None:
-        self.compatible = find_server("mssql", _product(connection))
+        version, edition, babelfish = connection.exec_driver_sql(_PRODUCT).one()
+        words = f"EngineEdition {edition}; Babelfish {babelfish or 0}; {version}"
+        self.compatible = find_server("mssql", words)
         if self.compatible is None:
             # A temporal table that comes later is found by the next process.
             temporal = int(connection.exec_driver_sql(_TEMPORAL).scalar_one())
@@ -454,20 +460,6 @@ def _check_autocommit(connection: Connection) -> None:
     state = getattr(driver, "autocommit_state", None)
     if driver.autocommit if state is None else state:
         raise LockNotSupported(AUTOCOMMIT)
-
-
-def _product(connection: Connection) -> str:
-    """Return the words by which compatible_servers tells the products of this protocol."""
-    version, edition, babelfish = connection.exec_driver_sql(_PRODUCT).one()
-    return f"EngineEdition {edition}; Babelfish {babelfish or 0}; {version}"
-
-
-def _restores_lock_timeout(own: Connection) -> bool:
-    """Return whether LOCK_TIMEOUT is as before after a batch that has set it."""
-    old = own.exec_driver_sql(_LOCK_TIMEOUT).scalar_one()
-    with _lock_timeout_in_batch(own, _SOME_SECONDS):
-        own.execute(_WITH_PARAMETER)
-    return bool(own.exec_driver_sql(_LOCK_TIMEOUT).scalar_one() == old)
 
 
 def _lock_timeout(connection: Connection, seconds: float) -> AbstractContextManager[None]:

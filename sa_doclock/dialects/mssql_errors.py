@@ -158,9 +158,6 @@ class SQLServerErrors(ErrorCodes):
                 return number
         if _driver(orig) == "mssql_python":
             return next((code for text, code in TEXTS.items() if text in str(orig)), None)
-        return self._number_in_text(orig)
-
-    def _number_in_text(self, orig: BaseException) -> NativeCode | None:
         numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
         return next((n for n in numbers if n in self.codes), numbers[0] if numbers else None)
 

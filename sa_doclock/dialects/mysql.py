@@ -135,7 +135,9 @@ class MySQLMonitoring(InnoDBMonitoring):
     connections_query = _CONNECTIONS
 
     def waits(self, connection: Connection) -> Iterable[Wait]:
-        waits = [*_row_waits(connection), *_other_waits(connection)]
+        waits = [*_row_waits(connection)]
+        for waiter, blocker, *place in connection.execute(_OTHER_WAITS):
+            waits.append((waiter, [blocker], *place))
         waiting = {wait[0] for wait in waits}
         threads = _connections_of(connection, waiting.union(*(wait[1] for wait in waits)))
         keys = recent_keys()
@@ -170,12 +172,6 @@ def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
         if str(requesting) in owners:
             blockers = [owners[one] for one in str(blocking).split(",") if one in owners]
             yield owners[str(requesting)], blockers, *place
-
-
-def _other_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
-    """Yield the same of tables and named locks."""
-    for waiter, blocker, *place in connection.execute(_OTHER_WAITS):
-        yield waiter, [blocker], *place
 
 
 def _connections_of(

@@ -13,6 +13,7 @@ from sqlalchemy import Select
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
+from ...dialects.base import parameters_for_keys
 from ...keys import DocumentKey, Identity, key_text, public_key
 from ...options import LockOptions, is_row_lock
 from ...sqlalchemy_internals import states_to_flush
@@ -286,7 +287,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         request: LockRequest,
         keys: Sequence[Identity],
     ) -> Found:
-        limit = plan.strategy.statements.parameters_for_keys(len(self.mapper.primary_key))
+        limit = parameters_for_keys(plan.strategy.statements, len(self.mapper.primary_key))
         rows: list[T] = []
         locked: list[Identity] = []
         for self.sent in chunks(keys, limit):

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ...dialects import SCHEMA_OPTION
+from ...dialects.base import Locked
 from ...errors import DeadlockDetected
 from ...keys import Identity
 from ...options import LockOptions, is_row_lock
@@ -103,7 +104,7 @@ class LockedRows(LockTarget[T]):
         except DeadlockDetected as error:
             self.context.transaction.note_ended_at_question(error, self.context.calls.current)
             raise
-        whole_row = strategy.statements.locks_what_is_read
+        whole_row = strategy.statements.locked is Locked.WHAT_IS_READ
         in_one = self.in_one_statement(plan, whole_row=whole_row)
         if in_one and request.seconds is None and not strategy.errors.limits_statements:
             return self.read(

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm.attributes import instance_state
 
-from ...dialects.base import read_beside
+from ...dialects.base import Locked, parameters_for_keys, read_beside
 from ...errors import LockNotSupported
 from ...keys import DocumentKey, Identity
 from ...options import LockOptions, is_row_lock
@@ -148,7 +148,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
         alone = _reads_header_alone(self._statement)
         statements = plan.strategy.statements
-        if whole_row or statements.shared_locks_index:
+        if whole_row or statements.locked is Locked.SHARED_ENTRIES:
             unread = self._columns_unread() if alone else header_table(self._locked.entity).columns
             table = own_table(self.mapper)
             self._beside = read_beside(statements, self.request.lock, table, unread)
@@ -173,7 +173,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         key = key_columns(entity)
         again = _without_lock(self._statement, entity)
         most = statements.max_parameters // 2  # the rest is the program's
-        most = min(most, statements.parameters_for_keys(len(key)))
+        most = min(most, parameters_for_keys(statements, len(key)))
         identities, order = self._lock_keys(key, limit, most, whole_row=whole_row)
         self._beside = ()
         if len(identities) * len(key) <= most:

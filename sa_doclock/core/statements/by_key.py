@@ -1,6 +1,6 @@
 """The SELECTs by key of get_entity() and get_entities(), each built once.
 
-With ``whole_row`` one reads all columns of the row, as ``LockStatements.locks_what_is_read`` asks for.
+With ``whole_row`` one reads all columns of the row, as ``Locked.WHAT_IS_READ`` asks for.
 """
 
 from __future__ import annotations

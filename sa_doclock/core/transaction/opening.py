@@ -55,14 +55,10 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
         raise LockNotSupported(AUTOCOMMIT)
     if level in plan.fits:
         return _OpeningLevel(level)
-    if _sets_once(strategy.isolation) and not session.twophase:  # XA START begins at once
+    own = type(strategy.isolation).set_once is not IsolationLevels.set_once
+    if own and not session.twophase:  # XA START begins at once
         return _OpeningLevel(level, once=plan.level)
     return _OpeningLevel(level, plan.level)
-
-
-def _sets_once(isolation: IsolationLevels) -> bool:
-    """Return whether the server can set the level of the next transaction alone."""
-    return type(isolation).set_once is not IsolationLevels.set_once
 
 
 class TransactionOpener:
@@ -194,7 +190,8 @@ def _note_joined(
     one is set as at the begin.
     """
     isolation, connection = plan.strategy.isolation, joined.connection
-    sets = connections.is_level_in_doubt(joined) and _sets_once(isolation)
+    own = type(isolation).set_once is not IsolationLevels.set_once
+    sets = connections.is_level_in_doubt(joined) and own
     if sets and plan.level is not None and _sets_next_level(joined, plan.level):
         connections.note_ended(connection)
         joined = connections.by_engine[connection.engine]

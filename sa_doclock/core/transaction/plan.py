@@ -42,7 +42,7 @@ def make_plan(
     *,
     upgrades: bool = False,
 ) -> LockPlan:
-    """Return the plan, and keep it among ``strategy.plans``.
+    """Return the plan, and keep it among ``strategy.findings``.
 
     :param mapper: None for a named lock, and for rows of tables.
     :raises LockNotSupported: this database cannot give that lock.
@@ -53,13 +53,16 @@ def make_plan(
     table = None if mapper is None else own_table(mapper)
     fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
     plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades)
-    strategy.plans[mapper, lock, upgrades] = plan
+    strategy.findings[mapper, lock, upgrades] = plan
     return plan
 
 
 def _clear_plans() -> None:
     for strategy in known_strategies():
-        strategy.plans.clear()
+        # Copied at once: another thread may make one meanwhile.
+        for key, found in list(strategy.findings.items()):
+            if isinstance(found, LockPlan):
+                strategy.findings.pop(key, None)
 
 
 clear_with_mappers(_clear_plans)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, DateTime, Dialect, Table
@@ -180,7 +179,10 @@ class PostgreSQLLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
-        if _has_pipeline(dialect):
+        # Several statements in one round trip, with libpq 14 or later:
+        # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
+        dbapi: Any = dialect.loaded_dbapi
+        if dialect.driver == "psycopg" and dbapi.Pipeline.is_supported():
             # They import psycopg.
             from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
             from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
@@ -209,9 +211,11 @@ class PostgreSQLLocks(LockStrategy):
         if self.compatible is not None:
             return
         question = schema_of(connection, table), table.name
-        ask = partial(_check_rows, connection, table)
         try:
-            kept_answer(self.findings, connection, question, ask)
+            kept_answer(
+                *(self.findings, connection, question),
+                lambda: check_rows(connection, quoted_name(connection, table)),
+            )
         except DBAPIError as error:
             meaning = self.errors[code_of(self.errors, error)]
             if meaning.in_lock is not LockNotSupported:
@@ -220,8 +224,10 @@ class PostgreSQLLocks(LockStrategy):
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
         name = quoted_name(connection, table)
-        ask = partial(_has_row_security, connection, name)
-        hidden = kept_answer(connection.info, connection, (_ROW_SECURITY, name), ask)
+        hidden = kept_answer(
+            *(connection.info, connection, (_ROW_SECURITY, name)),
+            lambda: any(on for (on,) in ask_driver(connection, _ROW_SECURITY, name=name)),
+        )
         return _HIDDEN if hidden else None
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
@@ -235,25 +241,6 @@ class PostgreSQLLocks(LockStrategy):
         # The INSERT waits for the end of another's transaction, by lock_timeout as for a lock.
         with nullcontext() if seconds is None else limited_block(connection, seconds):
             yield False
-
-
-def _has_row_security(connection: Connection, name: str) -> bool:
-    return any(enabled for (enabled,) in ask_driver(connection, _ROW_SECURITY, name=name))
-
-
-def _check_rows(connection: Connection, table: Table) -> bool | None:
-    return check_rows(connection, quoted_name(connection, table))
-
-
-def _has_pipeline(dialect: Dialect) -> bool:
-    """Return whether the driver can send several statements in one round trip: with libpq 14 or later.
-
-    https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-    """
-    if dialect.driver != "psycopg":
-        return False
-    dbapi: Any = dialect.loaded_dbapi
-    return bool(dbapi.Pipeline.is_supported())
 
 
 @contextmanager

@@ -89,7 +89,9 @@ def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | 
     if connection.get_execution_options().get(OLD_KEYS):
         values["key"] = key
         statement = _TAKE_BOTH[lock]
-    if LockOptions.NoWait in lock or not _tells_key(connection):
+    # asyncpg prepares each new text in a round trip, in place of another statement.
+    hides_key = connection.engine.hide_parameters or connection.dialect.driver == "asyncpg"
+    if LockOptions.NoWait in lock or hides_key:
         return connection.execute(statement, values).first()
     readable = _NOT_IN_COMMENT.sub("_", key[:_LONGEST_IN_COMMENT]).replace(":", r"\:")
     # Every key has a text of its own, and the cache is for the program's statements.
@@ -98,8 +100,3 @@ def lock_key(connection: Connection, key: str, lock: LockOptions) -> Row[Any] | 
         values,
         execution_options={"compiled_cache": None},
     ).first()
-
-
-def _tells_key(connection: Connection) -> bool:
-    # asyncpg prepares each new text in a round trip, in place of another statement.
-    return not (connection.engine.hide_parameters or connection.dialect.driver == "asyncpg")

@@ -79,15 +79,14 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def __exit__(self, kind: object, *_: object) -> None:
         try:
-            if kind is None and self._failure is not None and self._is_aborted():
+            status = self.driver.pgconn.transaction_status
+            aborted = status == TransactionStatus.INERROR
+            if kind is None and self._failure is not None and aborted:
                 # The lock is lost, and nothing has raised yet.
                 failed = next(read for read in self._early if read.cursor.pgresult is None)
                 self.connection.exec_driver_sql(failed.text, failed.parameters)
         finally:
             self.uninstall()
-
-    def _is_aborted(self) -> bool:
-        return bool(self.driver.pgconn.transaction_status == TransactionStatus.INERROR)
 
     def execute(self, cursor: InterceptedCursor, query: Any, params: Any, options: Any) -> None:
         if self._early and self._use_early_result(cursor, query, params):

@@ -13,7 +13,7 @@ from ...core.documents import HeaderResolver, declares, key_attributes
 from ...core.statements import add_lock
 from ...core.transaction import add_document, database_name, make_plan
 from ...dialects import strategy_for
-from ...dialects.base import LockStrategy
+from ...dialects.base import Locked, LockStrategy
 from ...errors import DocLockError, LockMisuse, SnapshotConflict
 from ...guard import Execution, Target, is_header_target, rows_written, targets_of, touched_rows
 from ...keys import DocumentKey
@@ -93,7 +93,7 @@ def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
 def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
     """Return the attributes that the locking SELECT reads, the primary key first."""
     names = [*key_attributes(mapper)]
-    if strategy.statements.locks_what_is_read:
+    if strategy.statements.locked is Locked.WHAT_IS_READ:
         columns = (one.key for one in mapper.column_attrs if isinstance(one.columns[0], Column))
         names += (name for name in columns if name not in names)
     return names
