@@ -29,5 +29,5 @@ from .registry import (
     suffixed,
     table_hints,
 )
-from .transaction_marks import is_spent
+from .transaction_marks import SavepointMarks, is_spent
 from .waits import SECONDS_WITHOUT_WAIT

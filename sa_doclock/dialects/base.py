@@ -28,7 +28,7 @@ from .connection import (
     other_connection,
     rewritten_statements,
 )
-from .error_codes import Ends, ErrorCode, ErrorCodes, Limit, NativeCode
+from .error_codes import Ends, ErrorCode, ErrorCodes, Limit, MetError, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
 from .lock_statements import Locked, LockStatements, is_in_index, parameters_for_keys, read_beside
@@ -65,6 +65,7 @@ __all__ = [
     "LockStrategy",
     "LockWaits",
     "Locked",
+    "MetError",
     "NamedLocks",
     "NativeCode",
     "Outcome",
@@ -163,18 +164,11 @@ class LockStrategy:
     locks_database: ClassVar[bool] = False
     """Every lock is a lock on the whole database, and its waiters poll for it."""
 
-    autocommit_by_default: bool = False
-    """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
-
-    server_version: tuple[Any, ...] | None
-    """The version of the server; None before the first connection."""
-
     findings: dict[Any, Any]
     """What is found out once for this engine, by keys of who has asked: facts about its server, plans."""
 
     def __init__(self, dialect: Dialect) -> None:
-        # Not the dialect itself: the strategy is kept for as long as the dialect lives.
-        self.server_version = dialect.server_version_info
+        # The dialect itself must not be kept: the strategy is kept for as long as the dialect lives.
         self.findings = {}
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from functools import cached_property
 from typing import ClassVar, Final, NamedTuple
 
 from sqlalchemy import Connection
@@ -73,6 +72,22 @@ class ErrorCode(NamedTuple):
     """A sentence that is added to the driver's error, where it keeps its class."""
 
 
+class MetError(NamedTuple):
+    """An error of the driver, and the statement that met it.
+
+    :ivar orig: what the driver raised.
+    :ivar connection: it may take no statement any more.
+    :ivar locking: a lock of ours is being taken; False for other statements and COMMIT.
+    :ivar by_key: the lock finds its rows by primary key, so that it is slow only if it waits.
+    """
+
+    code: NativeCode | None
+    orig: BaseException
+    connection: Connection
+    locking: bool = False
+    by_key: bool = False
+
+
 _NO_MEANING: Final = ErrorCode()
 
 
@@ -88,32 +103,14 @@ class ErrorCodes:
     def __getitem__(self, code: NativeCode | None) -> ErrorCode:
         return self.codes.get(code, _NO_MEANING) if code is not None else _NO_MEANING
 
-    @cached_property
-    def limits_statements(self) -> bool:
-        """Whether some limit ends whole statements, as a row says."""
-        return any(row.limit is Limit.STATEMENT for row in self.codes.values())
-
     def native_code(self, orig: BaseException) -> NativeCode | None:
         """Return the server's own error number in a driver's exception; None: it has none."""
         raise TypeError(f"{type(self).__name__} must read the error numbers of its drivers")
 
-    def meaning(
-        self,
-        code: NativeCode | None,
-        orig: BaseException,
-        connection: Connection,
-        *,
-        locking: bool,
-        by_key: bool,
-    ) -> ErrorCode:
-        """Return the row of this error; override it where the number alone does not tell.
-
-        :param connection: it may take no statement any more.
-        :param locking: a lock of ours is being taken; False for other statements and COMMIT.
-        :param by_key: the lock finds its rows by primary key, so that it is slow only if it waits.
-        """
-        row = self[code]
-        return _NO_MEANING if row.limit is Limit.STATEMENT and not by_key else row
+    def meaning(self, met: MetError) -> ErrorCode:
+        """Return the row of this error; override it where the number alone does not tell."""
+        row = self[met.code]
+        return _NO_MEANING if row.limit is Limit.STATEMENT and not met.by_key else row
 
 
 def code_of(errors: ErrorCodes, error: DBAPIError) -> NativeCode | None:

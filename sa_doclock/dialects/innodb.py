@@ -303,6 +303,7 @@ class InnoDBLocks(LockStrategy):
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
+        self.server_version: tuple[Any, ...] | None = dialect.server_version_info
         self.marks = InnoDBMarks(self.errors)
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:

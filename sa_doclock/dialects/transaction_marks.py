@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import count
-from typing import ClassVar, Final
+from typing import Final
 from weakref import ReferenceType, WeakKeyDictionary, ref
 
 from sqlalchemy import Connection
@@ -19,10 +19,6 @@ UNMARKED: Final = object()
 
 class TransactionMarks(ABC):
     """The marks of transactions."""
-
-    is_savepoint: ClassVar[bool] = False
-    """The mark is a savepoint: it is used up by ``has_mark()``, and a savepoint of the program is
-    neither set nor ended while there is one."""
 
     @abstractmethod
     def mark_transaction(self, connection: Connection) -> object:
@@ -67,10 +63,10 @@ class SavepointMark:
 class SavepointMarks(TransactionMarks):
     """Savepoints as marks: one ends with its transaction, and needs no privilege.
 
+    ``has_mark()`` uses it up, and a savepoint of the program is neither set nor ended while there is one.
+
     :param is_missing: whether this error says that there is no such savepoint.
     """
-
-    is_savepoint = True
 
     def __init__(self, is_missing: Callable[[DBAPIError], bool]) -> None:
         self._is_missing = is_missing

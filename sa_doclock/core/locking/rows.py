@@ -106,7 +106,7 @@ class LockedRows(LockTarget[T]):
             raise
         whole_row = strategy.statements.locked is Locked.WHAT_IS_READ
         in_one = self.in_one_statement(plan, whole_row=whole_row)
-        if in_one and request.seconds is None and not strategy.errors.limits_statements:
+        if in_one and request.seconds is None and not plan.may_be_slow:
             return self.read(
                 self.locking(row_lock, whole_row=whole_row)
             )  # with no limit, as mostly

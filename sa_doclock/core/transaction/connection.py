@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
 
-from ...dialects import find_strategy, is_spent, strategy_for, wrapped_error
+from ...dialects import SavepointMarks, find_strategy, is_spent, strategy_for, wrapped_error
 from ...dialects.base import (
     UNMARKED,
     Cluster,
@@ -229,7 +229,7 @@ class TransactionConnection:
                 raise
             changed = self.connection.invalidated
         self.in_doubt = False
-        if marks.is_savepoint:
+        if isinstance(marks, SavepointMarks):
             self.mark = None
         return changed
 

@@ -12,6 +12,7 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
+from ...dialects import SavepointMarks
 from ...dialects.base import Ends
 from ...sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
@@ -130,7 +131,7 @@ class ConnectionEvents:
         known = one.known
         marks = None if known is None else known.marks
         # A mark that is a savepoint would go with it, or take it along.
-        if one.has_ended(ask=marks is not None and marks.is_savepoint):
+        if one.has_ended(ask=isinstance(marks, SavepointMarks)):
             transaction.note_ended(one.connection, "lost")
         if verb.upper().startswith(("SAVE", "RELEASE")):
             return

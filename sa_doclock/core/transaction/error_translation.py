@@ -11,7 +11,7 @@ from sqlalchemy.engine import ExceptionContext, TwoPhaseTransaction
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, raised_by_driver
-from ...dialects.base import Ends, Limit, LockStrategy, NativeCode
+from ...dialects.base import Ends, Limit, LockStrategy, MetError, NativeCode
 from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...interruptions import ErrorsIgnored
 from ...keys import public_key
@@ -271,13 +271,11 @@ def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
 def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] | None, str]:
     """Return the kind of error, and the sentence that says why, where there is one."""
     call = state.calls.current
-    found = met.strategy.errors.meaning(
-        met.code,
-        met.context.original_exception,
-        met.connection,
-        locking=call is not None,
-        by_key=call is not None and call.request.by_key,
+    by_key = call is not None and call.request.by_key
+    error = MetError(
+        met.code, met.context.original_exception, met.connection, call is not None, by_key
     )
+    found = met.strategy.errors.meaning(error)
     if found.error is not None or call is None or call.request.as_is:
         return found.error, found.why
     # The limit of a whole statement is ours, or the user's: the time that has gone by decides.

@@ -9,7 +9,7 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
 from ...dialects import known_strategies
-from ...dialects.base import LockStrategy
+from ...dialects.base import Limit, LockStrategy
 from ...options import LockOptions, base_of
 from ..documents import clear_with_mappers, own_table
 
@@ -24,6 +24,7 @@ class LockPlan:
     :ivar table: whose rows are locked; None for a named lock.
     :ivar fits: the isolation levels of a transaction that need not be changed for it.
     :ivar upgrades: it may follow a SharedRead that has opened the transaction.
+    :ivar may_be_slow: the server may have a limit for whole statements, which is no lock's.
     """
 
     strategy: LockStrategy
@@ -33,6 +34,7 @@ class LockPlan:
     table: Table | None
     fits: frozenset[str | None] = frozenset()
     upgrades: bool = False
+    may_be_slow: bool = False
 
 
 def make_plan(
@@ -52,7 +54,8 @@ def make_plan(
     row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
     fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
-    plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades)
+    slow = any(row.limit is Limit.STATEMENT for row in strategy.errors.codes.values())
+    plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades, slow)
     strategy.findings[mapper, lock, upgrades] = plan
     return plan
 

@@ -181,8 +181,8 @@ class PostgreSQLLocks(LockStrategy):
         super().__init__(dialect)
         # Several statements in one round trip, with libpq 14 or later:
         # https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html
-        dbapi: Any = dialect.loaded_dbapi
-        if dialect.driver == "psycopg" and dbapi.Pipeline.is_supported():
+        psycopg: Any = dialect.loaded_dbapi if dialect.driver == "psycopg" else None
+        if psycopg is not None and psycopg.Pipeline.is_supported():
             # They import psycopg.
             from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
             from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection
-
 from ...errors import (
     DeadlockDetected,
     LockNotAvailable,
     LockNotSupported,
     SnapshotConflict,
 )
-from ..base import Ends, ErrorCode, ErrorCodes, NativeCode
+from ..base import Ends, ErrorCode, ErrorCodes, MetError, NativeCode
 
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
 # another connection of the server than the one that it was prepared on.
@@ -69,21 +67,13 @@ class PostgreSQLErrors(ErrorCodes):
     }
     every_error = Ends.ABORTS
 
-    def meaning(
-        self,
-        code: NativeCode | None,
-        orig: BaseException,
-        connection: Connection,
-        *,
-        locking: bool,
-        by_key: bool,
-    ) -> ErrorCode:
+    def meaning(self, met: MetError) -> ErrorCode:
         # "while locking tuple (0,1) in relation .." stands in the context, in the language of
         # the server; a statement that was slow by itself has none.  Nor has one that has queued
         # behind another that waits, so where the statement cannot be slow nothing is asked.
-        if code == "57014" and not by_key and not _context_of(orig):
+        if met.code == "57014" and not met.by_key and not _context_of(met.orig):
             return ErrorCode()
-        return super().meaning(code, orig, connection, locking=locking, by_key=by_key)
+        return super().meaning(met)
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # psycopg and asyncpg; psycopg2; pg8000 gives a dict of the protocol's fields

@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ...caller import line_of_program
 from ...dialects import find_strategy, side_connection, strategy_class
-from ...dialects.base import LockStrategy
+from ...dialects.base import LockStrategy, MetError
 from ...errors import DeadlockDetected, LockNotSupported
 from ...sqlalchemy_internals import keep_rows
 from ..listening import listening
@@ -108,9 +108,8 @@ class EnginesSeen:
         strategy = self._of(connection).strategy
         if strategy is None:
             return False
-        errors, code = strategy.errors, strategy.errors.native_code(error)
-        found = errors.meaning(code, error, connection, locking=False, by_key=False)
-        return found.error is DeadlockDetected
+        met = MetError(strategy.errors.native_code(error), error, connection)
+        return strategy.errors.meaning(met).error is DeadlockDetected
 
     def reading(self, connection: Connection, level: str | None) -> Reading:
         """Return the way in which a transaction on this connection reads.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from firebird.driver import TPB, Isolation, TraAccessMode
@@ -30,6 +31,7 @@ from sa_doclock.dialects.base import (
     LockStatements,
     LockStrategy,
     LockWaits,
+    MetError,
     NativeCode,
     TransactionLifecycle,
     TransactionStatus,
@@ -49,6 +51,7 @@ LOCK_TIMEOUT = 335544510  # isc_lock_timeout
 READ_ONLY = 335544361  # isc_read_only_trans
 # dsql_wlock_simple, _aggregates, _conflict; forupdate_virtualtbl, _systbl, _temptbl
 NOT_LOCKABLE = (336397326, 336397328, 336397329, 335545073, 335545074, 335545075)
+_refused = partial(ErrorCode, None, in_lock=LockNotSupported)
 
 FOREVER = -1
 _LEVELS = {Isolation.SNAPSHOT: REPEATABLE_READ, Isolation.SERIALIZABLE: "SERIALIZABLE"}
@@ -67,15 +70,10 @@ class FirebirdErrors(ErrorCodes):
         LOCK_CONFLICT: ErrorCode(LockNotAvailable),  # of a table: the transaction is NO WAIT
         UPDATE_CONFLICT: ErrorCode(SnapshotConflict),  # or a lock that failed: see meaning()
         DEADLOCK: ErrorCode(SnapshotConflict),  # likewise
-        READ_ONLY: ErrorCode(
-            in_lock=LockNotSupported, why="the transaction or the database is read-only"
-        ),
+        READ_ONLY: _refused("the transaction or the database is read-only"),
         # "WITH LOCK can only be used with a top-level, single-table SELECT statement", and not
         # "with a view", "with an external table", of an aggregate.
-        **dict.fromkeys(
-            NOT_LOCKABLE,
-            ErrorCode(in_lock=LockNotSupported, why="WITH LOCK needs one stored table"),
-        ),
+        **dict.fromkeys(NOT_LOCKABLE, _refused("WITH LOCK needs one stored table")),
     }
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
@@ -83,15 +81,7 @@ class FirebirdErrors(ErrorCodes):
         codes: tuple[int, ...] = getattr(orig, "gds_codes", ())
         return next((code for code in self.codes if code in codes), codes[0] if codes else None)
 
-    def meaning(
-        self,
-        code: NativeCode | None,
-        orig: BaseException,
-        connection: Connection,
-        *,
-        locking: bool,
-        by_key: bool,
-    ) -> ErrorCode:
+    def meaning(self, met: MetError) -> ErrorCode:
         """Return the meaning of an update conflict, of which Firebird knows but one kind.
 
         "No special gdscodes are returned from conflicts involving pessimistic locks."  NO WAIT, a
@@ -100,9 +90,9 @@ class FirebirdErrors(ErrorCodes):
         with a limit takes no part in the search for deadlocks (measured), so the limit of the
         transaction decides.
         """
-        if not locking or code not in (UPDATE_CONFLICT, DEADLOCK):
-            return super().meaning(code, orig, connection, locking=locking, by_key=by_key)
-        forever = _limit_of(connection) == FOREVER
+        if not met.locking or met.code not in (UPDATE_CONFLICT, DEADLOCK):
+            return super().meaning(met)
+        forever = _limit_of(met.connection) == FOREVER
         return ErrorCode(DeadlockDetected if forever else LockNotAvailable)
 
 
