@@ -165,7 +165,7 @@ class LockStrategy:
     """Every lock is a lock on the whole database, and its waiters poll for it."""
 
     findings: dict[Any, Any]
-    """What is found out once for this engine, by keys of who has asked: facts about its server, plans."""
+    """Facts about the server of this engine and plans of locks, kept by the keys of who asked for them."""
 
     def __init__(self, dialect: Dialect) -> None:
         # The dialect itself must not be kept: the strategy is kept for as long as the dialect lives.

@@ -99,7 +99,9 @@ class FoundServer:
         :param seconds: the ``lock_timeout``; None and 0 need none of the server.
         :param named: it is a lock of a name, of which no row is locked.
         """
-        needed = [LockFeature.NAMED] if named else [one for one in LockFeature if _is_in(one, lock)]
+        needed = (
+            [LockFeature.NAMED] if named else [part for part in LockFeature if _is_in(part, lock)]
+        )
         if seconds:
             needed.append(LockFeature.TIMEOUT)
         for reason in filter(None, map(self.refusal, needed)):
@@ -123,7 +125,9 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
             continue
         found = re.search(product.mark, version, re.IGNORECASE)
         if found:
-            return FoundServer(product, tuple(int(one) for one in found.groups() if one), text)
+            return FoundServer(
+                product, tuple(int(number) for number in found.groups() if number), text
+            )
         if product.host and host and re.search(product.host, host, re.IGNORECASE):
             return FoundServer(product, (), text)
     return None

@@ -17,8 +17,8 @@ def raised_within(connection: Connection, error: BaseException, methods: Collect
     :param methods: those that send a statement and read its answer, or a part of that.
     """
     callers = _frames_of(error)[:-1]
-    named = [one for one in callers if one.f_code.co_name in methods]
-    return any(_is_of_driver(connection, one) for one in named)
+    named = [frame for frame in callers if frame.f_code.co_name in methods]
+    return any(_is_of_driver(connection, frame) for frame in named)
 
 
 def raised_by_driver(connection: Connection, error: BaseException) -> bool:

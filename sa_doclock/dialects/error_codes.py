@@ -16,7 +16,7 @@ NativeCode = int | str
 
 
 class Ends(Enum):
-    """What an error ends besides its statement."""
+    """The part of a transaction that an error ends besides its statement."""
 
     NOTHING = "nothing"
     """The transaction goes on."""
@@ -63,7 +63,7 @@ class ErrorCode(NamedTuple):
     """The class that the error gets while a lock is being taken, where that differs."""
 
     ends: Ends = Ends.NOTHING
-    """What the error ends."""
+    """The part of the transaction that it ends."""
 
     limit: Limit | None = None
     """The limit that ended the statement."""
@@ -98,7 +98,7 @@ class ErrorCodes:
     """The rows.  A number that has none keeps the driver's error."""
 
     every_error: ClassVar[Ends] = Ends.NOTHING
-    """What an error ends whose number has no row, or no ``ends``: NOTHING, ABORTS or UNKNOWN."""
+    """The same for an error whose number has no row, or no ``ends``: NOTHING, ABORTS or UNKNOWN."""
 
     def __getitem__(self, code: NativeCode | None) -> ErrorCode:
         return self.codes.get(code, _NO_MEANING) if code is not None else _NO_MEANING

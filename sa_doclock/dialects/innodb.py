@@ -464,7 +464,9 @@ def lock_data(dialect: Dialect, header: Table, keys: Sequence[Identity]) -> list
     whole = [isinstance(column.type, Integer) for column in header.primary_key]
     found = []
     for key in keys:
-        sent = [one(value) if one else value for one, value in zip(convert, key, strict=True)]
+        sent = [
+            to_sql(value) if to_sql else value for to_sql, value in zip(convert, key, strict=True)
+        ]
         words = [_in_lock_data(int(v) if i else v) for v, i in zip(sent, whole, strict=True)]
         if None not in words:
             found.append(", ".join(map(str, words)))

@@ -75,7 +75,7 @@ def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
         if part["name"] is not None:
             within += [False] * len(part["open"])
             if not any(within):
-                schema, name = (part[one].replace("``", "`") for one in ("schema", "name"))
+                schema, name = (part[group].replace("``", "`") for group in ("schema", "name"))
                 yield schema, name
         elif part["subquery"] or part["other"]:
             within.append(part["subquery"] is not None)

@@ -13,7 +13,7 @@ from ..options import LockOptions, base_of, is_row_lock
 
 
 class Locked(Enum):
-    """What a SELECT locks."""
+    """The part of a table that a SELECT locks."""
 
     ROWS = "rows"
     """The rows that it finds."""
@@ -24,7 +24,7 @@ class Locked(Enum):
     the rows of a set are locked by their keys, before they are read."""
 
     WHAT_IS_READ = "what is read"
-    """What the plan reads, which may be an entry of an index that has all that was asked for, or nothing
+    """Whatever the plan reads: perhaps an entry of an index that has all that was asked for, or nothing
     at all.  A statement that locks then reads every column of the row, and the rows of a join are locked
     by their keys."""
 
@@ -47,7 +47,7 @@ class LockStatements:
     lock is none by itself."""
 
     locked: ClassVar[Locked] = Locked.ROWS
-    """What a lock is on."""
+    """The part of a table that a lock is on."""
 
     locks_subqueries: ClassVar[bool] = False
     """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
@@ -144,16 +144,17 @@ def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
 def _names_in(index: Any) -> list[str]:
     """Return the names of the columns that it has, with those that an index INCLUDEs at the end."""
     included = [
-        one
+        column
         for key, given in index.dialect_kwargs.items()
         if key.endswith("_include")
-        for one in given or ()
+        for column in given or ()
     ]
-    return [getattr(one, "name", one) for one in (*index.columns, *included)]
+    return [getattr(column, "name", column) for column in (*index.columns, *included)]
 
 
 def _secondary_indexes(table: Table) -> Iterator[Any]:
     """Yield what has an index besides the primary key, which has the rows."""
     yield from table.indexes
-    kinds = (UniqueConstraint, ForeignKeyConstraint)
-    yield from (one for one in table.constraints if isinstance(one, kinds))
+    for constraint in table.constraints:
+        if isinstance(constraint, (UniqueConstraint, ForeignKeyConstraint)):
+            yield constraint

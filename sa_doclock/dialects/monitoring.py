@@ -56,7 +56,7 @@ def describe_connections(
 ) -> Mapping[int, LockConnection]:
     """Describe these connections; one that has gone meanwhile is an id and nothing more."""
     known = monitoring.describe(connection, ids) if ids else {}
-    return {one: known.get(one) or LockConnection(one) for one in ids}
+    return {number: known.get(number) or LockConnection(number) for number in ids}
 
 
 def connections_by_id(

@@ -170,7 +170,7 @@ def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
     owners = {str(transaction): thread for transaction, thread in found}
     for requesting, blocking, *place in rows:
         if str(requesting) in owners:
-            blockers = [owners[one] for one in str(blocking).split(",") if one in owners]
+            blockers = [owners[number] for number in str(blocking).split(",") if number in owners]
             yield owners[str(requesting)], blockers, *place
 
 

@@ -15,7 +15,7 @@ def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
 
     :param options: of engine, session, statement ...: the last that has it is in force.
     """
-    found = [one[SCHEMA_OPTION] for one in options if SCHEMA_OPTION in one]
+    found = [given[SCHEMA_OPTION] for given in options if SCHEMA_OPTION in given]
     return {SCHEMA_OPTION: found[-1]} if found else {}
 
 

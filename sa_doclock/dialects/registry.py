@@ -205,11 +205,11 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
 @cache
 def suffixed() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are text at the end of a SELECT."""
-    return tuple(one for one in strategy_classes().values() if one.statements.suffixes)
+    return tuple(known for known in strategy_classes().values() if known.statements.suffixes)
 
 
 # Threads: as above.
 @cache
 def table_hints() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are table hints."""
-    return tuple(one for one in strategy_classes().values() if one.statements.hints)
+    return tuple(known for known in strategy_classes().values() if known.statements.hints)

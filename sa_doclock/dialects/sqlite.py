@@ -182,13 +182,13 @@ def _file_of(engine: Engine) -> str | None:
     return None if in_memory else name
 
 
-def _is_same(one: str, other: str | None) -> bool:
+def _is_same(file: str, other: str | None) -> bool:
     if other is None:
         return False
     try:
-        return Path(one).samefile(other)
+        return Path(file).samefile(other)
     except OSError:  # a URI, or no file
-        return one == other
+        return file == other
 
 
 def _is_no_savepoint(error: DBAPIError) -> bool:
@@ -425,8 +425,8 @@ def _excludes_others(connection: Connection) -> bool:
     files = {name: file for _, name, file in ask_driver(connection, "PRAGMA database_list")}
     if not files.get("main"):
         return True
-    with other_connection(connection) as one, other_connection(connection) as other:
-        return not (_takes_write_lock(one) and _takes_write_lock(other))
+    with other_connection(connection) as first, other_connection(connection) as second:
+        return not (_takes_write_lock(first) and _takes_write_lock(second))
 
 
 def _takes_write_lock(connection: Connection) -> bool:

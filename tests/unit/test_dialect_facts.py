@@ -1,4 +1,4 @@
-"""What follows from the facts of a dialect: the rows of its errors, and which locks wait."""
+"""The rows of a dialect's errors, and the locks that wait."""
 
 from __future__ import annotations
 

@@ -322,9 +322,14 @@ def _note(
     call = state.calls.current
     if call is not None and error is not None:
         call.engine, call.met = met.connection.engine, error
-    aborts = met.strategy.errors.every_error is Ends.ABORTS
-    if ended or (aborts and met.strategy.errors[met.code].error is not None):
+    if ended or _needs_rollback(met):
         state.transaction.refuse_after(raised, call)
+
+
+def _needs_rollback(met: DriverError) -> bool:
+    """Return whether the error has a class of ours, and has aborted a transaction that is still there."""
+    errors = met.strategy.errors
+    return errors.every_error is Ends.ABORTS and errors[met.code].error is not None
 
 
 def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:

@@ -92,7 +92,7 @@ class Unread:
 def _as_sent(text: str) -> bytes:
     """Return a statement as the server gets it: with numbers for its parameters."""
     first, *others = text.split("%s")
-    return "".join([first, *(f"${number}{one}" for number, one in enumerate(others, 1))]).encode()
+    return "".join([first, *(f"${number}{part}" for number, part in enumerate(others, 1))]).encode()
 
 
 def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:

@@ -142,7 +142,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
             return []  # it is put into the text when that is executed
         dialect = self.connection.dialect
         sent = (_text_and_parameters(*read, dialect) for read in reads)
-        return [_EarlyRead(*one, self.cursor()) for one in sent if one is not None]
+        return [_EarlyRead(*read, self.cursor()) for read in sent if read is not None]
 
     def _use_early_result(self, cursor: InterceptedCursor, query: Any, params: Any) -> bool:
         """Return whether this statement was an early read, whose result the cursor has now."""
