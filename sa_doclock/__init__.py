@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .checkout_info import Checkout
-from .claims import claim_each, lease_each
 from .core.documents import document
 from .core.statements import with_lock
 from .errors import (
@@ -32,15 +31,12 @@ from .errors import (
     UnsavedChanges,
     WrongIsolation,
 )
-from .features.checkouts import checkout_table
-from .features.gate import DocumentGate
 from .features.named_locks import doclock_key
 from .guard import atomic_update
 from .options import LockOptions
 from .pool import skip_redundant_rollback
 from .retry import run_transaction
 from .session import LockingScopedSession, LockingSession
-from .tools.monitoring import lock_waits
 from .transactional import transactional
 
 if TYPE_CHECKING:
@@ -62,11 +58,15 @@ if TYPE_CHECKING:
     from .claims import FailedClaim as FailedClaim
     from .claims import Lease as Lease
     from .claims import Leases as Leases
+    from .claims import claim_each, lease_each
     from .events import ReleasedLock as ReleasedLock
+    from .features.checkouts import checkout_table
+    from .features.gate import DocumentGate
     from .tools.doctor import Finding as Finding
     from .tools.doctor import check_database
     from .tools.explain import LockExplanation as LockExplanation
     from .tools.explain import explain_lock
+    from .tools.monitoring import lock_waits
     from .wait_info import LockConnection as LockConnection
     from .wait_info import LockWait as LockWait
 
@@ -125,8 +125,16 @@ if find_spec("greenlet") is None:  # then "from sa_doclock import *" leaves thes
     __all__[:] = [name for name in __all__ if name not in _ASYNC]
 
 
-# What an operator asks for, and few programs: the package is imported with the first use of the name.
-_AT_FIRST_USE = {"check_database": "tools.doctor", "explain_lock": "tools.explain"}
+# Few programs use these: the module is imported with the first use of the name.
+_AT_FIRST_USE = {
+    "DocumentGate": "features.gate",
+    "check_database": "tools.doctor",
+    "checkout_table": "features.checkouts",
+    "claim_each": "claims",
+    "explain_lock": "tools.explain",
+    "lease_each": "claims",
+    "lock_waits": "tools.monitoring",
+}
 
 # The types of what functions return. Programs name them in annotations, and need not construct them;
 # they may be imported from here as from their own modules.

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
-from weakref import WeakSet, ref
+from typing import Any, Final
+from weakref import ref
 
 from sqlalchemy import Connection
 
+from ..core.ledger import Ledger
 from ..core.transaction import (
     Limit,
     LockContext,
@@ -27,6 +28,8 @@ from ..core.transaction import (
 from ..errors import LockLost
 from ..options import is_row_lock
 
+_WATCHING: Final = "watching the hold limit"
+
 
 class HoldLimit(SessionPart):
     """The limit of one session, from the first lock of a transaction to its end: its ``Deadline``.
@@ -39,9 +42,6 @@ class HoldLimit(SessionPart):
     def __init__(self, state: LockContext, seconds: float) -> None:
         self.seconds = seconds
         self._state = ref(state)
-        self._watched: WeakSet[TransactionConnection] = WeakSet()
-        self._limited_servers: WeakSet[TransactionConnection] = WeakSet()
-        """The connections whose server has the limit of this transaction."""
 
     def is_over(self) -> bool:
         """Return whether a lock has been held for longer; nothing is sent."""
@@ -114,7 +114,10 @@ class HoldLimit(SessionPart):
         assert state is not None
         server = one.strategy.hold_limit
         lent = state.connections.is_lent(one.connection)
-        if server is None or one in self._limited_servers or lent:
+        if server is None or lent:
+            return None
+        # A rollback to a savepoint may undo the setting.
+        if self._limited(state).get(one) == (state.ledger, state.ledger.releases):
             return None
         server.keep_idle_clock(one.connection)
         # The call for a named lock is none of a row's SELECTs.
@@ -126,23 +129,19 @@ class HoldLimit(SessionPart):
 
     def note_server_limited(self, one: TransactionConnection) -> None:
         """Note that this server has the limit."""
-        self._limited_servers.add(one)
+        state = self._state()
+        assert state is not None
+        self._limited(state)[one] = state.ledger, state.ledger.releases
 
-    def settings_undone(self) -> None:
-        """See :class:`Deadline`: the server has to be given it again."""
-        self._limited_servers.clear()
+    def _limited(self, state: LockContext) -> dict[TransactionConnection, tuple[Ledger, int]]:
+        """Return the connections whose server has the limit, each with the ledger of then."""
+        return state.transaction.memory(self, dict)
 
     def _watch(self, one: TransactionConnection) -> None:
-        if one not in self._watched:
-            self._watched.add(one)
-            one.listen("before_cursor_execute", self._before_statement)
-            one.listen("commit", self._before_commit)
-            one.listen("rollback", self._before_rollback)
-
-    def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`."""
-        self._limited_servers.clear()
-        self._watched.clear()
+        if not one.is_listened(_WATCHING):
+            one.listen("before_cursor_execute", self._before_statement, _WATCHING)
+            one.listen("commit", self._before_commit, _WATCHING)
+            one.listen("rollback", self._before_rollback, _WATCHING)
 
     def _before_statement(
         self, _connection: Connection, _cursor: Any, statement: str, *_: Any

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from weakref import ref
 
-from ..core.transaction import LockContext, SessionPart, next_moment
+from ..core.transaction import EndOfTransaction, LockContext, SessionPart, next_moment
 from ..functions import check_function, check_result
 
 _log = logging.getLogger("sa_doclock")
+
+
+class _Functions(EndOfTransaction):
+    """The functions of one transaction, each with the moment at which it came."""
+
+    given: Sequence[tuple[int, Callable[[], object]]] = ()
+
+    def ended(self, *, committed: bool) -> None:
+        if committed:
+            call_all([function for _, function in self.given])
 
 
 class AfterCommit(SessionPart):
     """The functions that a session calls when its locks are gone; a rollback drops them."""
 
     def __init__(self, state: LockContext) -> None:
-        self._session = state.session
-        self._functions: Sequence[tuple[int, Callable[[], object]]] = ()
-        """The functions, each with the moment at which it came."""
+        self._state = ref(state)
+
+    def _of_transaction(self) -> _Functions:
+        state = self._state()
+        assert state is not None
+        return state.transaction.memory(self, _Functions)
 
     def add(self, function: Callable[[], object]) -> None:
         """Call it after the commit, when the connections are back in the pool."""
@@ -26,27 +40,19 @@ class AfterCommit(SessionPart):
             arguments=0,
             instead="the on_commit() of an AsyncLockingSession",
         )
-        self._functions = (*self._functions, (next_moment(), function))
+        functions = self._of_transaction()
+        functions.given = (*functions.given, (next_moment(), function))
 
     def take_all(self) -> Sequence[Callable[[], object]]:
         """Remove the functions, and return them: their caller calls them."""
-        taken, self._functions = self._functions, ()
+        functions = self._of_transaction()
+        taken, functions.given = functions.given, ()
         return [function for _, function in taken]
 
     def roll_back_to(self, moment: int) -> None:
         """Drop the functions that came since."""
-        self._functions = [one for one in self._functions if one[0] < moment]
-
-    def ended(self, *, committed: bool) -> None:
-        """Call the functions, or drop them."""
-        functions = self.take_all()
-        if committed:
-            call_all(functions)
-
-    def forget(self) -> None:
-        """Drop the functions where no transaction had begun, so that none ends."""
-        if not self._session().in_transaction():
-            self._functions = ()
+        functions = self._of_transaction()
+        functions.given = [given for given in functions.given if given[0] < moment]
 
 
 def call_all(functions: Sequence[Callable[[], object]]) -> None:

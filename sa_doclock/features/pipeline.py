@@ -28,25 +28,59 @@ from .commit_lookup import CommitLookup
 from .hold_limit import HoldLimit
 
 
+class _Pipelines:
+    """The pipelines of one transaction.
+
+    :ivar own: of connections whose COMMIT is the session's.
+    :ivar committing: what is flushed now is sent with COMMIT.
+    """
+
+    committing = False
+
+    def __init__(self) -> None:
+        self.by_connection: dict[Connection, Pipeline] = {}
+        self.own: list[Pipeline] = []
+
+    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
+        """Keep what is flushed from now on, to be sent with COMMIT."""
+        self.committing = True
+        alone = len(self.own) == 1
+        for pipeline in self.own:
+            pipeline.keep_writes(may_commit, alone=alone)
+
+    def send_writes(self) -> None:
+        """Send what waits for a COMMIT that is another's, or does not come."""
+        for pipeline in self.own:
+            pipeline.send_writes()
+
+    def forget_writes(self) -> None:
+        """Drop what waits."""
+        for pipeline in self.own:
+            pipeline.forget_writes()
+
+
 class SessionPipeline(SessionPart):
-    """The pipelines of the connections of one session's transaction; it is the session's ``Outbox``.
+    """Several statements of one session in one round trip; it is the session's ``Outbox``.
 
     :param hold_limit: of the session, where it has one: it travels with the lock.
     """
 
     def __init__(self, state: LockContext, hold_limit: HoldLimit | None) -> None:
         self._state, self._hold_limit = ref(state), hold_limit
-        self._pipelines: dict[Connection, Pipeline] = {}
-        self._own: list[Pipeline] = []  # of connections whose COMMIT is the session's
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
         self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
         """Return the reads of other parts that follow a lock, and are sent with it."""
-        self._committing = False
+
+    def _of_transaction(self) -> _Pipelines:
+        state = self._state()
+        assert state is not None
+        return state.transaction.memory(self, _Pipelines)
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """See :class:`SessionPart`."""
-        if connection in self._pipelines:
+        pipelines = self._of_transaction()
+        if connection in pipelines.by_connection:
             return
         strategy = find_strategy(connection)
         if strategy is None or strategy.pipelining is None:
@@ -56,19 +90,11 @@ class SessionPipeline(SessionPart):
                 f"libpq 14 or later, not {name}: make the sessions of this engine without it"
             )
         pipeline = strategy.pipelining.pipeline(connection)
-        self._pipelines[connection] = pipeline
+        pipelines.by_connection[connection] = pipeline
         if not lent:
-            self._own.append(pipeline)
-            if self._committing:
-                self._keep_writes()
-
-    def ended(self, *, committed: bool) -> None:
-        """Forget the connections."""
-        for pipeline in self._own:
-            pipeline.forget_writes()
-        self._pipelines.clear()
-        self._own.clear()
-        self._committing = False
+            pipelines.own.append(pipeline)
+            if pipelines.committing:
+                pipelines.keep_writes(self._may_commit)
 
     def around_limit(self, limit: Limit) -> Limit:
         """See :class:`SessionPart`: BEGIN, the limits and the reads after it travel with the lock."""
@@ -86,8 +112,10 @@ class SessionPipeline(SessionPart):
         reads: Callable[[], Iterable[Read]] = tuple
         if len(request.keys) == 1:  # else of a listener, while parts are read
             reads = partial(self._reads, self.ahead, request)
-        return self._pipelines[connection].locking(
-            request.seconds, reads, few_rows=request.few_rows, hold_limit=hold_limit
+        return (
+            self._of_transaction()
+            .by_connection[connection]
+            .locking(request.seconds, reads, few_rows=request.few_rows, hold_limit=hold_limit)
         )
 
     def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:
@@ -102,69 +130,64 @@ class SessionPipeline(SessionPart):
         return ReadingAhead(self, reads)
 
     def before_commit(self) -> None:
-        """Keep what is flushed from now on, to be sent with COMMIT."""
-        self._committing = True
-        self._keep_writes()
-
-    def _keep_writes(self) -> None:
-        alone = len(self._own) == 1
-        for pipeline in self._own:
-            pipeline.keep_writes(self._may_commit, alone=alone)
+        """See :class:`SessionPart`: what is flushed from now on is sent with COMMIT."""
+        self._of_transaction().keep_writes(self._may_commit)
 
     def around_save(self) -> Block:
         """See :class:`Outbox`: where the transaction stays open, all of it is sent."""
-        return None if self._committing else self._saving()
+        return None if self._of_transaction().committing else self._saving()
 
     @contextmanager
     def _saving(self) -> Iterator[None]:
-        self.before_commit()
+        pipelines = self._of_transaction()
+        pipelines.keep_writes(self._may_commit)
         try:
             yield
         finally:
-            self._committing = False
+            pipelines.committing = False
             try:
-                self.send_writes()
+                pipelines.send_writes()
             finally:
-                self.discard()
+                pipelines.forget_writes()
 
     def _may_commit(self) -> bool:
         state = self._state()
-        if state is not None:
-            state.transaction.refuse()
-        if len(self._pipelines) > 1:
-            self.send_writes()  # all of them, before any is committed
+        assert state is not None
+        state.transaction.refuse()
+        pipelines = self._of_transaction()
+        if len(pipelines.by_connection) > 1:
+            pipelines.send_writes()  # all of them, before any is committed
             return False
-        lookup = None if state is None else state.parts.find(CommitLookup)
+        lookup = state.parts.find(CommitLookup)
         # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
-        ((connection, pipeline),) = self._pipelines.items()
+        ((connection, pipeline),) = pipelines.by_connection.items()
         return lookup is None or not lookup.learn_with_writes(connection, pipeline)
 
     def send_writes(self) -> None:
-        """Send what waits for a COMMIT that is another's, or does not come."""
-        for pipeline in self._own:
-            pipeline.send_writes()
+        """See :class:`Outbox`."""
+        self._of_transaction().send_writes()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """See :class:`Outbox`: its row count is needed, so that it is answered at once."""
-        for pipeline in self._own:
+        own = self._of_transaction().own
+        for pipeline in own:
             pipeline.pause(paused=True)
         try:
             yield
         finally:
-            for pipeline in self._own:
+            for pipeline in own:
                 pipeline.pause(paused=False)
 
     def sends_commit(self) -> bool:
         """See :class:`Outbox`."""
-        return any(pipeline.commit_sent for pipeline in self._own)
+        return any(pipeline.commit_sent for pipeline in self._of_transaction().own)
 
     def discard(self) -> None:
         """Drop what was read ahead and what waits, before a connection is given back."""
         if self.ahead is not None:
             self.ahead.end_lock()
-        for pipeline in self._own:
-            pipeline.forget_writes()
+        self._of_transaction().forget_writes()
 
 
 # Classes, and not generators: each lock of a document is in both of these blocks.

@@ -52,8 +52,16 @@ class ReadProvenance(SessionPart):
 
     def __init__(self, session: Session, state: LockContext) -> None:
         self._session, self._calls = state.session, state.calls
-        self._reads: list[Execution] = []
+        self._read_into: tuple[Any, list[Execution]] = None, []
         event.listen(session, "do_orm_execute", partial(_note_execution, self._note))
+
+    @property
+    def _reads(self) -> list[Execution]:
+        """The statements whose objects may be in the identity map; close() and expunge_all() make a new map."""
+        identity_map = self._session().identity_map
+        if self._read_into[0] is not identity_map:
+            self._read_into = identity_map, []
+        return self._read_into[1]
 
     def _note(self, above: int, result: Any) -> None:
         """Note an execution, if it may have read objects.
@@ -74,11 +82,6 @@ class ReadProvenance(SessionPart):
         elif type(result) is MergedResult:  # of a sharded session
             for one in merged_results(result):
                 self._note(above, one)
-
-    def forget(self) -> None:
-        """Forget the statements where the session has given up its objects."""
-        if not self._session().identity_map:
-            self._reads.clear()
 
     def describe(self, state: InstanceState[Any]) -> str:
         """Return the sentence that says where the object was read; empty if that is not known."""

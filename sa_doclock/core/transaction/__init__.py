@@ -16,7 +16,7 @@ from .dialect_events import StatementCheck, check_statements, follow_dialect
 from .family import Block, Executor, Noting, Reads
 from .first_use import FirstUse
 from .foreign import is_built
-from .lock_transaction import LockTransaction
+from .lock_transaction import EndOfTransaction, LockTransaction
 from .locks_lost_errors import about_held, others_text, refuse_after
 from .part import Limit, SessionPart, SessionParts, Take, saving
 from .plan import LockPlan, make_plan

@@ -93,10 +93,11 @@ class LockContext:
             self.end_transaction()
 
     def forget(self) -> None:
-        """Tell the parts that the session has given up what it knows, perhaps with no transaction."""
-        self.end_if_over()
-        for forget in self.parts.forget:
-            forget()
+        """Drop what is believed of a transaction that has ended, or that has never begun."""
+        if "transaction" in vars(self):
+            self.end_if_over()
+            if not self.session().in_transaction():
+                self.end_transaction()
 
 
 _context_of: Final[Callable[[Session], LockContext]] = attrgetter("_context")

@@ -114,6 +114,3 @@ class Deadline(Protocol):
 
     def end_locks(self) -> LockLost | None:
         """End the transaction where ``is_over()``, and return the error of it."""
-
-    def settings_undone(self) -> None:
-        """The server may have undone a setting of the transaction, with a savepoint or its end."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 from weakref import ref
@@ -43,6 +44,14 @@ class LocksOfSession(Protocol):
     @property
     def instrumentation(self) -> LockInstrumentation:
         """The reports to the listeners of the session, and to the log."""
+
+
+class EndOfTransaction(ABC):
+    """The memory of a part that does something at the end of the transaction, after all parts."""
+
+    @abstractmethod
+    def ended(self, *, committed: bool) -> None:
+        """The transaction has ended, and is not the session's any more."""
 
 
 class LockTransaction(FailingTransaction):
@@ -180,7 +189,6 @@ class LockTransaction(FailingTransaction):
         """
         ledger = self._drop_ledger(dict.fromkeys(self.ledger.places, outcome))
         self.connections.note_ended(connection)
-        self._note_settings_undone()
         self._note_lost(ledger, outcome)
 
     def note_locks_lost(self) -> None:
@@ -197,8 +205,7 @@ class LockTransaction(FailingTransaction):
         lock that is believed and is not held.
         """
         dropped = self.ledger
-        if not dropped.is_empty():
-            vars(self).update(ledger=dropped.renewed(), lost={**self.lost, **lost})
+        vars(self).update(ledger=dropped.renewed(), lost={**self.lost, **lost})
         return dropped
 
     # Locks that are given up, while the transaction goes on.
@@ -214,7 +221,6 @@ class LockTransaction(FailingTransaction):
         """
         self.note_savepoints_undone(savepoints)
         if mark is None:
-            self._note_settings_undone()
             self._note_lost(self._drop_ledger(), "rolled back")
         else:
             self._roll_back_to(mark)
@@ -242,7 +248,6 @@ class LockTransaction(FailingTransaction):
             self._parts.guard.roll_back()
         for roll_back_to in self._parts.roll_back_to:
             roll_back_to(moment)
-        self._note_settings_undone()
         self.release_since(mark, "rolled back")
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
@@ -317,10 +322,6 @@ class LockTransaction(FailingTransaction):
                 note_released(released, outcome)
         return released
 
-    def _note_settings_undone(self) -> None:
-        if self._parts.deadline is not None:
-            self._parts.deadline.settings_undone()
-
     def end(self) -> None:
         """Report what is released, restore lent connections, and tell the parts.
 
@@ -339,10 +340,17 @@ class LockTransaction(FailingTransaction):
                 self._report_released(released, outcome)
         finally:
             guard, ended = self._parts.guard, self._parts.ended
+            if "_memories" in vars(self):
+                ended = (*ended, *self._ends_of_memories())
             if guard is not None:
                 ended = (guard.ended, *ended)
             if ended:
                 _call_each(ended, committed=committed)
+
+    def _ends_of_memories(self) -> Iterator[Callable[..., None]]:
+        for memory in self._memories.values():
+            if isinstance(memory, EndOfTransaction):
+                yield memory.ended
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:

@@ -113,9 +113,6 @@ class SessionPart:
     def ended(self, *, committed: bool) -> None:
         """The transaction has ended, and the connections are in their pool."""
 
-    def forget(self) -> None:
-        """The session was rolled back or closed; perhaps it was in no transaction."""
-
     # What the session executes.
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
@@ -172,7 +169,6 @@ class SessionParts:
     commit_not_done: tuple[Callable[[], bool], ...] = ()
     discard: tuple[Callable[[], None], ...] = ()
     ended: NamedHook = ()
-    forget: tuple[Callable[[], None], ...] = ()
     around_write: tuple[Callable[[Any, Any, Mapping[str, Any]], Noting], ...] = ()
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 
