@@ -143,8 +143,9 @@ def _scanned() -> list[tuple[str, str, str]]:
                     found.append((kind, text, where))
     for name, strategy in strategy_classes().items():
         found += [
-            (error.__name__, text, f"dialects/{name}")
-            for error, text in strategy.errors.refusals.values()
+            (row.in_lock.__name__, row.why, f"dialects/{name}")
+            for row in strategy.errors.codes.values()
+            if row.in_lock is not None and row.why
         ]
     no_wait = _request(LockOptions.NoWait, None)
     limited = _request(LockOptions.ForUpdate, math.inf)

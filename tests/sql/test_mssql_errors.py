@@ -117,20 +117,13 @@ def test_a_flush_that_failed_is_of_its_class(
 
 def known_numbers() -> set[int]:
     """Return every number that the strategy has a meaning for."""
-    facts = SQLServerLocks.errors.failures.keys() | SQLServerLocks.errors.refusals.keys()
-    facts |= SQLServerLocks.errors.rolls_back_transaction | SQLServerLocks.errors.rollback_noise
-    facts |= PRIVILEGE_ERRORS.keys()
-    return {int(number) for number in facts}
+    return {int(number) for number in SQLServerLocks.errors.codes.keys() | PRIVILEGE_ERRORS.keys()}
 
 
 def meanings(number: object) -> tuple[object, ...]:
     assert isinstance(number, int)
     return (
-        SQLServerLocks.errors.failures.get(number),
-        SQLServerLocks.errors.refusals.get(number),
-        number in SQLServerLocks.errors.rolls_back_transaction,
-        number in SQLServerLocks.errors.requires_rollback,
-        number in SQLServerLocks.errors.rollback_noise,
+        SQLServerLocks.errors[number],
         PRIVILEGE_ERRORS.get(number),
     )
 

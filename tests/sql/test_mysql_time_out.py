@@ -13,6 +13,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects.base import Ends
 from tests.sql.models import Order
 from tests.sql.script import Script
 from tests.sql.servers import SERVERS, OperationalError, serving
@@ -39,8 +40,8 @@ def test_it_is_known_whatever_the_options_of_the_connection(
 ) -> None:
     with serving(name, undoing(name, **options)) as (engine, _):
         strategy = strategy_for(engine)
-        assert 1205 in strategy.errors.rolls_back_transaction & strategy.errors.requires_rollback
-        assert 1205 not in type(strategy).errors.rolls_back_transaction
+        assert strategy.errors[1205].ends is Ends.TRANSACTION
+        assert type(strategy).errors[1205].ends is Ends.NOTHING
 
 
 @both
@@ -48,7 +49,7 @@ def test_it_is_off_elsewhere_and_asked_once(name: str) -> None:
     with serving(name) as (engine, script), LockingSession(engine) as session:
         session.get_entity(Order, 1, LockOptions.ForUpdate)
         assert not [text for text in script.sent if ASKED in text]
-        assert 1205 not in strategy_for(engine).errors.rolls_back_transaction
+        assert strategy_for(engine).errors[1205].ends is Ends.NOTHING
 
 
 def test_a_wait_that_has_undone_the_transaction_is_not_waited_again() -> None:

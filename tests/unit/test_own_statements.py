@@ -30,12 +30,11 @@ NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what 
 QUESTIONS = (
     "claims/sessions.py:_view_names",
     "dialects/innodb_tables.py:check_view",
-    "dialects/innodb.py:InnoDBIsolation.note_default",
+    "dialects/innodb.py:SessionIsolation.note_default",
     "dialects/innodb.py:InnoDBLocks.note_server",
     "dialects/innodb_tables.py:engine_in_schema",
     "dialects/mssql.py:SQLServerLocks.note_server",
-    "dialects/mssql.py:_product",
-    "dialects/mssql.py:_restores_lock_timeout",
+    "dialects/mssql.py:SQLServerWaits._restores_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine",
     "dialects/postgresql/__init__.py:PostgreSQLIsolation.note_default",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.note_server",
@@ -64,7 +63,7 @@ BESIDE_THE_POOL = (
     "dialects/mssql.py:SQLServerMonitoring.holders",
     "dialects/mssql.py:SQLServerMonitoring.waits",
     "dialects/mariadb.py:_row_waits",
-    "dialects/mysql.py:_other_waits",
+    "dialects/mysql.py:MySQLMonitoring.waits",
     "dialects/mysql.py:_row_waits",
     "dialects/mysql.py:_connections_of",
     "dialects/postgresql/monitoring.py:_query",
@@ -116,7 +115,7 @@ LOCKS = (
 #: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
 OF_THE_CONNECTION = (
     "dialects/cluster.py:GroupReplication.before_savepoint",
-    "dialects/innodb.py:InnoDBIsolation.ask_level",
+    "dialects/innodb.py:SessionIsolation.ask_level",
     "dialects/innodb.py:InnoDBMarks.current_schema",
     "dialects/innodb.py:InnoDBStatus.has_open_transaction",
     "dialects/mssql.py:SQLServerLifecycle.before_rollback",
@@ -128,7 +127,7 @@ OF_THE_CONNECTION = (
     "dialects/isolation.py:IsolationLevels.ask_level",
     "dialects/postgresql/__init__.py:PostgreSQLMarks.current_schema",
     "dialects/postgresql/__init__.py:_transaction_id",
-    "dialects/postgresql/__init__.py:_has_row_security",
+    "dialects/postgresql/__init__.py:PostgreSQLLocks.hides_rows",
     "dialects/postgresql/lockable_rows.py:_check_below",
     "dialects/postgresql/lockable_rows.py:check_rows",
     "dialects/transaction_marks.py:_send",
@@ -203,9 +202,9 @@ LISTED = (
 )
 #: The methods of a dialect that may ask, and are given a connection of the program: each begins ``asking()``, or makes another connection.
 GIVEN_THE_PROGRAMS: Mapping[str, str] = {
-    "dialects/innodb.py:InnoDBLocks._is_lockable_by_program": "check_view",
+    "dialects/innodb.py:InnoDBLocks._is_lockable": "check_view",
     "dialects/innodb.py:InnoDBLocks.storage_engine": "engine_in_schema",
-    "dialects/mssql.py:SQLServerWaits._restores_timeout": "_restores_lock_timeout",
+    "dialects/mssql.py:SQLServerWaits._restores_timeout": "_lock_timeout_in_batch",
     "dialects/mysql.py:MySQLLocks.storage_engine": "ask_driver",
     "dialects/registry.py:strategy_for": "_learn",
 }

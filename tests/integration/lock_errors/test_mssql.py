@@ -13,6 +13,7 @@ from sqlalchemy import select, update
 from sqlalchemy.exc import InvalidRequestError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions
+from sa_doclock.dialects.base import Ends
 from sa_doclock.dialects.mssql import SQLServerLocks
 from tests.integration.lock_errors.rows import MSSQL, Left, Row, Where
 from tests.sql.models import Customer, Order
@@ -84,4 +85,5 @@ def refuses(session: LockingSession) -> bool:
 
 @rows("row", MSSQL, ids=lambda row: str(row.number))
 def test_nothing_is_left_of_a_transaction_that_the_strategy_calls_gone(row: Row) -> None:
-    assert (row.left is Left.GONE) is (row.number in SQLServerLocks.errors.rolls_back_transaction)
+    gone = SQLServerLocks.errors[row.number].ends is Ends.TRANSACTION
+    assert (row.left is Left.GONE) is gone
