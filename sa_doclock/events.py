@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy.orm import Session, SessionEvents
@@ -42,6 +43,8 @@ class RequestedLock(NamedTuple):
     """The lock with its modifiers."""
     lock_timeout: float | None
     """The seconds that the call may wait; None: as the server is configured."""
+    bind_arguments: Mapping[str, Any] = MappingProxyType({})
+    """The arguments of ``Session.get_bind()``, which chooses the database."""
 
 
 class ReleasedLock(NamedTuple):

@@ -6,18 +6,20 @@ They need the extra ``sa-doclock[otel]``.  All that is told comes from the event
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Token
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import event
+from sqlalchemy import Engine, Table, event
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from . import __version__
 from .checkout_info import Checkout
 from .core.documents import mapper_of, root_of
+from .dialects import product_of
 from .errors import (
     CheckedOut,
     DeadlockDetected,
@@ -28,7 +30,7 @@ from .errors import (
 )
 from .events import ReleasedLock, RequestedLock
 from .keys import DocumentKey, LockedName, key_text, public_key
-from .options import LockOptions
+from .options import LockOptions, held_lock
 from .session import LockingSession
 
 try:
@@ -41,6 +43,7 @@ except ImportError as error:
 _EVENTS: Final = (
     "before_lock",
     "after_lock",
+    "lock_acquired",
     "lock_failed",
     "locks_released",
     "checkout_changed",
@@ -52,8 +55,26 @@ _NAMED: Final = "key"
 _WAITS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0)
 _HOLDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0, 300.0, 1800.0)
 
+_SYSTEMS: Final = {
+    "firebird": "firebirdsql",
+    "mssql": "microsoft.sql_server",
+    "oracle": "oracle.db",
+}
+"""OpenTelemetry's names of databases, where they are not those of SQLAlchemy."""
+
 Attributes = dict[str, Any]
-Call = tuple[trace.Span, Token[context.Context]]
+
+
+class _Call(NamedTuple):
+    """A call for a lock that is under way.
+
+    :ivar engine: of its database; None where the program's own ``get_bind()`` has yet to choose one.
+    """
+
+    span: trace.Span
+    token: Token[context.Context]
+    engine: Engine | None
+
 
 _changing = Lock()
 # Threads: changed under the lock.
@@ -68,9 +89,10 @@ def instrument(
 ) -> None:
     """Report the locks of all sessions of this process to OpenTelemetry.
 
-    A span for each call for a lock, ``lock Order``, is the parent of what runs in the call, such as
-    the spans of SQLAlchemy's instrumentation.  docs/monitoring.md lists attributes and metrics.  A
-    lock that the transaction holds already is not taken again, and has no span.
+    Each call for a lock has a span, ``lock Order``, which is the parent of the spans inside the call,
+    such as those of SQLAlchemy's instrumentation.  Its kind is CLIENT, and its ``db.*`` attributes
+    follow OpenTelemetry's conventions for databases; docs/monitoring.md lists attributes and metrics.
+    A lock that the transaction holds already is not taken again, and has no span.
 
     Call it when the program starts, before sessions lock.  A second call changes the settings;
     nothing is reported twice.
@@ -105,6 +127,7 @@ def _remove() -> None:
     if telemetry is not None:
         for name in _EVENTS:
             event.remove(LockingSession, name, getattr(telemetry, name))
+        telemetry.forget_held()
 
 
 class _Telemetry:
@@ -113,6 +136,13 @@ class _Telemetry:
     def __init__(self, tracer: trace.Tracer, meter: metrics.Meter, *, keys: bool) -> None:
         self._tracer = tracer
         self._keys = keys
+        self._held = _HeldLocks()
+        meter.create_observable_gauge(
+            "doclock.lock.held",
+            [self._held.observe],
+            "{lock}",
+            "Locks that the transactions of this process hold now.",
+        )
         self._waits = meter.create_histogram(
             "doclock.lock.wait",
             "s",
@@ -140,14 +170,25 @@ class _Telemetry:
             "doclock.transaction.retries", "{retry}", "Failed attempts of run_transaction()."
         )
 
+    def forget_held(self) -> None:
+        self._held.clear()
+
     def before_lock(self, session: Session, requested: RequestedLock) -> None:
         entity = _NAMED if requested.entity is None else requested.entity.__name__
         attributes = {"doclock.entity": entity, "doclock.lock": _words_of(requested.lock)}
         if self._keys and requested.ident is not None:
             attributes["doclock.key"] = key_text(requested.ident)
-        span = self._tracer.start_span(f"lock {entity}", attributes=attributes)
+        engine = None
+        if (
+            type(session).get_bind is Session.get_bind
+        ):  # another may answer otherwise when asked again
+            engine = _engine_of(session, requested)
+        attributes |= _database(engine, requested.entity)
+        span = self._tracer.start_span(
+            f"lock {entity}", kind=trace.SpanKind.CLIENT, attributes=attributes
+        )
         token = context.attach(trace.set_span_in_context(span))
-        _calls_of(session).append((span, token))
+        _calls_of(session).append(_Call(span, token, engine))
 
     def after_lock(
         self,
@@ -166,8 +207,11 @@ class _Telemetry:
         if self._keys and requested.ident is None:
             found["doclock.keys"] = [key_text(public_key(identity)) for _, identity in granted]
         if calls := _calls_of(session):  # empty where the call began before instrument()
-            span, token = calls.pop()
-            span.set_attributes(found)
+            span, token, engine = calls.pop()
+            if engine is None and granted and requested.entity is not None:
+                engine = _engine_of(session, requested)  # that of the lock, until its end
+            # Once more: an engine that has connected tells MariaDB from MySQL.
+            span.set_attributes(found | _database(engine, requested.entity))
             if error is not None:
                 span.set_attribute("error.type", type(error).__name__)
                 if not isinstance(error, (LockNotAvailable, CheckedOut)):
@@ -178,6 +222,17 @@ class _Telemetry:
         attributes["doclock.outcome"] = outcome
         self._waits.record(waited, attributes)
         self._count(attributes, error)
+
+    def lock_acquired(
+        self,
+        session: Session,
+        document: DocumentKey | LockedName,
+        lock: LockOptions,
+        _waited: float,
+    ) -> None:
+        entity, _ = document
+        name = _NAMED if entity is None else root_of(mapper_of(entity)).class_.__name__
+        self._held.add(session, document, (name, _words_of(held_lock(lock))))
 
     def lock_failed(self, session: Session, error: LockFailed, waited: float | None) -> None:
         if waited is None and not _calls_of(session):  # else after_lock counts it
@@ -191,8 +246,9 @@ class _Telemetry:
             self._deadlocks.add(1, others)
 
     def locks_released(
-        self, _session: Session, released: Sequence[ReleasedLock], outcome: str
+        self, session: Session, released: Sequence[ReleasedLock], outcome: str
     ) -> None:
+        self._held.discard(session, [one.document for one in released])
         for (entity, identity), lock, held in released:
             attributes = self._attributes(entity, public_key(identity), lock)
             self._holds.record(held, attributes | {"doclock.end": outcome.replace(" ", "_")})
@@ -229,7 +285,74 @@ class _Telemetry:
         return attributes
 
 
-def _calls_of(session: Session) -> list[Call]:
+class _HeldLocks:
+    """The locks that the sessions of this process hold, as the gauge shows them.
+
+    A session that the program has dropped with its locks is not counted.
+    """
+
+    def __init__(self) -> None:
+        self._changing = Lock()
+        # Threads: the sessions are changed under the lock; the locks of each by its own thread.
+        self._of: WeakKeyDictionary[Session, dict[Any, tuple[str, str]]] = WeakKeyDictionary()
+        # It only grows, by a class and a lock: a gauge falls to zero before it is seen no more.
+        self._seen: dict[tuple[str, str], None] = {}
+
+    def add(self, session: Session, document: Any, labels: tuple[str, str]) -> None:
+        with self._changing:
+            self._seen[labels] = None
+            self._of.setdefault(session, {})[document] = labels
+
+    def discard(self, session: Session, documents: Sequence[Any]) -> None:
+        held = self._of.get(session, {})
+        for document in documents:
+            held.pop(document, None)
+
+    def clear(self) -> None:
+        with self._changing:
+            self._of.clear()
+            self._seen.clear()
+
+    def observe(self, _options: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+        """Return the number of locks of each class and kind."""
+        with self._changing:
+            counts = dict.fromkeys(self._seen, 0)
+            for held in self._of.values():
+                for labels in tuple(held.values()):
+                    counts[labels] += 1
+        for (entity, lock), count in counts.items():
+            yield metrics.Observation(count, {"doclock.entity": entity, "doclock.lock": lock})
+
+
+def _engine_of(session: Session, requested: RequestedLock) -> Engine | None:
+    try:
+        return session.get_bind(**requested.bind_arguments).engine
+    except SQLAlchemyError:
+        return None  # the lock fails by the same error
+
+
+def _database(engine: Engine | None, entity: type[Any] | None) -> Attributes:
+    """Return the attributes of OpenTelemetry's conventions for databases.
+
+    The URL alone says where the database is, so that nothing has to be asked of the server.
+    """
+    found: Attributes = {}
+    table = None if entity is None else root_of(mapper_of(entity)).local_table
+    if isinstance(table, Table):
+        found["db.collection.name"] = table.fullname
+    if engine is None:
+        return found
+    product, url = product_of(engine.dialect), engine.url
+    found["db.system.name"] = _SYSTEMS.get(product, product)
+    schemas = engine.get_execution_options().get("schema_translate_map") or {}
+    if isinstance(table, Table) and table.schema in schemas:
+        schema = schemas[table.schema]
+        found["db.collection.name"] = f"{schema}.{table.name}" if schema else table.name
+    given = {"db.namespace": url.database, "server.address": url.host, "server.port": url.port}
+    return found | {name: value for name, value in given.items() if value}
+
+
+def _calls_of(session: Session) -> list[_Call]:
     """Return the calls for a lock that are under way, the innermost last."""
     return _calls.setdefault(session, [])
 
@@ -237,7 +360,7 @@ def _calls_of(session: Session) -> list[Call]:
 # Global, as instrument() is: a call may end after it was called once more.
 # Threads: a session is used by one thread at a time, and setdefault() is one operation of the
 # dict.
-_calls: WeakKeyDictionary[Session, list[Call]] = WeakKeyDictionary()
+_calls: WeakKeyDictionary[Session, list[_Call]] = WeakKeyDictionary()
 
 
 def _words_of(lock: LockOptions) -> str:

@@ -48,6 +48,7 @@ def _emit_each_event(session: LockingSession) -> None:
     """Tell the listeners what happens in a program: nothing is locked."""
     requested = RequestedLock(Order, 42, LOCK, None)
     session.dispatch.before_lock(session, requested)
+    session.dispatch.lock_acquired(session, (Order, (42,)), LOCK, 0.0)
     session.dispatch.after_lock(session, requested, [(Order, (42,))], 0.0, None)
     deadlock = DeadlockDetected("made up", entity=Order, ident=42, lock=LOCK)
     session.dispatch.lock_failed(session, deadlock, None)

@@ -368,7 +368,13 @@ def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
         and context.instrumentation.dispatch.before_lock
     ):
         call.requested = context.instrumentation.report_requested(
-            RequestedLock(request.entity, request.ident, request.lock, request.seconds)
+            RequestedLock(
+                request.entity,
+                request.ident,
+                request.lock,
+                request.seconds,
+                request.bind_arguments,
+            )
         )
     context.calls.current = call
     return call

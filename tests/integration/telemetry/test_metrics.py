@@ -35,6 +35,7 @@ def test_names_and_units_and_buckets(session: Session, reported: Recorded) -> No
         pass
     assert reported.units() == {
         "doclock.lock.wait": "s",
+        "doclock.lock.held": "{lock}",
         "doclock.lock.hold": "s",
         "doclock.lock.outcomes": "{lock}",
     }

@@ -30,8 +30,11 @@ Session = LockingSession
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
-    """Return the attributes, but for the time, which is there and no more than that of the span."""
-    found = dict(span.attributes or {})
+    """Return our attributes, less the time, which is there and no more than that of the span."""
+    given = span.attributes or {}
+    found = {
+        name: value for name, value in given.items() if name.startswith(("doclock.", "error."))
+    }
     waited: Any = found.pop("doclock.waited")
     assert span.start_time is not None
     assert span.end_time is not None
