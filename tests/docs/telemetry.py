@@ -37,9 +37,9 @@ def _measured() -> list[Any]:
     try:
         with LockingSession() as session:
             _emit_each_event(session)
+        data = reader.get_metrics_data()  # before the gauge is emptied
     finally:
         uninstrument()
-    data = reader.get_metrics_data()
     assert data is not None
     return [m for r in data.resource_metrics for scope in r.scope_metrics for m in scope.metrics]
 

@@ -56,7 +56,7 @@ def test_a_span_says_where_its_database_is(
     assert database_of(granted) == orders
     assert database_of(refused) == {**orders, "error.type": "LockNotAvailable"}
     assert database_of(named) == expected(engine, None)
-    assert database_of(subclass) == expected(engine, str(Contract.__table__))
+    assert database_of(subclass) == expected(engine, str(sa.inspect(Contract).local_table))
 
 
 class RoutingSession(LockingSession):
