@@ -80,6 +80,7 @@ QUESTIONS = {
     "fastapi": ["frameworks/fastapi.html"],
     "celery": ["frameworks/workers.html"],
     "fork": ["forked-processes.html"],
+    "multi-tenant": ["recipes/tenants.html"],
 }
 
 #: The pages of the first three results, once there are any.
