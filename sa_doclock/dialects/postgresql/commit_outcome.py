@@ -34,7 +34,8 @@ _STATUS: Final = text(
 )
 
 # The checkpoint at the end of a recovery is the only one with its record where its redo begins, beside
-# that of a shutdown, which is older than the server.  No transaction has begun before it.
+# that of a shutdown, which is older than the server.  No transaction has begun before it.  Its time
+# has whole seconds, so that the outcome is unknown after a crash in the second of the server's start.
 _IN_RECOVERED_LOG: Final = text(
     "SELECT redo_lsn = checkpoint_lsn AND pg_catalog.current_setting('wal_level') <> 'minimal' "
     "AND checkpoint_time >= pg_catalog.pg_postmaster_start_time() "

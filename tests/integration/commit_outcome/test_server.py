@@ -73,6 +73,9 @@ class OwnServer:
 
     def crash(self, pid: int) -> None:
         """Kill this process of the server, which has all others end, and recovers."""
+        # A checkpoint has its time in whole seconds: nothing is known of a crash in the server's first second.
+        later = "SELECT date_trunc('second', clock_timestamp()) > pg_postmaster_start_time()"
+        wait_until(lambda: self.ask(later))
         started = "SELECT pg_stat_get_bgwriter_stat_reset_time()::text"
         before = self.ask(started)
         os.kill(pid, signal.SIGKILL)
