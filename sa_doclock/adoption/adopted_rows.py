@@ -224,7 +224,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         mapper, lock = self.mapper, self.request.lock
         if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
             mapper = None
-        plan = strategy.findings.get((mapper, lock, True)) or make_plan(
+        plan = strategy.plans.get((mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
         return self.context.opener.prepare(bind, plan, None), plan

@@ -164,11 +164,18 @@ class LockStrategy:
     locks_database: ClassVar[bool] = False
     """Every lock is a lock on the whole database, and its waiters poll for it."""
 
+    autocommit_by_default: bool = False
+    """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
+
+    plans: dict[Any, Any]
+    """The plans of locks on this engine; the package transaction makes them."""
+
     findings: dict[Any, Any]
-    """Facts about the server of this engine and plans of locks, kept by the keys of who asked for them."""
+    """Facts about this server that other packages found out once, by keys of their own."""
 
     def __init__(self, dialect: Dialect) -> None:
         # The dialect itself must not be kept: the strategy is kept for as long as the dialect lives.
+        self.plans = {}
         self.findings = {}
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:

@@ -37,7 +37,7 @@ class Ends(Enum):
     """The transaction can only be rolled back, and its COMMIT is a silent ROLLBACK."""
 
     UNKNOWN = "unknown"
-    """Perhaps the transaction: its first lock marks it, and the server is asked for the mark."""
+    """It may end the transaction.  The first lock marks the transaction, and the library asks the server for the mark."""
 
 
 class Limit(Enum):
@@ -92,13 +92,13 @@ _NO_MEANING: Final = ErrorCode()
 
 
 class ErrorCodes:
-    """The errors of the server, one row a number."""
+    """The errors of the server: one row for each number."""
 
     codes: Mapping[NativeCode, ErrorCode]
-    """The rows.  A number that has none keeps the driver's error."""
+    """The rows.  An error without a row stays the driver's error."""
 
     every_error: ClassVar[Ends] = Ends.NOTHING
-    """The same for an error whose number has no row, or no ``ends``: NOTHING, ABORTS or UNKNOWN."""
+    """The part that an error ends where its row does not say it: NOTHING, ABORTS or UNKNOWN."""
 
     def __getitem__(self, code: NativeCode | None) -> ErrorCode:
         return self.codes.get(code, _NO_MEANING) if code is not None else _NO_MEANING

@@ -142,7 +142,7 @@ _SERVER_GONE = 2006  # CR_SERVER_GONE_ERROR
 INNODB_CODES: Final[Mapping[NativeCode, ErrorCode]] = {
     # ER_LOCK_DEADLOCK: the whole transaction is undone
     1213: ErrorCode(DeadlockDetected, ends=Ends.TRANSACTION),
-    # ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool; it is no lock that failed.
+    # ER_LOCK_TABLE_FULL: the locks do not fit into the buffer pool, whoever holds them.
     1206: ErrorCode(ends=Ends.TRANSACTION),
     # ER_TABLE_DEF_CHANGED, "please retry transaction": nothing is undone
     1412: ErrorCode(

@@ -20,7 +20,7 @@ class IsolationLevels:
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]]
     """For each lock, the isolation levels that protect a document: the first is set for a new
     transaction, an open one may have any of them.  A lock with modifiers that is not there has the
-    levels of its base lock.  Empty: there is no choice, and nothing to ask the server."""
+    levels of its base lock.  If it is empty, the level cannot be chosen, and the server is not asked."""
 
     kept: ClassVar[Mapping[LockOptions, frozenset[str]]] = {}
     """The levels that the program may have chosen, and that a lock does not replace by ``levels``:

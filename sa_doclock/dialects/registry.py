@@ -20,7 +20,6 @@ from ..options import LockOptions, base_of, is_row_lock
 from ..sqlalchemy_internals import with_variant
 from .base import LockStrategy
 from .compatible_servers import find_server
-from .connection import AUTOCOMMIT
 from .mariadb import MariaDBLocks
 from .mssql import SQLServerLocks
 from .mysql import MySQLLocks
@@ -125,7 +124,7 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
         try:
             strategy.check_autocommit(connection)
         except LockNotSupported:
-            strategy.findings[AUTOCOMMIT] = True
+            strategy.autocommit_by_default = True
         else:
             strategy.isolation.note_default(connection)
     strategy.note_server(connection)

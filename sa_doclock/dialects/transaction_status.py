@@ -38,7 +38,7 @@ class TransactionStatus:
         return self.in_transaction(connection)
 
     def has_open_transaction(self, connection: Connection) -> bool | None:
-        """Return whether a transaction is open; the server may be asked; None: nobody can tell.
+        """Return whether a transaction is open, which may take a question to the server; None if nobody can tell.
 
         A question goes over ``connection.connection.cursor()``, so that its error is none of the
         session.  Called too after a statement of the program has failed: an error counts as None.
@@ -48,7 +48,7 @@ class TransactionStatus:
     def is_aborted(self, connection: Connection) -> bool | None:
         """Return whether an error has aborted the transaction; None: the driver cannot tell.
 
-        Asked where ``aborts_on_error``.
+        Asked where ``ErrorCodes.every_error`` is ABORTS.
         """
         return None
 

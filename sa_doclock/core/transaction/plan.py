@@ -24,7 +24,7 @@ class LockPlan:
     :ivar table: whose rows are locked; None for a named lock.
     :ivar fits: the isolation levels of a transaction that need not be changed for it.
     :ivar upgrades: it may follow a SharedRead that has opened the transaction.
-    :ivar may_be_slow: the server may have a limit for whole statements, which is no lock's.
+    :ivar may_be_slow: the server may limit whole statements, whether or not they wait for a lock.
     """
 
     strategy: LockStrategy
@@ -44,7 +44,7 @@ def make_plan(
     *,
     upgrades: bool = False,
 ) -> LockPlan:
-    """Return the plan, and keep it among ``strategy.findings``.
+    """Return the plan, and keep it among ``strategy.plans``.
 
     :param mapper: None for a named lock, and for rows of tables.
     :raises LockNotSupported: this database cannot give that lock.
@@ -56,16 +56,13 @@ def make_plan(
     fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
     slow = any(row.limit is Limit.STATEMENT for row in strategy.errors.codes.values())
     plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades, slow)
-    strategy.findings[mapper, lock, upgrades] = plan
+    strategy.plans[mapper, lock, upgrades] = plan
     return plan
 
 
 def _clear_plans() -> None:
     for strategy in known_strategies():
-        # Copied at once: another thread may make one meanwhile.
-        for key, found in list(strategy.findings.items()):
-            if isinstance(found, LockPlan):
-                strategy.findings.pop(key, None)
+        strategy.plans.clear()
 
 
 clear_with_mappers(_clear_plans)
