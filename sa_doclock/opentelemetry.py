@@ -1,11 +1,12 @@
 """Traces and metrics of locks for OpenTelemetry: instrument() and uninstrument().
 
-They need the extra ``sa-doclock[otel]``.  All that is told comes from the events of the module
+They need the extra ``sa-doclock[otel]``.  They report the events of the module
 ``sa_doclock.events``.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import Token
 from threading import Lock
@@ -68,7 +69,7 @@ Attributes = dict[str, Any]
 class _Call(NamedTuple):
     """A call for a lock that is under way.
 
-    :ivar engine: of its database; None where the program's own ``get_bind()`` has yet to choose one.
+    :ivar engine: of its database; None where the session finds none, so that the call fails.
     """
 
     span: trace.Span
@@ -130,6 +131,16 @@ def _remove() -> None:
         telemetry.forget_held()
 
 
+def _in_child() -> None:
+    """Count no lock of the parent, which another thread may have been changing in this moment."""
+    if _active is not None:
+        _active.forget_held()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
+
+
 class _Telemetry:
     """Listens to the events that its methods are named for."""
 
@@ -139,7 +150,7 @@ class _Telemetry:
         self._held = _HeldLocks()
         meter.create_observable_gauge(
             "doclock.lock.held",
-            [self._held.observe],
+            [lambda _options: self._held.observe()],
             "{lock}",
             "Locks that the transactions of this process hold now.",
         )
@@ -171,18 +182,14 @@ class _Telemetry:
         )
 
     def forget_held(self) -> None:
-        self._held.clear()
+        self._held = _HeldLocks()
 
     def before_lock(self, session: Session, requested: RequestedLock) -> None:
         entity = _NAMED if requested.entity is None else requested.entity.__name__
         attributes = {"doclock.entity": entity, "doclock.lock": _words_of(requested.lock)}
         if self._keys and requested.ident is not None:
             attributes["doclock.key"] = key_text(requested.ident)
-        engine = None
-        if (
-            type(session).get_bind is Session.get_bind
-        ):  # another may answer otherwise when asked again
-            engine = _engine_of(session, requested)
+        engine = _engine_of(session, requested)
         attributes |= _database(engine, requested.entity)
         span = self._tracer.start_span(
             f"lock {entity}", kind=trace.SpanKind.CLIENT, attributes=attributes
@@ -208,8 +215,6 @@ class _Telemetry:
             found["doclock.keys"] = [key_text(public_key(identity)) for _, identity in granted]
         if calls := _calls_of(session):  # empty where the call began before instrument()
             span, token, engine = calls.pop()
-            if engine is None and granted and requested.entity is not None:
-                engine = _engine_of(session, requested)  # that of the lock, until its end
             # Once more: an engine that has connected tells MariaDB from MySQL.
             span.set_attributes(found | _database(engine, requested.entity))
             if error is not None:
@@ -308,12 +313,7 @@ class _HeldLocks:
         for document in documents:
             held.pop(document, None)
 
-    def clear(self) -> None:
-        with self._changing:
-            self._of.clear()
-            self._seen.clear()
-
-    def observe(self, _options: metrics.CallbackOptions) -> Iterator[metrics.Observation]:
+    def observe(self) -> Iterator[metrics.Observation]:
         """Return the number of locks of each class and kind."""
         with self._changing:
             counts = dict.fromkeys(self._seen, 0)

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -37,6 +39,7 @@ from sa_doclock import (
     document,
     lease_each,
 )
+from sa_doclock.opentelemetry import instrument, uninstrument
 from tests.support.models import Customer, Order
 
 ForUpdate = LockOptions.ForUpdate
@@ -394,11 +397,41 @@ def closed_file(engine: sa.Engine) -> None:
         in_child(lambda: LockingSession(sa.create_engine(engine.url)).get_one(Order, 1))
 
 
+def gauge(engine: sa.Engine) -> None:
+    """The locks of the parent are in its gauge alone."""
+    reader = InMemoryMetricReader()
+    instrument(meter_provider=MeterProvider([reader], shutdown_on_exit=False))
+
+    def held() -> list[float]:
+        data: Any = reader.get_metrics_data()
+        metrics = [
+            metric
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        ]
+        return [
+            point.value
+            for metric in metrics
+            if metric.name == "doclock.lock.held"
+            for point in metric.data.data_points
+        ]
+
+    def child() -> None:
+        assert held() == []
+
+    with LockingSession(engine) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+        in_child(child)
+        assert held() == [1]
+    uninstrument()
+
+
 ALL = (
     *(lent, other_threads, multiprocessing_fork, fork_of_a_fork),
     *(claim, lease, gate_run, hold_limit),
 )
-FEW = (named_lock, without_lock, savepoint)
+FEW = (named_lock, without_lock, savepoint, gauge)
 SERVERS = (gate_of_child, two_engines, second_engine_unused, asyncio_sessions)
 CASES = {
     case.__name__: case for case in (*FEW, *ALL, *SERVERS, autoflush_and_pipeline, closed_file)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from opentelemetry.trace import SpanKind
+from sqlalchemy.exc import NoResultFound, ProgrammingError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.opentelemetry import uninstrument
@@ -82,9 +83,45 @@ def test_a_session_that_routes_names_the_database_of_its_lock(
 
 
 @pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.parametrize("way", ["granted", "refused", "named", "set", "select"])
+def test_telemetry_asks_a_session_that_routes_for_no_engine_of_its_own(
+    other: Session, engine: sa.Engine, reported: Recorded, way: str
+) -> None:
+    def engines_asked_for() -> int:
+        asked: list[object] = []
+
+        class CountingSession(LockingSession):
+            def get_bind(self, *args: Any, **kwargs: Any) -> Any:
+                asked.append(args)
+                return engine
+
+        with CountingSession() as routed:
+            if way == "granted":
+                routed.get_one_entity(Order, 1, ForUpdate)
+            elif way == "set":
+                routed.get_entities(Order, [1, 2], ForUpdate)
+            elif way == "select":
+                routed.scalars(sa.select(Order).where(Order.id == 1).with_for_update()).one()
+            elif way == "named":
+                routed.lock_key("user:42", bind_arguments={"mapper": Order})
+            else:
+                other.get_one_entity(Order, 1, ForUpdate)
+                with pytest.raises(LockNotAvailable):
+                    routed.get_entity(Order, 1, ForUpdate | NoWait)
+                other.rollback()
+        return len(asked)
+
+    with_telemetry = engines_asked_for()
+    (span,) = reported.spans[:1]
+    assert database_of(span)["db.system.name"] == expected(engine, None)["db.system.name"]
+    uninstrument()
+    assert engines_asked_for() == with_telemetry
+
+
+@pytest.mark.databases("sqlite", "postgresql")
 def test_the_schema_of_a_tenant(engine: sa.Engine, reported: Recorded) -> None:
     tenant = engine.execution_options(schema_translate_map={None: "main"})
-    with LockingSession(tenant) as of_tenant, pytest.raises(Exception):  # noqa: B017, PT011
+    with LockingSession(tenant) as of_tenant, pytest.raises((NoResultFound, ProgrammingError)):
         of_tenant.get_one_entity(Order, -1, ForUpdate)
     assert database_of(reported.spans[0])["db.collection.name"] == "main.lk_order"
 
