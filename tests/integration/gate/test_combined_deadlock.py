@@ -16,11 +16,10 @@ from tests.support.databases import Database
 from tests.support.models import Order
 
 
+@pytest.mark.not_databases("sqlite")  # one lock of the whole file cannot deadlock
 def test_a_function_that_locks_another_document_is_the_victim_of_a_deadlock(
     documents: Database, session: LockingSession, engine: sa.Engine
 ) -> None:
-    if documents.name == "sqlite":
-        pytest.skip("one lock of the whole database cannot be part of a deadlock")
     gate, sessions = DocumentGate(), sessionmaker(engine, class_=LockingSession)
     before = session.scalars(sa.select(Order.total).where(Order.id == 1)).one()
     session.rollback()
