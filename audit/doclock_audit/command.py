@@ -20,13 +20,14 @@ from typing import Annotated, Final, Optional, TextIO
 
 import typer
 
-from ...testing import Audit
-from ...testing.audit import check_writable
-from .console import errors_as_text, say
-from .database import BadUsage
+from sa_doclock.testing.instruments import printable
+
+from .paths import check_writable
+from .watching import Audit
 
 _PYTHONS: Final = ("python", "python3")
 _ERRORS_FOUND: Final = 2
+_UNUSABLE: Final = 2
 _BY_SIGNAL: Final = 128  # as shells have it
 _ON_TERMINAL, _ELSEWHERE = 5.0, 60.0  # seconds from one line of progress to the next
 
@@ -69,15 +70,14 @@ def audit(
     if json_wanted and sarif is not None:
         raise typer.BadParameter("--json and --sarif FILE exclude each other")
     files = {file: form for file, form in ((sarif, Audit.to_sarif), (html, Audit.to_html)) if file}
-    with errors_as_text():
-        for file in files:
-            _check_writable(file)
-        run = _runner_of(program)
+    for file in files:
+        _check_writable(file)
+    run = _runner_of(program)
     folder, packages = Path.cwd(), [*(package or ()), *_package_of(program)]
     found = Audit(packages=packages, tests_alone=True)
     with found.watching(), progress_lines(found, sys.stderr):
         status = _status_of(run, quiet=json_wanted)
-    say(found.to_json() if json_wanted else found.report())
+    _say(found.to_json() if json_wanted else found.report())
     written = [_write(folder, file, form(found)) for file, form in files.items()]
     raise typer.Exit(status or max(written, default=0) or _status_by(found))
 
@@ -86,7 +86,18 @@ def _check_writable(file: Path) -> None:
     try:
         check_writable(file)
     except OSError as error:
-        raise BadUsage(f"{file} cannot be written: {error.strerror}") from None
+        raise _end(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _end(text: str) -> typer.Exit:
+    """Print why the program cannot be run."""
+    _say(f"sa-doclock: {text}", err=True)
+    return typer.Exit(_UNUSABLE)
+
+
+def _say(text: str, *, err: bool = False) -> None:
+    """Print lines of plain text, with nothing in them that controls the terminal."""
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
 def _status_by(found: Audit) -> int:
@@ -136,7 +147,7 @@ def progress_lines(found: Audit, stream: TextIO, seconds: float | None = None) -
 def _runner_of(program: Sequence[str]) -> Callable[[], object]:
     """Return a function that runs the program, as ``python`` would.
 
-    :raises BadUsage: there is no such program, or it is not one of Python's.
+    Ends the command if there is no such program, or it is not one of Python's.
     """
     name, *arguments = program
     if name in _PYTHONS and arguments:
@@ -177,11 +188,11 @@ def _script_of(name: str) -> Path:
     # A command of this environment, be it active or not; one of another could not import its own.
     found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
-        raise BadUsage(f"there is no program {name!r}")
+        raise _end(f"there is no program {name!r}")
     with Path(found).open("rb") as file:
         first = file.readline()
     if not first.startswith(b"#!") or b"python" not in first:
-        raise BadUsage(f"{found} is not a Python program; an audit runs it in its own process")
+        raise _end(f"{found} is not a Python program; an audit runs it in its own process")
     return Path(found)
 
 

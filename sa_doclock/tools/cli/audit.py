@@ -1,0 +1,27 @@
+"""``sa-doclock audit``: the command of sa-doclock-audit, or how to install it."""
+
+from __future__ import annotations
+
+import typer
+
+from ...testing.auditor import import_auditor, is_installed
+from .console import say
+
+_ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+def add_audit(app: typer.Typer) -> None:
+    """Add the command."""
+    if is_installed():
+        app.command()(import_auditor("sa-doclock audit", ".command").audit)
+    else:
+        app.command("audit", context_settings=_ANYTHING)(_say_how_to_install)
+
+
+def _say_how_to_install(_: typer.Context) -> None:
+    """Run a program, and find where it lacks a lock; needs 'sa-doclock[audit]'."""
+    try:
+        import_auditor("sa-doclock audit")
+    except ModuleNotFoundError as error:
+        say(str(error), err=True)
+        raise typer.Exit(2) from None
