@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event
 
+from lab.servers.model import UnavailableError
 from tests.sql.tsql.checker import Checker, checking
 from tests.sql.tsql.texts import with_parameters
 from tests.sql.tsql.wheels import unpacked
-from tests.support.servers.model import UnavailableError
 
 
 class SentStatements:

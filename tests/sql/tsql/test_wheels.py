@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.servers.model import UnavailableError
 from tests.sql.tsql import wheels
 from tests.sql.tsql.wheels import unpacked
-from tests.support.servers.model import UnavailableError
 
 
 @pytest.fixture(autouse=True)

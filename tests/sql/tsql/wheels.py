@@ -9,11 +9,11 @@ import platform
 import sys
 from pathlib import Path
 
+from lab.servers.cache import cached
+from lab.servers.downloads import Download, refuse_proprietary
+from lab.servers.model import UnavailableError
+from lab.servers.wheels import unpack
 from tests.sql.tsql.scriptdom import ASSEMBLY, DOTNET, RUNTIME_CONFIG
-from tests.support.servers.cache import cached
-from tests.support.servers.downloads import Download, refuse_proprietary
-from tests.support.servers.model import UnavailableError
-from tests.support.servers.wheels import unpack
 
 KEY = "scriptdom-on-dotnet-3.1"
 PARSER = "tsql-parser"  #: as SA_DOCLOCK_TEST_REQUIRE names it
