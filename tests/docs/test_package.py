@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.running.progress import say
 from sa_doclock.errors import REPOSITORY
 from tests.docs.package import description, main, relative_links
 from tests.docs.pages import ROOT, links, text_of
-from tests.support.progress import say
 
 
 @pytest.fixture(scope="module")
