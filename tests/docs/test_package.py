@@ -75,6 +75,14 @@ def test_every_address_of_the_project_is_that_of_the_errors() -> None:
     assert {f'"{REPOSITORY}' in line for line in urls.splitlines()} == {True}
 
 
+def test_both_distributions_have_one_version() -> None:
+    project, auditor = text_of("pyproject.toml"), text_of("audit/pyproject.toml")
+    (version,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
+    assert f'\nversion = "{version}"\n' in auditor
+    assert f'\ndependencies = ["sa-doclock=={version}"]\n' in auditor
+    assert f'\naudit = ["sa-doclock-audit=={version}"]' in project
+
+
 def _texts() -> Iterator[tuple[Path, str]]:
     """Yield the files of the checkout that are read by people or programs."""
     kinds = {".cfg", ".ini", ".json", ".md", ".py", ".toml", ".yml", ""}
