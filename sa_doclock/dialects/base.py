@@ -28,7 +28,7 @@ from .connection import (
     other_connection,
     rewritten_statements,
 )
-from .error_codes import Ends, ErrorCode, ErrorCodes, Limit, MetError, NativeCode
+from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, Limit, MetError, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
 from .lock_statements import Locked, LockStatements, is_in_index, parameters_for_keys, read_beside
@@ -55,6 +55,7 @@ __all__ = [
     "Ends",
     "ErrorCode",
     "ErrorCodes",
+    "EveryError",
     "ExecuteStatement",
     "Identity",
     "IsolationLevels",

@@ -18,6 +18,7 @@ from ...dialects.base import (
     UNMARKED,
     Cluster,
     Ends,
+    EveryError,
     LockStrategy,
     TransactionLifecycle,
     TransactionStatus,
@@ -165,7 +166,7 @@ class TransactionConnection:
         :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
         """
         errors, marks = strategy.errors, strategy.marks
-        if errors.every_error is Ends.UNKNOWN and self.mark is None and marks is not None:
+        if errors.every_error is EveryError.MAY_END and self.mark is None and marks is not None:
             self.mark = marks.mark_transaction(self.connection)
         if not self.begun:  # some drivers send BEGIN with the first statement
             status = strategy.status
@@ -188,7 +189,7 @@ class TransactionConnection:
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
         # Where errors end it unseen, the first lock set the mark, and did not ask for the schema.
-        unseen = known.errors.every_error is Ends.UNKNOWN
+        unseen = known.errors.every_error is EveryError.MAY_END
         asks = self.schema is None and (marks_now or unseen)
         if asks and self.mark is not None:
             self.schema = marks.current_schema(self.connection)
@@ -265,7 +266,7 @@ class TransactionConnection:
 
         :param unknown: the answer where the driver cannot tell.
         """
-        if self.known is None or self.known.errors.every_error is not Ends.ABORTS:
+        if self.known is None or self.known.errors.every_error is not EveryError.ABORTS:
             return False
         if self.connection.closed or self.connection.invalidated:
             return unknown

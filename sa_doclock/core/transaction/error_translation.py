@@ -11,7 +11,7 @@ from sqlalchemy.engine import ExceptionContext, TwoPhaseTransaction
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, raised_by_driver
-from ...dialects.base import Ends, Limit, LockStrategy, MetError, NativeCode
+from ...dialects.base import Ends, EveryError, Limit, LockStrategy, MetError, NativeCode
 from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...interruptions import ErrorsIgnored
 from ...keys import public_key
@@ -317,7 +317,7 @@ def _note(
         if isinstance(met.connection.get_transaction(), TwoPhaseTransaction):
             # XA END, by which SQLAlchemy rolls back, is an error there now.
             met.context.is_disconnect, met.context.invalidate_pool_on_disconnect = True, False
-    elif met.strategy.errors.every_error is Ends.UNKNOWN:
+    elif met.strategy.errors.every_error is EveryError.MAY_END:
         _doubt(state, met.connection, raised)
     call = state.calls.current
     if call is not None and error is not None:
@@ -329,13 +329,13 @@ def _note(
 def _needs_rollback(met: DriverError) -> bool:
     """Return whether the error has a class of ours, and has aborted a transaction that is still there."""
     errors = met.strategy.errors
-    return errors.every_error is Ends.ABORTS and errors[met.code].error is not None
+    return errors.every_error is EveryError.ABORTS and errors[met.code].error is not None
 
 
 def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:
     """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
     undone = state.calls.current is not None and state.calls.current.undone_by_savepoint
-    aborts = met.strategy.errors.every_error is Ends.ABORTS
+    aborts = met.strategy.errors.every_error is EveryError.ABORTS
     if aborts and not (undone and isinstance(error, LockNotAvailable)):
         state.transaction.note_abort(met.connection, error or met.context.original_exception)
 
