@@ -44,8 +44,7 @@ class EveryError(Enum):
     """After any error the transaction can only be rolled back; its COMMIT is a silent ROLLBACK."""
 
     MAY_END = "may end"
-    """No number tells whether an error has ended the transaction: its first lock marks it, and the
-    server is asked for the mark."""
+    """No number tells whether the transaction has ended: the server is asked for a mark of it."""
 
 
 class Limit(Enum):

@@ -87,8 +87,6 @@ _CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)
 
 
 class SQLServerErrors(ErrorCodes):
-    """The meanings of SQL Server's errors."""
-
     codes = {
         # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
         1204: ErrorCode(LockNotAvailable),

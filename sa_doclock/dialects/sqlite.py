@@ -191,10 +191,6 @@ def _is_same(file: str, other: str | None) -> bool:
         return file == other
 
 
-def _is_no_savepoint(error: DBAPIError) -> bool:
-    return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
-
-
 class SQLiteWaits(LockWaits):
     def limited(
         self,
@@ -293,7 +289,8 @@ class SQLiteLocks(LockStrategy):
     statements = SQLiteStatements()
     status = SQLiteStatus()
     lifecycle = SQLiteLifecycle()
-    marks = SavepointMarks(_is_no_savepoint)
+    # SQLITE_ERROR, as of any other mistake
+    marks = SavepointMarks(lambda error: "no such savepoint" in str(error.orig))
     waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
     # "SQLite uses a more general dynamic type system": https://www.sqlite.org/datatype3.html

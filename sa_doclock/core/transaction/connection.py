@@ -189,9 +189,8 @@ class TransactionConnection:
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
         # Where errors end it unseen, the first lock set the mark, and did not ask for the schema.
-        unseen = known.errors.every_error is EveryError.MAY_END
-        asks = self.schema is None and (marks_now or unseen)
-        if asks and self.mark is not None:
+        asks = marks_now or known.errors.every_error is EveryError.MAY_END
+        if asks and self.schema is None and self.mark is not None:
             self.schema = marks.current_schema(self.connection)
         self.schema_in_doubt = self.schema is not None
         self.in_doubt = self.mark is not None
