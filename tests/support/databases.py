@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from lab.servers import NAMES
-from tests.sql.tsql.live import SentStatements
+from lab.tsql.live import SentStatements
 from tests.support.connections import ConnectionLog
 
 #: PostgreSQL once more, with sessions that are made with ``pipeline=True``.

@@ -9,8 +9,8 @@ import pytest
 
 from lab.running.workers import check_required, note_skipped
 from lab.servers.model import UnavailableError
-from tests.sql.tsql.checker import Checker, checking
-from tests.sql.tsql.wheels import PARSER, unpacked
+from lab.tsql.checker import Checker, checking
+from lab.tsql.wheels import PARSER, unpacked
 
 
 @pytest.fixture(scope="package")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from lab.servers.model import UnavailableError
-from tests.sql.tsql import wheels
-from tests.sql.tsql.wheels import unpacked
+from lab.tsql import wheels
+from lab.tsql.wheels import unpacked
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ import pytest
 from sqlalchemy import Engine, event
 
 from lab.servers.model import UnavailableError
-from tests.sql.tsql.checker import Checker, checking
-from tests.sql.tsql.texts import with_parameters
-from tests.sql.tsql.wheels import unpacked
+from lab.tsql.checker import Checker, checking
+from lab.tsql.texts import with_parameters
+from lab.tsql.wheels import unpacked
 
 
 class SentStatements:

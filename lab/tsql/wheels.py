@@ -13,7 +13,7 @@ from lab.servers.cache import cached
 from lab.servers.downloads import Download, refuse_proprietary
 from lab.servers.model import UnavailableError
 from lab.servers.wheels import unpack
-from tests.sql.tsql.scriptdom import ASSEMBLY, DOTNET, RUNTIME_CONFIG
+from lab.tsql.scriptdom import ASSEMBLY, DOTNET, RUNTIME_CONFIG
 
 KEY = "scriptdom-on-dotnet-3.1"
 PARSER = "tsql-parser"  #: as SA_DOCLOCK_TEST_REQUIRE names it

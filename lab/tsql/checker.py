@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 _SETTINGS = {
     "DOTNET_SYSTEM_GLOBALIZATION_INVARIANT": "1",  # else it looks for ICU
     "COMPlus_EnableDiagnostics": "0",  # no pipes for debuggers
@@ -58,7 +58,7 @@ class Checker:
 @contextmanager
 def checking(folder: Path) -> Iterator[Checker]:
     """Run the parser that was unpacked into this folder."""
-    command = [sys.executable, "-m", "tests.sql.tsql.scriptdom", str(folder.resolve())]
+    command = [sys.executable, "-m", "lab.tsql.scriptdom", str(folder.resolve())]
     with subprocess.Popen(
         command,
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""The process that has the .NET runtime in it: ``python -m tests.sql.tsql.scriptdom FOLDER``.
+"""The process that has the .NET runtime in it: ``python -m lab.tsql.scriptdom FOLDER``.
 
 A line of standard input is a list of texts, as JSON; the line that answers is a list of what is
 wrong with each.  A process of its own, for a runtime brings threads and signal handlers that the
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.sql.tsql.rules import broken
+from lab.tsql.rules import broken
 
 # What is where in the folder.
 ASSEMBLY = "mssqlcli/mssqltoolsservice/bin/Microsoft.SqlServer.TransactSql.ScriptDom.dll"
