@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from sa_doclock.testing.audit import cures
-from sa_doclock.testing.audit.findings import CODES, AuditFinding, each_once, table_of
-from sa_doclock.testing.audit.html import html_of
-from sa_doclock.testing.audit.paths import Paths
-from sa_doclock.testing.audit.places import is_of_tests, packages_in
-from sa_doclock.testing.audit.stories import STORIES, story_of
+from doclock_audit import cures
+from doclock_audit.findings import CODES, AuditFinding, each_once, table_of
+from doclock_audit.html import html_of
+from doclock_audit.paths import Paths
+from doclock_audit.places import is_of_tests, packages_in
+from doclock_audit.stories import STORIES, story_of
 
 MODELS = """
 from sqlalchemy import create_engine

@@ -8,13 +8,21 @@ from dataclasses import dataclass, field
 from textwrap import wrap
 from typing import Final, NamedTuple
 
-from ...errors import DeadlockDetected
-from ..lock_waits import COMMIT
-from ..outcome import Outcome
-from .accesses import Access, Mode
-from .participant import OWN_TRANSACTION, Step, short_line, short_sql
-from .scheduler import GOES_ON, WAITS
-from .search import FIRST, SECOND
+from sa_doclock.errors import DeadlockDetected
+from sa_doclock.testing import Outcome
+from sa_doclock.testing.instruments import COMMIT
+from sa_doclock.testing.scheduling import (
+    FIRST,
+    GOES_ON,
+    OWN_TRANSACTION,
+    SECOND,
+    WAITS,
+    Access,
+    Mode,
+    Step,
+    short_line,
+    short_sql,
+)
 
 LOST_UPDATE: Final = "lost update"
 WRITE_SKEW: Final = "write skew"

@@ -15,8 +15,9 @@ from sqlalchemy import BindParameter, Column, Index, Table, UniqueConstraint
 from sqlalchemy.sql import operators
 from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList
 
-from ...caller import frames, is_of_sqlalchemy
-from .accesses import ANYTHING, Access, Accesses, Mode
+import sa_doclock
+from sa_doclock.testing.instruments import frames, is_of_sqlalchemy
+from sa_doclock.testing.scheduling import ANYTHING, Access, Accesses, Mode
 
 _NOT_CODE: Final = re.compile(r"'(?:[^']|'')*'|--[^\n]*|/\*.*?\*/|\$(\w*)\$.*?\$\1\$", re.DOTALL)
 _NAME: Final = r'(?:"[^"]+"|`[^`]+`|\[[A-Za-z_][^\]]*\]|[^\W\d][\w$]*)'
@@ -94,8 +95,9 @@ def table_name(token: str) -> str:
     return token.rpartition(".")[2].strip(' \t\n"`[]').lower()
 
 
-_LIBRARY: Final = f"{Path(__file__).parents[2]}{sep}"
-_KIT: Final = (f"{_LIBRARY}testing{sep}", frames.__code__.co_filename)
+_LIBRARY: Final = f"{Path(sa_doclock.__file__).parent}{sep}"
+_AUDITOR: Final = f"{Path(__file__).parents[1]}{sep}"
+_KIT: Final = (_AUDITOR, f"{_LIBRARY}testing{sep}", frames.__code__.co_filename)
 _FIRST_WORD: Final = re.compile(r"\s*(\w+)")
 _NO_ACCESS: Final = frozenset(
     ["SET", "SHOW", "SAVEPOINT", "RELEASE", "PRAGMA", "BEGIN", "START", "USE", "ROLLBACK"]

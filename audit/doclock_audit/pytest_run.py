@@ -4,65 +4,19 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
-from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-if TYPE_CHECKING:
-    from sa_doclock.testing import Audit
+from .paths import check_writable
+from .watching import Audit
 
-OPTION: Final = "--doclock-audit"
 _OUTPUT: Final = "sa_doclock_audit"
 _SUFFIXES: Final = (".json", ".sarif")
 
 
-def add_options(group: pytest.OptionGroup) -> None:
-    """Add the options."""
-    group.addoption(
-        OPTION,
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="find where the program lacks a lock; with =FILE.json or =FILE.sarif, write it there too",
-    )
-    group.addoption(
-        f"{OPTION}-html",
-        metavar="FILE",
-        help="the same, and write its findings there as a page of HTML",
-    )
-    group.addoption(
-        f"{OPTION}-package",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="an installed package that is the program's own, beside those whose source is in the project",
-    )
-    group.addoption(
-        f"{OPTION}-strict",
-        action="store_true",
-        help="the run fails if the audit has found an error",
-    )
-
-
-def separate_from_tests(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
-    """Keep the option from taking the test that follows it for its file."""
-    if OPTION in args:
-        args[:] = [f"{OPTION}=" if one == OPTION else one for one in args]
-        config.known_args_namespace = parser.parse_known_args(args, namespace=copy(config.option))
-
-
-def is_wanted(config: pytest.Config) -> bool:
-    """Return whether an option asks for the audit."""
-    return config.getoption("doclock_audit") is not None or bool(
-        config.getoption("doclock_audit_html")
-    )
-
-
 def _check_writable(file: Path) -> None:
-    from sa_doclock.testing.audit import check_writable  # noqa: PLC0415
-
     try:
         check_writable(file)
     except OSError as error:
@@ -79,10 +33,7 @@ class RunAudit:
         """
         file, html = config.getoption("doclock_audit"), config.getoption("doclock_audit_html")
         if file and Path(file).suffix not in _SUFFIXES:
-            raise pytest.UsageError(f"{OPTION}={file}: the name ends with .json or .sarif")
-        # SQLAlchemy, only where it is used.
-        from sa_doclock.testing import Audit  # noqa: PLC0415
-
+            raise pytest.UsageError(f"--doclock-audit={file}: the name ends with .json or .sarif")
         self._files = {file: Path(file or "").suffix, html: ".html"}
         self._folder = config.invocation_params.dir
         if not hasattr(config, "workerinput"):  # a worker of pytest-xdist writes none
@@ -90,7 +41,7 @@ class RunAudit:
                 _check_writable(self._folder / one)
         self._config = config
         packages = config.getoption("doclock_audit_package")
-        self._audit: Audit = Audit(packages=packages, root=config.rootpath, tests_alone=True)
+        self._audit = Audit(packages=packages, root=config.rootpath, tests_alone=True)
         self._watching = ExitStack()
         self._watching.enter_context(self._audit.watching())
 

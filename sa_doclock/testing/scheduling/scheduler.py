@@ -34,12 +34,24 @@ from ..lock_waits import (
 from ..loops import wait_for_turn
 from ..outcome import Outcome
 from .accesses import conflict
-from .participant import Participant, Step, current_participant
-from .search import FIRST, SECOND, Diverged
-from .unseen import Unseen
+from .participant import FIRST, SECOND, Participant, Step, current_participant
 
 IN_PROCESS: Final = "a function waited in this process, at a gate or between two tries"
 NOT_SAID: Final = "a function waited, and no server said for whom"
+
+
+class Diverged(Exception):
+    """The run did not go as before: an order could not be forced."""
+
+
+class Observer:
+    """Takes note of the steps on which no order is forced; this one takes none."""
+
+    def note_parallel(self, step: Step) -> None:
+        """Note a step that a second thread or task of a function sends while the first one waits."""
+
+    def note_shared(self, step: Step) -> None:
+        """Note a connection that both functions use, in one transaction."""
 
 
 class Waits:
@@ -130,7 +142,7 @@ class Scheduler:
     """Runs two functions once.
 
     :param call: calls a function, and awaits what it returns where that is a coroutine.
-    :param unseen: takes note of what the functions do out of sight.
+    :param observer: takes note of the steps on which no order is forced.
     :param every_step: also those that cannot matter to the other one wait for their turn.
     :ivar events: the steps in order, each with what became of it.
     :ivar chosen: the function of each turn, with its step.
@@ -143,14 +155,12 @@ class Scheduler:
         self,
         waits: Waits,
         call: Callable[[Function], Any],
-        unseen: Unseen | None = None,
+        observer: Observer | None = None,
         *,
         every_step: bool = False,
     ) -> None:
-        self._unseen = Unseen() if unseen is None else unseen
-        self.participants = {
-            number: Participant(number, self._unseen) for number in (FIRST, SECOND)
-        }
+        self._observer = Observer() if observer is None else observer
+        self.participants = {number: Participant(number, observer) for number in (FIRST, SECOND)}
         self.events: list[tuple[str, Step]] = []
         self.chosen: list[Step] = []
         self.surprise: Step | None = None
@@ -314,11 +324,11 @@ class Scheduler:
         other = self.participants[FIRST + SECOND - participant.number]
         with self._changed:
             if participant.turn is not None:  # of another thread or task of this function
-                self._unseen.note_parallel(step)
+                self._observer.note_parallel(step)
                 self.events.append((SENT, step))
                 return
             if not other.done and other.shares(connection):
-                self._unseen.note_shared(step)
+                self._observer.note_shared(step)
             self._note_goes_on(participant)
             participant.use(connection)
             participant.step = step

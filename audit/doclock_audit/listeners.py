@@ -8,11 +8,16 @@ from typing import Any, Final
 from sqlalchemy import Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 
-from ...keys import DocumentKey, LockedName
-from ...options import LockOptions, is_row_lock
-from ...session import LockingSession
-from ...sqlalchemy_internals import buffer_rows, for_update_of
-from ..lock_waits import locks_database
+from sa_doclock import LockingSession, LockOptions
+from sa_doclock.testing.instruments import (
+    DocumentKey,
+    LockedName,
+    buffer_rows,
+    for_update_of,
+    is_row_lock,
+    locks_database,
+)
+
 from .places import Place, Places, places_of_program
 from .rows import (
     Row,

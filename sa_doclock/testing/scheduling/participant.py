@@ -18,6 +18,9 @@ from sqlalchemy import Connection, Engine
 from ..lock_waits import holds_file, server_of
 from .accesses import Accesses, TransactionAccesses
 
+FIRST, SECOND = 1, 2
+"""The two functions, as an order writes them: ``"1221"``."""
+
 OWN_TRANSACTION: Final = 0
 """The number of the transaction of each statement of a connection in AUTOCOMMIT."""
 

@@ -11,14 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .accesses import Accesses, conflict
-
-FIRST, SECOND = 1, 2
-"""The two functions, as an order writes them: ``"1221"``."""
-
-
-class Diverged(Exception):
-    """The run did not go as before: an order could not be forced."""
+from sa_doclock.testing.scheduling import FIRST, SECOND, Accesses, Diverged, conflict
 
 
 @dataclass

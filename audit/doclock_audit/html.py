@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Final
 
-from ...errors import DOCS
-from ...keys import printable
+from sa_doclock.errors import DOCS
+from sa_doclock.testing.instruments import printable
+
 from .findings import CODES, AuditFinding
 from .paths import Paths
 from .stories import FIRST, story_of

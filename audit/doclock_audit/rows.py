@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import ForeignKeyConstraint, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection
 
-from ...sqlalchemy_internals import all_mappers
+from sa_doclock.testing.instruments import all_mappers
 
 
 class Row(NamedTuple):

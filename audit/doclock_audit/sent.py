@@ -27,16 +27,18 @@ from sqlalchemy.sql.expression import CompoundSelect
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.sql.visitors import iterate
 
-from ...guard.dml_internals import conflict_of, values_of
-from ...sqlalchemy_internals import (
+from sa_doclock.testing.instruments import (
     all_mappers,
+    conflict_of,
     for_update_clause,
     for_update_tables,
     has_limit,
+    values_of,
     written_out,
 )
-from ..exploration.accesses import Mode
-from ..exploration.footprint import modes_of_tables, table_name
+from sa_doclock.testing.scheduling import Mode
+
+from .exploration.footprint import modes_of_tables, table_name
 
 #: The row locks of all databases, in the text of a SELECT.
 _ROW_LOCK: Final = re.compile(

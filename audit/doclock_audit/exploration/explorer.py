@@ -10,11 +10,30 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final
 
-from ...functions import check_function
-from ..loops import AsyncConnections, LoopThread, check_functions
-from ..outcome import Outcome
+from sa_doclock.testing import Outcome
+from sa_doclock.testing.instruments import (
+    AsyncConnections,
+    LoopThread,
+    check_function,
+    check_functions,
+)
+from sa_doclock.testing.scheduling import (
+    FIRST,
+    SECOND,
+    WAITS,
+    Chooser,
+    Diverged,
+    Function,
+    Participant,
+    Scheduler,
+    Step,
+    Waits,
+    current_participant,
+    short_line,
+    short_sql,
+)
+
 from .listeners import EnginesSeen, Listeners
-from .participant import Participant, Step, current_participant, short_line, short_sql
 from .result import (
     Exploration,
     Failure,
@@ -22,8 +41,7 @@ from .result import (
     repeats,
     timeline_of,
 )
-from .scheduler import WAITS, Chooser, Function, Scheduler, Waits
-from .search import FIRST, SECOND, Diverged, Search
+from .search import Search
 from .unseen import Unseen
 
 Progress = Callable[[str], object]

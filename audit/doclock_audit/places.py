@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from ...caller import frames, is_of_library
+from sa_doclock.testing.instruments import frames, is_of_library
 
 
 class Place(NamedTuple):

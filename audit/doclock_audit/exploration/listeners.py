@@ -14,18 +14,31 @@ from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import SQLAlchemyError
 
-from ...caller import line_of_program
-from ...dialects import find_strategy, side_connection, strategy_class
-from ...dialects.base import LockStrategy, MetError
-from ...errors import DeadlockDetected, LockNotSupported
-from ...sqlalchemy_internals import keep_rows
-from ..listening import listening
-from ..lock_waits import COMMIT
-from .accesses import Access, Accesses, TransactionAccesses, at_end
+from sa_doclock.dialects.base import LockStrategy, MetError
+from sa_doclock.errors import DeadlockDetected, LockNotSupported
+from sa_doclock.testing.instruments import (
+    COMMIT,
+    find_strategy,
+    keep_rows,
+    line_of_program,
+    listening,
+    side_connection,
+    strategy_class,
+)
+from sa_doclock.testing.scheduling import (
+    OWN_TRANSACTION,
+    Access,
+    Accesses,
+    Participant,
+    Scheduler,
+    Step,
+    TransactionAccesses,
+    at_end,
+    current_participant,
+)
+
 from .footprint import Reading, accesses_of, level_set_by, rows_of
-from .participant import OWN_TRANSACTION, Participant, Step, current_participant
 from .result import ROLLBACK
-from .scheduler import Scheduler
 from .unseen import Unseen
 
 AUTOCOMMIT: Final = "AUTOCOMMIT"

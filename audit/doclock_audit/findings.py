@@ -12,8 +12,10 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from ...errors import DOCS
-from ...keys import printable
+from sa_doclock import __version__
+from sa_doclock.errors import DOCS
+from sa_doclock.testing.instruments import printable
+
 from .paths import Paths
 from .stories import FIRST, story_of
 
@@ -179,8 +181,6 @@ def sarif_of(findings: Sequence[AuditFinding], paths: Paths) -> str:
 
 
 def _driver() -> dict[str, Any]:
-    from ... import __version__  # noqa: PLC0415  # sa_doclock imports this package's neighbours first
-
     rules = [
         {
             "id": code,

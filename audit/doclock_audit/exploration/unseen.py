@@ -11,11 +11,23 @@ from typing import Any, Final
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import ConnectionPoolEntry, Pool
 
-from ...caller import frames, is_of_sqlalchemy, line_of_program
-from ..listening import listening
-from ..lock_waits import is_kit_asking
-from .participant import Participant, Step, current_participant, short_line, short_sql
-from .search import FIRST, SECOND
+from sa_doclock.testing.instruments import (
+    frames,
+    is_kit_asking,
+    is_of_sqlalchemy,
+    line_of_program,
+    listening,
+)
+from sa_doclock.testing.scheduling import (
+    FIRST,
+    SECOND,
+    Observer,
+    Participant,
+    Step,
+    current_participant,
+    short_line,
+    short_sql,
+)
 
 _NAMES: Final = {FIRST: "the first function", SECOND: "the second function"}
 _IN_CONTEXT: Final = "contextvars.copy_context().run"
@@ -33,7 +45,7 @@ _WATCHED: Final = _PROCESS_EVENTS | _CONNECT_EVENTS
 _hooked: list[bool] = []
 
 
-class Unseen:
+class Unseen(Observer):
     """Notes what the two functions do out of sight.
 
     :ivar watches: a function runs, so that a statement of no function is one of a helper's.

@@ -14,10 +14,9 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
-from ...dialects import strategy_class
-from ...dialects.base import IsolationLevels
-from ...sqlalchemy_internals import is_flushing
-from ..lock_waits import locks_database
+from sa_doclock.dialects.base import IsolationLevels
+from sa_doclock.testing.instruments import is_flushing, locks_database, strategy_class
+
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
 from .rows import Row
 from .rules import Rule

@@ -13,8 +13,9 @@ from typing import Any, Final
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Mapper, QueryableAttribute, Session
 
-from ...session import LockingSession
-from ..exploration import Exploration, explore
+from sa_doclock import LockingSession
+
+from .exploration import Exploration, explore
 from .findings import CODES, AuditFinding, each_once, json_of, sarif_of, table_of
 from .html import html_of
 from .inserts import InsertRace

@@ -10,7 +10,8 @@ from weakref import ref
 from sqlalchemy import Connection, TextClause
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from ...sqlalchemy_internals import for_update_tables, order_of
+from sa_doclock.testing.instruments import for_update_tables, order_of
+
 from .data_flow import Column, is_claimed, is_computed
 from .places import Place, Places
 from .rows import Row

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...keys import printable
+from sa_doclock.testing.instruments import printable
+
 from .places import in_packages, is_of_tests
 
 
