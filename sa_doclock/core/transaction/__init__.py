@@ -20,4 +20,3 @@ from .lock_transaction import EndOfTransaction, LockTransaction
 from .locks_lost_errors import about_held, others_text, refuse_after
 from .part import Limit, SessionPart, SessionParts, Take, saving
 from .plan import LockPlan, make_plan
-from .prepared import prepared_locks

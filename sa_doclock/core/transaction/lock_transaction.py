@@ -27,7 +27,6 @@ from .first_use import FirstUse
 from .forked import ParentTransaction
 from .locks_lost import refuse_without
 from .part import SessionParts
-from .prepared import is_prepared
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
 T = TypeVar("T")
@@ -123,7 +122,7 @@ class LockTransaction(FailingTransaction):
 
         :raises LockLost: a part has ended it.
         """
-        if is_prepared(self._session(), self.connections):
+        if self.connections.is_prepared():
             return  # SQLAlchemy refuses what follows, and no part can end it
         error = None if self._parts.deadline is None else self._parts.deadline.end_locks()
         if error is not None:
