@@ -12,7 +12,7 @@ from sqlalchemy.orm import SessionTransactionOrigin
 from ...errors import LockMisuse
 from ...keys import DocumentKey
 from ...options import LockOptions
-from ..transaction import Condition, saving
+from ..transaction import Condition
 from .hooks import context_of
 from .lock_methods import LockMethods
 
@@ -47,7 +47,7 @@ class CoreSession(LockMethods):
         if not self._ends_here():
             self.flush()
             return
-        with saving(context.parts):
+        with context.transaction.saving():
             self.flush()
             if self.in_transaction() and not self.in_nested_transaction():
                 self.commit()
