@@ -162,9 +162,6 @@ class LockStrategy:
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
 
-    locks_database: ClassVar[bool] = False
-    """Every lock is a lock on the whole database, and its waiters poll for it."""
-
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
 

@@ -33,6 +33,7 @@ from .base import (
     ErrorCode,
     ErrorCodes,
     IsolationLevels,
+    Locked,
     LockStatements,
     LockStrategy,
     LockWaits,
@@ -112,6 +113,7 @@ class SQLiteIsolation(IsolationLevels):
 
 
 class SQLiteStatements(LockStatements):
+    locked = Locked.DATABASE
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = 900
 
@@ -283,7 +285,6 @@ class SQLiteNamedLocks(NamedLocks):
 
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
-    locks_database = True
     errors = SQLiteErrors()
     isolation = SQLiteIsolation()
     statements = SQLiteStatements()
