@@ -258,9 +258,9 @@ def _make_cursor(
 class InterceptedCursor:
     """Replaces a cursor of the driver, and makes that, as ``own``, when it is used.
 
-    :ivar expected: the number of rows that a statement that was not sent yet is sure to find.
-
     What is set on it is set on the driver's; its own attributes are set in ``vars()``.
+
+    :ivar expected: the number of rows that a statement that was not sent yet is sure to find.
     """
 
     own: Any

@@ -1,8 +1,8 @@
 """Two functions at once, of which one statement at a time goes on.
 
-:func:`~sa_doclock.testing.two_at_once` and the ``explore()`` of sa-doclock-audit choose whose turn it is;
-the rest is here.  The names below are for packages that build on them, and keep their meaning within a
-minor version of sa-doclock.
+``two_at_once()`` and the ``explore()`` of sa-doclock-audit choose the function whose turn it is; the rest
+is here.  The names below are for packages that build on them, and keep their meaning within a minor
+version of sa-doclock.
 """
 
 from .accesses import ANYTHING, Access, Accesses, Mode, TransactionAccesses, at_end, conflict
