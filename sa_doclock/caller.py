@@ -14,7 +14,7 @@ from types import FrameType
 import sqlalchemy
 
 _STANDARD = Path(contextlib.__file__).parent
-# Threads: an import adds to it, and Python imports a module once.
+# Threads: assigned as a whole, never changed; each reads the old one or the new one.
 _ours: tuple[str, ...] = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
 _RUNNERS = (
     *(f"{_STANDARD / name}{sep}" for name in ("asyncio", "concurrent")),

@@ -133,7 +133,7 @@ def _details_of(finding: AuditFinding, paths: Paths) -> Iterator[str]:
 _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 _ROOT: Final = "%SRCROOT%"
 _WAITS: Final = ("long-hold", "idle-transaction")
-_PAGE: Final = f"{DOCS}/audit.md"
+_PAGE: Final = f"{DOCS}/audit.html"
 
 
 _WIDTH: Final = 48

@@ -67,7 +67,7 @@ def _entry(number: int, finding: AuditFinding) -> str:
 
 
 def _section(number: int, finding: AuditFinding, paths: Paths) -> Iterator[str]:
-    page = f"{DOCS}/audit.md#{finding.code}"
+    page = f"{DOCS}/audit.html#{finding.code}"
     times = "once" if finding.count == 1 else f"{finding.count} times"
     yield f'<section id="f{number}">'
     yield (

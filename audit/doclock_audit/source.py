@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
 from .places import Place
@@ -93,15 +93,27 @@ class Scope:
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
         """Return the values that a variable may have where it is used."""
         line = getattr(use, "lineno", 0)
-        blocks = [getattr(parent, field) for _, parent, field in self.around(use)]
+        blocks = self._blocks_around(use)
         found: list[ast.AST] = []
-        for node in self.nodes:
+        for node, value, replaces in self._defined_names.get(name, ()):
             if getattr(node, "lineno", 0) > line or node is use:
                 continue
-            for value, replaces in _defined(node, name):
-                if replaces and any(isinstance(one, list) and node in one for one in blocks):
-                    found.clear()  # the earlier ones are gone, whatever way was taken
-                found.append(value)
+            if replaces and any(node in one for one in blocks):
+                found.clear()  # the earlier ones are gone, whatever way was taken
+            found.append(value)
+        return found
+
+    def _blocks_around(self, use: ast.AST) -> list[list[ast.AST]]:
+        parts = (getattr(parent, field) for _, parent, field in self.around(use))
+        return [one for one in parts if isinstance(one, list)]
+
+    @cached_property
+    def _defined_names(self) -> dict[str, list[tuple[ast.AST, ast.AST, bool]]]:
+        """Each variable with the nodes that give it a value, that value, and whether it has no other then."""
+        found: dict[str, list[tuple[ast.AST, ast.AST, bool]]] = {}
+        for node in self.nodes:
+            for name, value, replaces in _defined(node):
+                found.setdefault(name, []).append((node, value, replaces))
         return found
 
 
@@ -126,15 +138,16 @@ def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
                 yield Guard(one.test, outcome=True)
 
 
-def _defined(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, bool]]:
-    """Yield the values that a node gives to a variable, and whether it has none of before then."""
+def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
+    """Yield the variables that a node gives a value, with it, and whether they have no other then."""
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
-                if name in names_in(target):
-                    yield _part_of(target, value, name), isinstance(target, (ast.Name, ast.Tuple))
-        case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == name:
-            yield value, True
+                for name in names_in(target):
+                    whole = isinstance(target, (ast.Name, ast.Tuple))
+                    yield name, _part_of(target, value, name), whole
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+            yield name, value, True
         case (
             ast.AugAssign(target=target, value=value)
             | ast.NamedExpr(target=target, value=value)
@@ -142,13 +155,14 @@ def _defined(node: ast.AST, name: str) -> Iterator[tuple[ast.AST, bool]]:
             | ast.AsyncFor(target=target, iter=value)
             | ast.withitem(context_expr=value, optional_vars=ast.expr() as target)
             | ast.comprehension(target=target, iter=value)
-        ) if name in names_in(target):
-            yield value, False
+        ):
+            for name in names_in(target):
+                yield name, value, False
         case ast.Call(
-            func=ast.Attribute(value=ast.Name(id=found), attr="append" | "extend" | "update"),
+            func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "update"),
             args=[value],
-        ) if found == name:
-            yield value, False
+        ):
+            yield name, value, False
 
 
 def _part_of(target: ast.expr, value: ast.expr, name: str) -> ast.expr:
