@@ -17,7 +17,7 @@ PROOF ?=
 SOAK_SECONDS ?= 60
 # The essentials: what needs no server, less files that run pytest, and the files of tests/integration that
 # are marked quick.  The others are not read: to collect them takes longer than to run these.
-QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py tests/lab/test_*.py) \
+QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py tests/lab/test_*.py audit/tests/test_*.py) \
 	$(shell grep --recursive --files-with-matches --include='test_*.py' pytest.mark.quick tests/integration)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -95,6 +95,7 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of t
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy audit/tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house
 	$(BIN)/python -m pytest tests/docs/test_readme.py tests/unit/test_hover.py tests/unit/test_typed.py $(ARGS)

@@ -40,6 +40,8 @@ _PACKAGES = (
 _STRESS = "tests/reliability/stress/test_threads.py"
 _UNIT = (
     "tests/unit",
+    "audit/tests",
+    "--ignore=audit/tests/seeded",  # on servers
     # Of asyncio, which needs greenlet; or of sources, types and extras, which no thread changes.
     *(
         f"--ignore=tests/unit/test_{name}.py"
