@@ -30,8 +30,16 @@ from .connection import (
 )
 from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, Limit, MetError, NativeCode
 from .hold_limit import ServerHoldLimit
-from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
-from .lock_statements import Locked, LockStatements, is_in_index, parameters_for_keys, read_beside
+from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels, PlainReads
+from .lock_statements import (
+    Locked,
+    LockStatements,
+    LockText,
+    MaxParameters,
+    is_in_index,
+    parameters_for_keys,
+    read_beside,
+)
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
@@ -64,14 +72,17 @@ __all__ = [
     "LockMonitoring",
     "LockStatements",
     "LockStrategy",
+    "LockText",
     "LockWaits",
     "Locked",
+    "MaxParameters",
     "MetError",
     "NamedLocks",
     "NativeCode",
     "Outcome",
     "Pipeline",
     "Pipelining",
+    "PlainReads",
     "Read",
     "ServerClock",
     "ServerHoldLimit",
@@ -104,7 +115,7 @@ class LockStrategy:
     A subclass must give ``name``, ``isolation`` and ``errors``; all else has a default.  An attribute
     that is an object has one subject, and is replaced as a whole: by the class, or for an engine
     whose server is different.  The built-in classes replace some for an engine, also those that a
-    subclass of theirs has given.  Hints and suffixes are always those of the class.
+    subclass of theirs has given.  ``statements.texts`` are always those of the class.
 
     There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember what
     it has asked its server.  Facts are class attributes; a method answers what a fact cannot.  A

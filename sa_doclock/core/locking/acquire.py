@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import strategies
+from ...dialects import strategies, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -325,7 +325,7 @@ def _database_of(
     if strategy.compatible is not None:
         strategy.compatible.check(request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
-        strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
+        warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
     return bind, strategy
 
 

@@ -28,6 +28,7 @@ from ..base import (
     NativeCode,
     Pipeline,
     Pipelining,
+    PlainReads,
     ServerClock,
     TransactionLifecycle,
     TransactionMarks,
@@ -77,13 +78,16 @@ class PostgreSQLIsolation(IsolationLevels):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
-    # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
-    past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
-    conflicting = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
     # "a transaction takes its snapshot as of the start of the first non-transaction-control statement",
     # and so before the wait of a lock that is this statement:
     # https://www.postgresql.org/docs/current/transaction-iso.html#XACT-REPEATABLE-READ
-    snapshots = conflicting
+    plain_reads = {
+        "READ UNCOMMITTED": PlainReads.PAST_WRITERS,
+        READ_COMMITTED: PlainReads.PAST_WRITERS,
+        REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,  # 40001
+        # A read is remembered, and a commit can fail because of it (40001).
+        "SERIALIZABLE": PlainReads.OLDER | PlainReads.CONFLICT,
+    }
 
     def note_default(self, connection: Connection) -> None:
         connection.dialect.default_isolation_level = connection.get_isolation_level()

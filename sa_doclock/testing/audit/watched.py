@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
 from ...dialects import strategy_class
-from ...dialects.base import IsolationLevels
+from ...dialects.base import IsolationLevels, PlainReads
 from ...sqlalchemy_internals import is_flushing
 from ..lock_waits import locks_database
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
@@ -37,7 +37,9 @@ def finds_conflicts(connection: Connection) -> bool:
     if dialect not in _conflicting:
         known = strategy_class(dialect)
         levels = IsolationLevels if known is None else known(dialect).isolation
-        _conflicting[dialect] = frozenset(levels.conflicting)
+        _conflicting[dialect] = frozenset(
+            level for level, reads in levels.plain_reads.items() if PlainReads.CONFLICT in reads
+        )
     return level_of(connection) in _conflicting[dialect]
 
 

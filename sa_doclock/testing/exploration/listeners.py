@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ...caller import line_of_program
 from ...dialects import find_strategy, side_connection, strategy_class
-from ...dialects.base import Locked, LockStrategy, MetError
+from ...dialects.base import Locked, LockStrategy, MetError, PlainReads
 from ...errors import DeadlockDetected, LockNotSupported
 from ...sqlalchemy_internals import keep_rows
 from ..listening import listening
@@ -118,9 +118,10 @@ class EnginesSeen:
         """
         strategy = strategy_class(connection.dialect)
         level = self.level(connection) if level is None else level
+        reads = {} if strategy is None else strategy.isolation.plain_reads
         return Reading(
             whole_database=strategy is not None and strategy.statements.locked is Locked.DATABASE,
-            passes_writers=strategy is not None and level in strategy.isolation.past_writers,
+            passes_writers=PlainReads.PAST_WRITERS in reads.get(level or "", PlainReads(0)),
             one_snapshot=level not in _MANY_SNAPSHOTS,
             views=self._of(connection).views,
         )
