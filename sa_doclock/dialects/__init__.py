@@ -1,7 +1,13 @@
 """The locks of each database: one database, one file or package."""
 
 from .cluster import warn_of_lock
-from .compatible_servers import COMPATIBLE_SERVERS, FoundServer, LockFeature, find_server
+from .compatible_servers import (
+    COMPATIBLE_SERVERS,
+    FoundServer,
+    LockFeature,
+    check_features,
+    find_server,
+)
 from .connection import (
     ROLLED_BACK_LATER,
     is_rolled_back_later,

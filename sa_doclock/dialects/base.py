@@ -43,7 +43,7 @@ from .lock_statements import (
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
-from .pipelining import Pipeline, Pipelining, Read
+from .pipelining import Pipeline, Read
 from .transaction_lifecycle import TransactionLifecycle
 from .transaction_marks import UNMARKED, TransactionMarks
 from .transaction_status import TransactionStatus
@@ -81,7 +81,6 @@ __all__ = [
     "NativeCode",
     "Outcome",
     "Pipeline",
-    "Pipelining",
     "PlainReads",
     "Read",
     "ServerClock",
@@ -155,9 +154,6 @@ class LockStrategy:
     hold_limit: ServerHoldLimit | None = None
     """The server's limit for an idle transaction; None: the clock of the client alone limits it."""
 
-    pipelining: Pipelining | None = None
-    """Several statements in one round trip; None: the driver cannot."""
-
     monitoring: ClassVar[LockMonitoring | None] = None
     """The holders and waiters of locks; None: there is no lock_waits(), and no ``diagnose=True``."""
 
@@ -202,6 +198,10 @@ class LockStrategy:
 
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with a connection as of ``asking()``."""
+
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        """Return what sends several statements of this connection in one round trip; None: the driver cannot."""
+        return None
 
     def check_autocommit(self, connection: Connection) -> None:
         """Raise LockNotSupported if every statement is a transaction of its own."""

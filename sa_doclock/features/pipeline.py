@@ -83,13 +83,13 @@ class SessionPipeline(SessionPart):
         if connection in pipelines.by_connection:
             return
         strategy = find_strategy(connection)
-        if strategy is None or strategy.pipelining is None:
+        pipeline = None if strategy is None else strategy.pipeline(connection)
+        if pipeline is None:
             name = f"{connection.dialect.name}+{connection.dialect.driver}"
             raise LockNotSupported(
                 f"LockingSession(pipeline=True) needs PostgreSQL with psycopg 3 and its "
                 f"libpq 14 or later, not {name}: make the sessions of this engine without it"
             )
-        pipeline = strategy.pipelining.pipeline(connection)
         pipelines.by_connection[connection] = pipeline
         if not lent:
             pipelines.own.append(pipeline)

@@ -27,7 +27,6 @@ from ..base import (
     LockStrategy,
     NativeCode,
     Pipeline,
-    Pipelining,
     PlainReads,
     ServerClock,
     TransactionLifecycle,
@@ -181,6 +180,8 @@ class PostgreSQLLocks(LockStrategy):
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
     clock = ServerClock("clock_timestamp() AT TIME ZONE 'UTC'", DateTime)
 
+    _pipeline: Callable[[Connection], Pipeline] | None = None
+
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         # Several statements in one round trip, with libpq 14 or later:
@@ -188,13 +189,16 @@ class PostgreSQLLocks(LockStrategy):
         psycopg: Any = dialect.loaded_dbapi if dialect.driver == "psycopg" else None
         if psycopg is not None and psycopg.Pipeline.is_supported():
             # They import psycopg.
-            from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
+            from .deferred_writes import PsycopgPipeline  # noqa: PLC0415
             from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
             from .pipelined_lock import PipelinedWaits  # noqa: PLC0415
 
-            self.pipelining = PsycopgPipelining()
+            self._pipeline = PsycopgPipeline
             self.waits, self.hold_limit = PipelinedWaits(), PipelinedHoldLimit()
             self.named_locks = PostgreSQLNamedLocks(self.waits)
+
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        return None if self._pipeline is None else self._pipeline(connection)
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
