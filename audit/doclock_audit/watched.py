@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
-from sa_doclock.dialects.base import IsolationLevels
+from sa_doclock.dialects.base import IsolationLevels, PlainReads
 from sa_doclock.testing.instruments import is_flushing, locks_database, strategy_class
 
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
@@ -36,7 +36,9 @@ def finds_conflicts(connection: Connection) -> bool:
     if dialect not in _conflicting:
         known = strategy_class(dialect)
         levels = IsolationLevels if known is None else known(dialect).isolation
-        _conflicting[dialect] = frozenset(levels.conflicting)
+        _conflicting[dialect] = frozenset(
+            level for level, reads in levels.plain_reads.items() if PlainReads.CONFLICT in reads
+        )
     return level_of(connection) in _conflicting[dialect]
 
 

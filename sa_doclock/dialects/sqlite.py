@@ -37,8 +37,10 @@ from .base import (
     LockStatements,
     LockStrategy,
     LockWaits,
+    MaxParameters,
     NamedLocks,
     NativeCode,
+    PlainReads,
     ServerClock,
     TransactionLifecycle,
     TransactionStatus,
@@ -106,7 +108,9 @@ class SQLiteErrors(ErrorCodes):
 
 class SQLiteIsolation(IsolationLevels):
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
-    conflicting = frozenset()  # the driver begins no transaction for a read
+    plain_reads: ClassVar[
+        Mapping[str, PlainReads]
+    ] = {}  # the driver begins no transaction for a read
 
     def ask_level(self, connection: Connection) -> str | None:
         return None
@@ -115,7 +119,7 @@ class SQLiteIsolation(IsolationLevels):
 class SQLiteStatements(LockStatements):
     locked = Locked.DATABASE
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
-    max_parameters = 900
+    max_parameters = MaxParameters(900)
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         return LockOptions.None_

@@ -158,8 +158,10 @@ class TransactionConnection:
 
     def follow_cluster(self, cluster: Cluster, session: Callable[[], Session]) -> None:
         """Have the end of the transaction by another node of the cluster noticed."""
-        self.listen("rollback", cluster.before_rollback)
-        self.listen("savepoint", partial(_before_savepoint, cluster, session))
+        for name, function in cluster.listeners(
+            lambda: not ledger_of(session()).is_empty()
+        ).items():
+            self.listen(name, function)
 
     def note_lock(self, strategy: LockStrategy) -> None:
         """Note that a lock was granted here.
@@ -344,14 +346,6 @@ class TransactionConnection:
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return plan.strategy.statements.row_lock(plan.lock, self.level)
-
-
-def _before_savepoint(
-    cluster: Cluster, session: Callable[[], Session], connection: Connection, _name: str
-) -> None:
-    """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
-    if not ledger_of(session()).is_empty():
-        cluster.before_savepoint(connection)
 
 
 class TransactionConnections:

@@ -24,7 +24,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from ...interruptions import ErrorsIgnored
 from ...pool import CallFunction, on_return, withdraw
-from ..base import Pipeline, Pipelining, Read
+from ..base import Read
 from .limits import after_lock
 from .pipeline import (
     Call,
@@ -274,13 +274,6 @@ class PsycopgPipeline(CursorInterceptor):
         finally:
             self._failure = None
         raise error
-
-
-class PsycopgPipelining(Pipelining):
-    """The pipelines of psycopg 3."""
-
-    def pipeline(self, connection: Connection) -> Pipeline:
-        return PsycopgPipeline(connection)
 
 
 class _Batch:
