@@ -391,12 +391,17 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def _record_keys(self, lock: LockOptions) -> None:
         for root, identity in self._keys if self._loaded is not None else ():
             self.context.loaded.of(root).refuse_other_tokens({identity})
-        for root, identity in self._keys:
+        # Of several classes on one table, an error names the one of which the session has the header.
+        for root, identity in sorted(self._keys, key=self._is_unknown):
             if (root.class_, identity) not in self.context.ledger.held:
                 self._expire_row(root, identity)
         for root, identity in self._keys:
             if (root, False) not in self._by_index:
                 self.context.ledger.record_unread(document_key(root, identity), lock)
+
+    def _is_unknown(self, key: tuple[Mapper[Any], Identity]) -> bool:
+        root, identity = key
+        return root.identity_key_from_primary_key(identity) not in self.session.identity_map
 
     def _expire_row(self, root: Mapper[Any], identity: Identity) -> None:
         """Have what the session had of this document read again.
