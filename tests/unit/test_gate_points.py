@@ -44,7 +44,8 @@ class Queue:
             ident=1,
             function=function,
             seconds=None,
-            given={},
+            version=None,
+            checkout=None,
             is_task=False,
         )
         self.gate.enter(call, seconds=0, under_asyncio=False)

@@ -12,13 +12,14 @@ each, each gets one, and the next caller waits at the server meanwhile: as witho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy.util import greenlet_spawn
 
+from ...checkout_info import Checkout
 from ...core.documents import document_key, identity_of, mapper_of
 from ...errors import LockMisuse, LockNotAvailable
 from ...functions import call_checked, check_function
@@ -133,13 +134,19 @@ class CombinedCommits(GateQueues):
 
     def _taken(self, turn: Turn, most: int) -> Iterator[Call]:
         """Take the calls in order of arrival, also those that come while others run."""
+        head = turn.head
+        standing: deque[Any] = deque()
 
         def take() -> Call | None:
-            standing: Iterator[Any] = chain((turn.head,), turn.head.queue.waiting)
-            call: Call | None = next((one for one in standing if one.waits), None)
-            if call is not None:
-                turn.taken.append(call)
-                call.turn = turn
+            while standing and not standing[0].waits:
+                standing.popleft()
+            if not standing:
+                standing.extend(call for call in (head, *head.queue.waiting) if call.waits)
+            if not standing:
+                return None
+            call: Call = standing.popleft()
+            turn.taken.append(call)
+            call.turn = turn
             return call
 
         for _ in range(most):
@@ -152,12 +159,13 @@ class CombinedCommits(GateQueues):
         """Refuse the calls without a limit of their own: they have waited for as long as the head."""
         for call in calls:
             if call.seconds is None and self._withdraw(call):
-                self._answer(call)
+                self._answer([call])
 
-    def _answer(self, call: Call) -> None:
-        self.leave([call])
-        if call.wakeup is not None:
-            call.wakeup.notify()
+    def _answer(self, calls: Sequence[Call]) -> None:
+        self.leave(calls)
+        for call in calls:
+            if call.wakeup is not None:
+                call.wakeup.notify()
 
     def _end(self, head: Call) -> None:
         """Answer the calls of its transaction of which all is known; the others wait again.
@@ -172,8 +180,7 @@ class CombinedCommits(GateQueues):
             if not call.is_done and (turn.suspects or not call.is_skipped):
                 call.forget()
             call.turn = None  # last: from here on another transaction may take it
-            if call.is_done and call is not head:
-                self._answer(call)
+        self._answer([call for call in turn.taken if call.is_done and call is not head])
         self._count(turn)
         head.leads = None
 
@@ -198,7 +205,8 @@ def new_call(
     ident: Any,
     function: Callable[[Any, Any], Any],
     lock_timeout: LockTimeout,
-    given: Mapping[str, Any],
+    version: Any,
+    checkout: Checkout | int | None,
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Call:
     """Return the call of :meth:`DocumentGate.run` with these arguments.
@@ -217,9 +225,9 @@ def new_call(
         )
     mapper = mapper_of(entity)
     document = document_key(mapper, identity_of(mapper, ident))
-    _, seconds = check_wait(LockOptions.ForUpdate, lock_timeout)
-    if lock_timeout is not None and seconds is None:
-        seconds = 0.0
+    seconds = None
+    if lock_timeout is not None:
+        seconds = check_wait(LockOptions.ForUpdate, lock_timeout)[1] or 0.0
     return Call(
         key=(CombinedCommits, loop, session_factory, document),
         shared=False,
@@ -229,6 +237,7 @@ def new_call(
         ident=ident,
         function=partial(call_checked, name, loop is not None, function),
         seconds=seconds,
-        given=given,
+        version=version,
+        checkout=checkout,
         is_task=loop is not None,
     )
