@@ -28,10 +28,10 @@ from .combined_turn import Call, Turn, interrupted, running
 from .queue import GateQueues
 from .wakeup import observed_wait
 
-# What a failure costs, in functions that could have been saved meanwhile: a transaction that is
-# undone, or one for each half.
-_RAISED: Final = 4
-_REFUSED: Final = 20
+# What a failure costs, in answers of a transaction each: sharing pays off until half of the functions
+# raise, or one flush in sixteen fails.
+_RAISED: Final = 2
+_REFUSED: Final = 16
 _ALONE: Final = 64
 """From so many points on each function has a transaction of its own."""
 _MOST: Final = 128

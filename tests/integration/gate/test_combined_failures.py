@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -62,11 +63,19 @@ class Seen:
         def note_commit(_: Any) -> None:
             self.sent["COMMIT"] += 1
 
-        sa.event.listen(engine, "before_cursor_execute", note)
-        sa.event.listen(engine, "commit", note_commit)
+        def note_rollback(_: Any) -> None:
+            self.sent["ROLLBACK"] += 1
+
+        noted = {
+            "before_cursor_execute": note,
+            "commit": note_commit,
+            "rollback": note_rollback,
+        }
+        for name, function in noted.items():
+            sa.event.listen(engine, name, function)
         yield
-        sa.event.remove(engine, "before_cursor_execute", note)
-        sa.event.remove(engine, "commit", note_commit)
+        for name, function in noted.items():
+            sa.event.remove(engine, name, function)
 
 
 def raise_first(_session: Session, _order: Any) -> None:
@@ -476,7 +485,7 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
         return len(made)
 
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
-    for _ in range(combined._ALONE // combined._RAISED + 20):
+    for _ in range(combined._ALONE + 20):
         with pytest.raises(ZeroDivisionError):
             gate.run(sessions, Order, 1, fail)
     at_server = 1 if session.get_bind().dialect.name == "sqlite" else 3  # none is late there
@@ -486,6 +495,29 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
     assert not gate._points
     assert total(session) == 30 + 9 + combined._MOST
+
+
+def test_a_transaction_of_its_own_is_that_of_locked_document(
+    gate: DocumentGate, session_factory: sessionmaker[Session], engine: sa.Engine
+) -> None:
+    threads, seen, by_block = list[int](), Seen(), Seen()
+
+    def change(session: Session, order: Any) -> None:
+        threads.append(threading.get_ident())
+        add(1)(session, order)
+
+    for _ in range(combined._ALONE + 1):
+        with pytest.raises(ZeroDivisionError):
+            gate.run(session_factory, Order, 1, fail)
+    for function in (change, fail):
+        with by_block.statements(engine), suppress(ZeroDivisionError):  # noqa: SIM117
+            with session_factory() as session, session.locked_document(Order, 1) as order:
+                function(session, order)
+        with seen.statements(engine), suppress(ZeroDivisionError):
+            gate.run(session_factory, Order, 1, function)
+    assert seen.sent == by_block.sent
+    assert seen.sent["COMMIT"] == seen.sent["ROLLBACK"] == 1
+    assert set(threads) == {threading.get_ident()}
 
 
 def add_by_text(session: Session, _order: Any) -> None:
