@@ -25,8 +25,8 @@ from ...errors import LockMisuse, LockNotAvailable
 from ...functions import call_checked, check_function
 from ...options import LockOptions, LockTimeout, check_wait
 from .combined_turn import Call, Turn, interrupted, running
-from .queue import GateQueues
-from .wakeup import observed_wait
+from .queue import NOWHERE, GateQueues
+from .wakeup import TaskWakeup, observed_wait
 
 # What a failure costs, in answers of a transaction each: sharing pays off until half of the functions
 # raise, or one flush in sixteen fails.
@@ -65,20 +65,38 @@ class CombinedCommits(GateQueues):
     async def async_serve(self, call: Call) -> Any:
         """See :meth:`DocumentGate.async_run`."""
         self._check_not_nested(call)
-        # A task of its own: the cancellation of a caller is not that of the others.
-        attending = greenlet_spawn(self._attend, call)
-        task = asyncio.get_running_loop().create_task(attending)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.join(call, under_asyncio=True)
         try:
-            await asyncio.wait([task])
+            if isinstance(call.wakeup, TaskWakeup):
+                with observed_wait():
+                    await call.wakeup.come(call.left())
+            if not call.is_done:
+                await asyncio.wait([self._attending(call)])
         except asyncio.CancelledError:
-            if self._withdraw(call) and call.wakeup is not None:
+            withdrawn = self._withdraw(call)
+            if withdrawn and call.attending is None:
+                self.leave([call])
+            elif withdrawn and call.wakeup is not None:
                 call.wakeup.notify()
+            elif call.attending is None:
+                self._attending(call)  # its function may have to run again
             raise
-        if not task.cancelled():
-            task.result()
+        if call.attending is not None and not call.attending.cancelled():
+            call.attending.result()
         return call.result()
+
+    def _attending(self, call: Call) -> asyncio.Task[None]:
+        """Return a task of its own: the cancellation of a caller is not that of the others."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self.leave([call])  # it was cancelled before its first step
+
+        loop = asyncio.get_running_loop()
+        call.attending = task = loop.create_task(greenlet_spawn(self._attend, call))
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
 
     def _check_not_nested(self, call: Call) -> None:
         """:raises LockMisuse: the caller is a function of gate.run()."""
@@ -93,15 +111,18 @@ class CombinedCommits(GateQueues):
     def _attend(self, call: Call) -> None:
         """Wait until the call is answered, and run what waits while it is the first of its queue."""
         try:
-            self.enter(call, seconds=call.left(), under_asyncio=call.is_task)
-            if not (call.admitted or call.is_done or self._withdraw(call)):
-                assert call.wakeup is not None
-                with observed_wait():  # its function runs
-                    while not (call.admitted or call.is_done):
-                        call.wakeup.wait(None)
+            if call.queue is NOWHERE:
+                self.join(call, under_asyncio=False)
+            if call.wakeup is not None:
+                with observed_wait():
+                    call.wakeup.wait(call.left())
+                    if not (call.admitted or call.is_done or self._withdraw(call)):
+                        while not (call.admitted or call.is_done):  # its function runs
+                            call.wakeup.wait(None)
             while not call.is_done:
                 self._lead(call)
-            self.leave([call])
+            if call.queue is not NOWHERE:
+                self.leave([call])
         except BaseException:
             self._end(call)
             if call.waits:

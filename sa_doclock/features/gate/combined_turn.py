@@ -53,6 +53,7 @@ class Call(QueueEntry):
     :ivar seconds: how long it may wait for its turn; None: any time.
     :ivar is_task: the caller is a task, and not a thread.
     :ivar context: of the caller: another thread may run the function.
+    :ivar attending: the task that waits and leads for it, where that is not its caller's own.
     :ivar leads: the turn that it runs, since it is the first of its queue.
     :ivar turn: the one in which its function has begun.
     :ivar is_done: its value or error is final, or its caller was interrupted.
@@ -71,6 +72,7 @@ class Call(QueueEntry):
     is_task: bool
     started: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)
+    attending: asyncio.Task[None] | None = None
     leads: Turn | None = None
     turn: Turn | None = None
     is_done: bool = False
