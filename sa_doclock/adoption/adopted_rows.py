@@ -40,7 +40,8 @@ from ..core.transaction import (
     database_name,
     make_plan,
 )
-from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
+from ..dialects import NO_TEXT, has_hints
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
@@ -210,7 +211,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """
         declared = {root for root in self.roots() if document_root(root) is root}
         level = self.context.connections.current_level(joined) if declared else None
-        if level in strategy.isolation.snapshots:
+        reads = strategy.isolation.plain_reads.get(level or "", PlainReads(0))
+        if PlainReads.OLDER in reads:
             raise WrongIsolation(
                 f"the transaction is open at {level}, where what is read after the lock can be older than the "
                 "lock: another transaction's change of a part would be overwritten. Lock before any other "
@@ -512,9 +514,9 @@ def _locking(
     """
     statements, select = strategy.statements, inner_select(statement)
     beside = ReadBeside((), by_key=False)
-    if row_lock in statements.suffixes:
+    if statements.texts.get(row_lock, NO_TEXT).suffix:
         select = add_suffixes(select, row_lock)
-    elif statements.hints:
+    elif has_hints(statements):
         froms = froms_to_hint(select)
         if statements.locked is Locked.WHAT_IS_READ:
             beside = columns_beside(statement, froms, statements)

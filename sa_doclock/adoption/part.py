@@ -24,7 +24,8 @@ from ..core.transaction import (
     make_plan,
     state_of,
 )
-from ..dialects.base import READ_COMMITTED, LockStrategy
+from ..dialects import NO_TEXT, has_hints
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
 from ..errors import DeadlockDetected, LockNotSupported
 from ..options import LockOptions, is_row_lock, without_no_key
 from .adopted_rows import AdoptedRows, execute_for_update
@@ -90,7 +91,7 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
         one.known.check_autocommit(connection)
     for lock in written:
         _check_tables(lock, one.known, state, connection)
-    if one.known.locks_database:
+    if one.known.statements.locked is Locked.DATABASE:
         _lock_database(one.known, state, connection, unseen)
         _lock_schemas(one.known, connection, written)
 
@@ -146,11 +147,10 @@ def _check_tables(
 
 def _refuse_without_hints(locks: Iterable[CompiledLock], strategy: LockStrategy) -> None:
     statements = strategy.statements
-    for lock in locks if statements.hints else ():
+    for lock in locks if has_hints(statements) else ():
         assert lock.lock is not None
-        as_hinted = without_no_key(lock.lock)
-        ours = statements.hints.get(as_hinted), statements.hints_by_key.get(as_hinted)
-        if not any((strategy.name, hint) in lock.hints for hint in ours):
+        text = statements.texts.get(without_no_key(lock.lock), NO_TEXT)
+        if not any((strategy.name, hint) in lock.hints for hint in (text.hint, text.by_key)):
             tables = ", ".join(table.name for table in lock.tables_on(statements))
             raise LockNotSupported(
                 f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
 from ..wait_info import Wait
-from .base import REPEATABLE_READ, Ends, ErrorCode, Limit
+from .base import REPEATABLE_READ, Ends, ErrorCode, Limit, MaxParameters, PlainReads
 from .connection import rewritten_statements
 from .innodb import (
     INNODB_CODES,
@@ -128,7 +128,10 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
 class ConflictIsolation(InnoDBIsolation):
     """The levels where innodb_snapshot_isolation is on."""
 
-    conflicting = InnoDBIsolation.conflicting | {REPEATABLE_READ}
+    plain_reads = {
+        **InnoDBIsolation.plain_reads,
+        REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,
+    }
 
 
 class MariaDBErrors(InnoDBErrors):
@@ -147,7 +150,7 @@ class MariaDBErrors(InnoDBErrors):
 class MariaDBStatements(InnoDBStatements):
     # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
     # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
-    max_parameters = 900
+    max_parameters = MaxParameters(900)
     locks_one_table_of_join = False  # there is no FOR UPDATE OF: MDEV-17514
 
 

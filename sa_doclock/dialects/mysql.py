@@ -16,7 +16,7 @@ from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..wait_info import Wait
-from .base import Ends, ErrorCode, Limit, NativeCode
+from .base import Ends, ErrorCode, Limit, MaxParameters, NativeCode
 from .connection import ask_driver, other_connection
 from .error_codes import code_of
 from .innodb import (
@@ -226,7 +226,7 @@ class MySQLErrors(InnoDBErrors):
 
 class MySQLStatements(InnoDBStatements):
     # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
-    max_parameters = 8_000
+    max_parameters = MaxParameters(8_000)
 
 
 class OldMySQLStatements(MySQLStatements):

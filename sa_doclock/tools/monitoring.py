@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import (
+    LockFeature,
     code_of,
     describe_connections,
     product_of,
@@ -185,7 +186,7 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 def _check_product(strategy: LockStrategy) -> None:
     """:raises LockNotSupported: another product answers, which locks no rows."""
     other = strategy.compatible
-    if other is not None and other.locks_no_rows:
+    if other is not None and LockFeature.FOR_UPDATE in other.refused:
         raise LockNotSupported(
             f"lock_waits() does not support {other.product.name}: no transaction waits for a row there"
         )

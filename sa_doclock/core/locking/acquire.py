@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import strategies
+from ...dialects import check_features, strategies, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -323,9 +323,9 @@ def _database_of(
     bind = session.get_bind(**request.bind_arguments)
     strategy = strategies.get(bind.dialect) or target.context.opener.learn(bind)
     if strategy.compatible is not None:
-        strategy.compatible.check(request.lock, request.seconds, named=request.named)
+        check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
-        strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
+        warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
     return bind, strategy
 
 

@@ -30,7 +30,9 @@ from sa_doclock.dialects.base import (
     IsolationLevels,
     LockStatements,
     LockStrategy,
+    LockText,
     LockWaits,
+    MaxParameters,
     MetError,
     NativeCode,
     TransactionLifecycle,
@@ -128,8 +130,8 @@ class FirebirdStatements(LockStatements):
 
     # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
     # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
-    suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
-    max_parameters = 1_400  # an IN list has at most 1500 members
+    texts = {FOR_UPDATE: LockText(suffix="WITH LOCK")}  # noqa: RUF012
+    max_parameters = MaxParameters(1_400)  # an IN list has at most 1500 members
     # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
     retries_missing_rows = True
     locks_one_table_of_join = False  # "WITH LOCK" is not available "for joined sets"
