@@ -290,6 +290,28 @@ def test_what_a_failed_try_has_added_is_gone_and_on_commit_runs_once(
     assert session.get_one(Customer, 100).name == "new"
 
 
+def test_on_commit_runs_though_the_changes_cancel_each_other_out(
+    send: Send, held: Release, engine: sa.Engine, session: Session
+) -> None:
+    reported: list[str] = []
+
+    def add_with_mail(number: int) -> Function:
+        def function(session: Session, order: Any) -> None:
+            session.on_commit(lambda: reported.append(f"{number:+}"))
+            order.total += number
+
+        return function
+
+    calls = [send(add_with_mail(5)), send(add_with_mail(-5))]
+    seen = Seen()
+    with seen.statements(engine):
+        held()
+        assert [call.exception(PATIENCE) for call in calls] == [None, None]
+    assert seen.sent["UPDATE"] == 0
+    assert reported == ["+5", "-5"]
+    assert total(session) == 30
+
+
 def test_what_one_that_raises_gives_to_on_commit_is_nobodys(
     send: Send, held: Release, session: Session
 ) -> None:
