@@ -56,7 +56,9 @@ _RUNNERS: Final = tuple(
     f"{sep}_pytest{sep}{name}.py" for name in ("python", "fixtures", "unittest", "runner")
 )
 # Threads: each use is one operation of a dict, which is atomic; two threads find the same.
-_kinds: dict[str | tuple[str, Any], int] = {}  # by file; "<string>" is anybody's, so with its module
+_kinds: dict[
+    str | tuple[str, Any], int
+] = {}  # by file; "<string>" is anybody's, so with its module
 _own_packages: list[str] = []
 _listening: list[RanBy] = []
 
