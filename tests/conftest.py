@@ -19,26 +19,16 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import LockingSession
-from tests.sql.tds.engines import ENGINES
-from tests.sql.tsql.wheels import PARSER
-from tests.support import pairwise
-from tests.support.actors import Actor
-from tests.support.controller import Controller, Found, register_tests
-from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
-from tests.support.fresh_process import FreshProcesses, fresh_processes
-from tests.support.memory import keep_temporary_files_in_memory
-from tests.support.poolers import FOUND as FOUND_POOLERS
-from tests.support.poolers import PROGRAMS, Poolers
-from tests.support.progress import keep_terminal
-from tests.support.reports import FewReports
-from tests.support.scheduling import GroupScheduling
-from tests.support.servers import NAMES, Missing, Server, why_unobtainable
-from tests.support.servers.postgresql_versions import STARTS
-from tests.support.shares import SECOND, server_of, servers_for
-from tests.support.silence import NoSilence
-from tests.support.slow import UnmarkedSlowTests
-from tests.support.workers import (
+from lab.running import pairwise
+from lab.running.controller import Controller, Found, register_tests
+from lab.running.memory import keep_temporary_files_in_memory
+from lab.running.progress import keep_terminal
+from lab.running.reports import FewReports
+from lab.running.scheduling import GroupScheduling
+from lab.running.shares import SECOND, server_of, servers_for
+from lab.running.silence import NoSilence
+from lab.running.slow import UnmarkedSlowTests
+from lab.running.workers import (
     check_required,
     is_worker,
     note_skipped,
@@ -47,6 +37,16 @@ from tests.support.workers import (
     worker_input,
     worker_output,
 )
+from lab.servers import NAMES, Missing, Server, why_unobtainable
+from lab.servers.postgresql_versions import STARTS
+from lab.tsql.wheels import PARSER
+from sa_doclock import LockingSession
+from tests.sql.tds.engines import ENGINES
+from tests.support.actors import Actor
+from tests.support.databases import MATRIX, PIPELINED, POOLERS, Database, new_sqlite_file, product
+from tests.support.fresh_process import FreshProcesses, fresh_processes
+from tests.support.poolers import FOUND as FOUND_POOLERS
+from tests.support.poolers import PROGRAMS, Poolers
 
 #: Folders of tests/integration whose tests prove what the library decides by itself. What a
 #: database has to do with it is SQL that does not depend on the journal of an SQLite file.

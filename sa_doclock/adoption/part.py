@@ -24,7 +24,7 @@ from ..core.transaction import (
     make_plan,
     state_of,
 )
-from ..dialects.base import READ_COMMITTED, LockStrategy
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
 from ..errors import DeadlockDetected, LockNotSupported
 from ..options import LockOptions, is_row_lock, without_no_key
 from .adopted_rows import AdoptedRows, execute_for_update
@@ -90,7 +90,7 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
         one.known.check_autocommit(connection)
     for lock in written:
         _check_tables(lock, one.known, state, connection)
-    if one.known.locks_database:
+    if one.known.statements.locked is Locked.DATABASE:
         _lock_database(one.known, state, connection, unseen)
         _lock_schemas(one.known, connection, written)
 

@@ -28,7 +28,7 @@ from .connection import (
     other_connection,
     rewritten_statements,
 )
-from .error_codes import Ends, ErrorCode, ErrorCodes, Limit, MetError, NativeCode
+from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, Limit, MetError, NativeCode
 from .hold_limit import ServerHoldLimit
 from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
 from .lock_statements import Locked, LockStatements, is_in_index, parameters_for_keys, read_beside
@@ -55,6 +55,7 @@ __all__ = [
     "Ends",
     "ErrorCode",
     "ErrorCodes",
+    "EveryError",
     "ExecuteStatement",
     "Identity",
     "IsolationLevels",
@@ -160,9 +161,6 @@ class LockStrategy:
 
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
-
-    locks_database: ClassVar[bool] = False
-    """Every lock is a lock on the whole database, and its waiters poll for it."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""

@@ -13,7 +13,7 @@ from ..options import LockOptions, base_of, is_row_lock
 
 
 class Locked(Enum):
-    """The part of a table that a SELECT locks."""
+    """The part of a table, or of the database, that a lock is on."""
 
     ROWS = "rows"
     """The rows that it finds."""
@@ -27,6 +27,9 @@ class Locked(Enum):
     """Whatever the plan reads: perhaps an entry of an index that has all that was asked for, or nothing
     at all.  A statement that locks then reads every column of the row, and the rows of a join are locked
     by their keys."""
+
+    DATABASE = "the database"
+    """The whole database: the lock is the transaction's, and who waits for it polls."""
 
 
 class LockStatements:
@@ -47,7 +50,7 @@ class LockStatements:
     lock is none by itself."""
 
     locked: ClassVar[Locked] = Locked.ROWS
-    """The part of a table that a lock is on."""
+    """The part of a table, or of the database, that a lock is on."""
 
     locks_subqueries: ClassVar[bool] = False
     """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no

@@ -16,7 +16,7 @@ from ..errors import (
     SnapshotConflict,
     WrongIsolation,
 )
-from .error_codes import Ends, ErrorCode, ErrorCodes, NativeCode
+from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, NativeCode
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
 # further records as "; [state] .. (3621)"; the texts between may have any content
@@ -87,8 +87,6 @@ _CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)
 
 
 class SQLServerErrors(ErrorCodes):
-    """The meanings of SQL Server's errors."""
-
     codes = {
         # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
         1204: ErrorCode(LockNotAvailable),
@@ -149,7 +147,7 @@ class SQLServerErrors(ErrorCodes):
     # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
-    every_error = Ends.UNKNOWN
+    every_error = EveryError.MAY_END
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # pymssql's, and that of its lower layer, which its rollback() may raise

@@ -18,7 +18,7 @@ from sqlalchemy.types import TypeEngine
 from ..errors import LockNotSupported
 from ..options import LockOptions, base_of, is_row_lock
 from ..sqlalchemy_internals import with_variant
-from .base import LockStrategy
+from .base import Locked, LockStrategy
 from .compatible_servers import find_server
 from .mariadb import MariaDBLocks
 from .mssql import SQLServerLocks
@@ -184,7 +184,7 @@ def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
 def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
     """Return whether this lock waits for another holder, in a transaction that is opened for it."""
     base = base_of(lock)
-    if strategy.locks_database:
+    if strategy.statements.locked is Locked.DATABASE:
         return base is LockOptions.ForUpdate
     level = next(iter(strategy.isolation.levels_for(base)), None)
     return is_row_lock(strategy.statements.row_lock(base, level))

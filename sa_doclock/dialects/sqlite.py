@@ -33,6 +33,7 @@ from .base import (
     ErrorCode,
     ErrorCodes,
     IsolationLevels,
+    Locked,
     LockStatements,
     LockStrategy,
     LockWaits,
@@ -112,6 +113,7 @@ class SQLiteIsolation(IsolationLevels):
 
 
 class SQLiteStatements(LockStatements):
+    locked = Locked.DATABASE
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
     max_parameters = 900
 
@@ -189,10 +191,6 @@ def _is_same(file: str, other: str | None) -> bool:
         return Path(file).samefile(other)
     except OSError:  # a URI, or no file
         return file == other
-
-
-def _is_no_savepoint(error: DBAPIError) -> bool:
-    return "no such savepoint" in str(error.orig)  # SQLITE_ERROR, as of any other mistake
 
 
 class SQLiteWaits(LockWaits):
@@ -287,13 +285,13 @@ class SQLiteNamedLocks(NamedLocks):
 
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
-    locks_database = True
     errors = SQLiteErrors()
     isolation = SQLiteIsolation()
     statements = SQLiteStatements()
     status = SQLiteStatus()
     lifecycle = SQLiteLifecycle()
-    marks = SavepointMarks(_is_no_savepoint)
+    # SQLITE_ERROR, as of any other mistake
+    marks = SavepointMarks(lambda error: "no such savepoint" in str(error.orig))
     waits = SQLiteWaits()
     named_locks = SQLiteNamedLocks()
     # "SQLite uses a more general dynamic type system": https://www.sqlite.org/datatype3.html

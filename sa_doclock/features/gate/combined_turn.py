@@ -24,10 +24,10 @@ from ...core.transaction import (
     Noting,
     SessionPart,
     add_document,
-    saving,
     state_of,
 )
 from ...dialects import strategy_for
+from ...dialects.base import Locked
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
 from ...keys import document_label
 from ...options import LockOptions
@@ -305,7 +305,7 @@ class Turn(SessionPart):
     def _locks_database(self) -> bool:
         """Return whether nobody can wait at the server for the same document."""
         bind = self._session.get_bind(mapper_of(self.head.entity))
-        return strategy_for(bind).locks_database
+        return strategy_for(bind).statements.locked is Locked.DATABASE
 
     def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.
@@ -459,7 +459,7 @@ class Turn(SessionPart):
             return
         session = self._session
         try:
-            with saving(self._state.parts):  # a pipeline sends both together
+            with self._state.transaction.saving():  # a pipeline sends both together
                 session.flush()
                 session.commit()
         except Exception as error:
