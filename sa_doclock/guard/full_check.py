@@ -133,7 +133,7 @@ class FullCheck:
             key = (root.class_, identity)
             if self.refusals.permits(root, identity):
                 continue
-            self.refusals.held.pop(row.state, None)  # only the written row may tell
+            self.refusals.memory.held.pop(row.state, None)  # only the written row may tell
             if self._is_inserted(key, row.state):
                 continue
             if by is None and row.write is Write.UPDATE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, get_args
 
 from sqlalchemy.orm import InstanceState, Mapper
@@ -44,6 +45,23 @@ class Refusal(NamedTuple):
     state: InstanceState[Any] | None = None  # the object of the row, where it is known
 
 
+class GuardMemory:
+    """What a guard knows of one transaction, and of the flush under way.
+
+    :ivar held: the changed and deleted rows of the flush whose documents were held when it began, each with
+        the rules of its class; such a row is not checked again, unless an attribute that they name has
+        changed meanwhile.
+    :ivar written: the check of the rows that the flush has written, where one of them needs it.
+    :ivar raised: the documents whose versions statements have raised, which a savepoint may take back.
+    """
+
+    def __init__(self, guard: Any) -> None:
+        self.guard = guard
+        self.held: dict[InstanceState[Any], WriteRules] = {}
+        self.written: Any = None
+        self.raised: dict[tuple[Mapper[Any], Identity], None] = {}
+
+
 class Refusals:
     """The documents that a session may write now, and the refusal of writes to others.
 
@@ -52,9 +70,6 @@ class Refusals:
 
     :param reads: tells where the session has read a row, where it traces that.
     :ivar unguarded: the number of blocks around this call in which nothing is checked.
-    :ivar held: the changed and deleted rows of the flush under way whose documents were held when it began,
-        each with the rules of its class; such a row is not checked again, unless an attribute that they name
-        has changed meanwhile.
     """
 
     unguarded = 0
@@ -62,14 +77,13 @@ class Refusals:
     def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
         self.session = state.session
         self._mode, self._reads = mode, reads
-        self.held: dict[InstanceState[Any], WriteRules] = {}
         self._reported: dict[object, None] = {}  # smaller than a set
         """The documents that were reported, and the texts that the program was warned of."""
 
     @property
-    def raised(self) -> dict[tuple[Mapper[Any], Identity], None]:
-        """The documents whose versions statements have raised, which a savepoint may take back."""
-        return self._state().transaction.memory(self, dict)
+    def memory(self) -> GuardMemory:
+        """What the guard knows of the transaction."""
+        return self._state().transaction.memory(self, partial(GuardMemory, self))
 
     @property
     def enabled(self) -> bool:
@@ -107,7 +121,7 @@ class Refusals:
         """Raise the versions of these documents, of which a statement has written parts."""
         raise_versions(self.session(), root, identities)
         for identity in identities:
-            self.raised[root, identity] = None
+            self.memory.raised[root, identity] = None
 
     def add_key(self, key: DocumentKey, identity: Identity) -> None:
         """Note that the primary key of a document was changed to this; it is held by both."""
