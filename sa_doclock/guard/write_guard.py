@@ -3,6 +3,10 @@
 It checks what a flush is about to write before anything is sent.  Listeners of the program may
 change more after that, and the flush finds out more itself; so the guard checks each row again when
 it has been written, and an error there undoes the flush.
+
+A statement itself tells to which database and schema it goes, with its execution options and its connection,
+however it came about: by a flush, a bulk method, or an execute().  Rows elsewhere than the documents that the
+transaction holds are refused when it is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from threading import Lock
 from typing import Any, Final
 from weakref import ReferenceType, WeakSet, ref
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Delete, Insert, Update, event
+from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import InstanceState, Mapper, Session, class_mapper
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
@@ -29,8 +34,9 @@ from ..core.documents import (
     mapper_cache,
     notify_in_time,
 )
-from ..core.same_tables import is_class_elsewhere, mapped_table, other_objects
-from ..core.transaction import Noting, state_of
+from ..core.ledger import place_of
+from ..core.same_tables import is_class_elsewhere, mapped_table, other_objects, roots_named
+from ..core.transaction import LockContext, Noting, StatementCheck, check_statements, state_of
 from ..keys import DocumentKey
 from ..sqlalchemy_internals import (
     all_mappers,
@@ -42,14 +48,13 @@ from ..sqlalchemy_internals import (
 from ..versions import documents_of_parts, expire_versions
 from .dml import checked_rows, checked_statement
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
-from .refusals import GuardMemory, Refusals
-from .rules import States, WriteRules, rules_for
-from .untold import rows_of_untold
-from .writes import Write
+from .refusals import GuardMemory, Refusal, Refusals
+from .rules import States, WriteRules, rows_of_untold, rules_for
+from .targets import Write
 
 # Threads: an entry is set by the thread that uses its session.
 _memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
-"""What the guards of sessions know whose transaction has flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
+"""The memories of guards whose transaction has flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
 
 Not a WeakValueDictionary, which takes three times as long for each row.
 """
@@ -310,7 +315,7 @@ def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
 
 
 def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
-    """Return what the guard knows of a session whose flush began before any document was declared."""
+    """Return the memory of the guard of a session whose flush began before any document was declared."""
     session = state.session  # a search, which a plain Session pays for at each row
     context = None if session is None else state_of(session)
     guard = None if context is None else context.parts.guard
@@ -350,3 +355,39 @@ _WRITES = {
     "after_update": _unless_held(Write.UPDATE),
     "before_delete": _unless_held(Write.DELETE),
 }
+
+
+def _tables_written(compiled: Compiled) -> Iterator[Any]:
+    ctes = getattr(compiled, "ctes", None) or ()
+    for statement in (compiled.statement, *(one.element for one in ctes)):
+        if isinstance(statement, Insert | Update | Delete):
+            yield statement.table
+
+
+def _check_of(compiled: Compiled) -> StatementCheck | None:
+    """Return the check of a statement that writes rows of documents; None for any other."""
+    tables = [(one, root) for one in _tables_written(compiled) for root in roots_named(one)]
+    return StatementCheck(partial(_check, tables), in_calls=False) if tables else None
+
+
+def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, context: Any) -> None:
+    guard = state.parts.guard
+    if not isinstance(guard, WriteGuard) or guard.unguarded:
+        return
+    place = place_of(context.root_connection, context.execution_options)
+    for table, root in tables:
+        held = state.ledger.place_of(root.class_)
+        if held is None:
+            state.ledger.check_place(root.class_, place)
+        elif not held.is_same(place):
+            # The two databases of a program may have tables of one name that are no more alike.
+            own: Any = root.local_table
+            if table.metadata is not own.metadata and held.engine is not place.engine:
+                continue
+            text = (
+                f"rows of {table.name} in {place} would be written, while those held are in {held},"
+            )
+            guard.refuse(Refusal(root, (), text, text))
+
+
+check_statements(_check_of)
