@@ -22,8 +22,8 @@ from sa_doclock.core.transaction.connection import TransactionConnection
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
 from sa_doclock.guard import full_check, places, write_guard
 from sa_doclock.guard.full_check import FullCheck
+from sa_doclock.guard.targets import Write
 from sa_doclock.guard.write_guard import WriteGuard
-from sa_doclock.guard.writes import Write
 from tests.reliability.attack.axes import ADDITIONS, STAGES
 from tests.reliability.attack.axes.axis import Axis
 from tests.reliability.attack.axes.second_schema import MAPPED_SCHEMA
