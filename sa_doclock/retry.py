@@ -80,6 +80,14 @@ def run_transaction(
     transaction, such as a mail, belongs in ``session.on_commit()``.  Entities that the function
     returns are detached, and with ``expire_on_commit`` (the default) expired.
 
+    Example::
+
+        def add_one(session):
+            order = session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+
+        run_transaction(Session, add_one, attempts=3)
+
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
         without arguments that makes a new LockingSession.
     :param fn: a function of the session.

@@ -305,6 +305,11 @@ def _run_in_task(awaitable: Awaitable[object]) -> None:
 async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:
     """Return the waits for locks at this moment: :func:`lock_waits`, awaited.
 
+    Example::
+
+        for wait in await async_lock_waits(async_engine):
+            print(wait)
+
     :raises LockNotSupported: SQLite, which has no server to ask; or the account lacks a
         privilege, which the text names.
     :raises TypeError: neither an AsyncEngine nor an AsyncConnection.

@@ -422,6 +422,14 @@ def lease_each(
     The saved row should match the statement no more, as by ``row.state = "done"``.  A row that
     others have checked out, or that somebody has locked, is skipped.
 
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        for lease in lease_each(Session, jobs, owner="worker-1"):
+            with lease:
+                with lease.saving() as job:
+                    job.state = "done"
+
     :param session_factory: makes new :class:`LockingSession` objects, with ``checkouts=``.
     :param statement: a select of one class declared by ``@document(checkout=True)``, as that of
         claim_each().

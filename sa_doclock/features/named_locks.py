@@ -34,6 +34,10 @@ def doclock_key(*parts: KeyPart) -> str:
     ``%25``.  What is written the same is the same, so 42 and ``"42"`` are one key: an id that
     comes out of a URL locks what the number locks.
 
+    Example::
+
+        session.lock_key(doclock_key("user", 42))
+
     :param parts: str, int, UUID or date, one or more.
     :raises TypeError: another type, such as None, bool, float or datetime, of which two that
         are equal may be written in two ways.
@@ -144,6 +148,10 @@ class NamedLockMethods(CoreSession):
         whole file.  docs/named-locks.md has each database.
 
         What else is raised, and what follows a failure: see :meth:`get_entity`.
+
+        Example::
+
+            session.lock_key("import:customers", lock_timeout=10)
 
         :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
             use the same database and the same key exclude each other.

@@ -103,6 +103,11 @@ class BlockMethods(CoreSession):
 
         The parameters and errors that are not listed here are those of :meth:`get_entity`.
 
+        Example::
+
+            with session.locked(Order, 42, lock_timeout=5) as order:
+                order.total += 1
+
         :param entity: a mapped class, with ``ident`` as for :meth:`get_entity`; or an object, as
             for :meth:`lock`; or a select of one mapped class that returns exactly one row.  A
             select that has its lock already, by :func:`with_lock`, keeps it.
@@ -184,6 +189,11 @@ class BlockMethods(CoreSession):
         ``with session.locked_document(Order, 42) as order:``, ``async with`` under asyncio.  The
         block, its parameters and its errors are those of :meth:`locked`; it also loads the parts,
         as :meth:`get_document` does.
+
+        Example::
+
+            with session.locked_document(Order, 42) as order:
+                order.total = sum(line.value for line in order.lines)
         """
         take = partial(
             self._take_document,
@@ -209,6 +219,12 @@ class BlockMethods(CoreSession):
         asyncio.  The block is that
         of :meth:`locked`.  As by :meth:`get_documents`, the documents are locked in ascending key
         order.  They are returned in the order of ``idents``, also where a key comes twice.
+
+        Example::
+
+            with session.locked_documents(Order, [42, 43]) as [source, target]:
+                source.total -= 5
+                target.total += 5
 
         :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
         :raises ValueError: SkipLocked, which would leave out a document.

@@ -149,6 +149,11 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     A queue of 200 for one lock is about 400 waits: each waiter with the holder, and with the last
     one of those in front of it.
 
+    Example::
+
+        for wait in lock_waits(engine):
+            print(wait)
+
     :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
     :raises LockNotSupported: SQLite, which has no server to ask; a product that locks no rows, or

@@ -52,6 +52,11 @@ def check_database(engine: Engine, base: Any = None) -> list[Finding]:
     The checks read settings and catalogs, over a connection of the engine and one of their own.
     They lock no row, and change nothing.
 
+    Example::
+
+        for finding in check_database(engine, Base):
+            print(finding)
+
     :param base: the declarative base, or registry, of the mapped documents, whose tables, keys and
         indexes are checked too.
     :returns: an empty list where nothing was found.  A check that failed by itself, as for want of a
