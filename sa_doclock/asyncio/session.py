@@ -315,5 +315,7 @@ async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait
     :raises TypeError: neither an AsyncEngine nor an AsyncConnection.
     """
     if not isinstance(bind, (AsyncEngine, AsyncConnection)):
-        raise TypeError(f"an AsyncEngine or an AsyncConnection is needed, not {bind!r}")
+        raise TypeError(
+            f"async_lock_waits() needs an AsyncEngine or an AsyncConnection, not {bind!r}"
+        )
     return list(await greenlet_spawn(lock_waits, bind.sync_engine))

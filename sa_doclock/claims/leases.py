@@ -224,8 +224,8 @@ class Lease(Generic[T]):
         self._leases.check_process()
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
-                f"the lease of {key_text(self.key)} is over; use each lease once, before the next one "
-                "comes up"
+                f"the lease of {key_text(self.key)} has ended; enter each lease once, before the loop "
+                "gives out the next one"
             )
         self._entered, self._leases.offered = True, None
 

@@ -83,7 +83,7 @@ def check_key(key: str) -> str:
     if not key:
         raise ValueError("the key of a named lock must not be empty")
     if not is_storable(key):
-        raise ValueError(f"the key {key_text(key)} has a NUL or half of a character in it")
+        raise ValueError(f"the key {key_text(key)} contains a NUL or an unpaired surrogate")
     return key
 
 
@@ -117,7 +117,7 @@ class NamedLock(LockTarget[None]):
         named_locks = plan.strategy.named_locks
         if named_locks is None:
             name = plan.strategy.name
-            raise LockNotSupported(f"nothing is known of named locks on {name}")
+            raise LockNotSupported(f"the lock dialect for {name} has no named locks")
         key, lock, seconds = request.ident, request.lock, request.seconds
         return Found(named_locks.take(connection.connection, key, lock, seconds))
 
@@ -178,8 +178,8 @@ class NamedLockMethods(CoreSession):
             bind = self.get_bind(**request.bind_arguments)
         except UnboundExecutionError as error:
             raise LockMisuse(
-                "the session has no database for what is not of a mapped class: say which one is "
-                'meant, by lock_key(.., bind_arguments={"mapper": Order})'
+                "lock_key() cannot tell which database of the session to use: name a mapped class, "
+                'lock_key(.., bind_arguments={"mapper": Order})'
             ) from error
         request = request._replace(bind_arguments={"bind": bind})
         if not self.is_active:

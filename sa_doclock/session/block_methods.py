@@ -316,7 +316,7 @@ class BlockMethods(CoreSession):
             lock, seconds = check_wait(lock, lock_timeout)
             statement = locked_select(statement, lock, None, seconds)
         elif lock_timeout is not None:
-            raise ValueError("the select has its lock already: give its lock_timeout there")
+            raise ValueError("the select already has a lock: give lock_timeout to its with_lock()")
         statement = statement.options(*options)
         locked = locked_entity_of(statement)
         assert locked is not None
@@ -351,11 +351,11 @@ def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
     described = statement.column_descriptions
     if not any("entity" in one for one in described):
         raise TypeError(
-            "an ORM select is needed, select(Order), not one of tables: locked() returns an object"
+            "locked() needs an ORM select such as select(Order), because it returns an object"
         )
     entity = described[0]["entity"] if len(described) == 1 else None
     if entity is None or described[0]["expr"] is not entity:
-        raise ValueError("locked() needs a select of one mapped class, and of nothing else")
+        raise ValueError("locked() needs a select of exactly one mapped class")
     mapper: Mapper[Any] = inspect(entity).mapper
     return mapper
 

@@ -165,7 +165,8 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     known = strategy_class(bind.dialect)
     if known is None or known.monitoring is None:
         raise LockNotSupported(
-            f"{product_of(bind.dialect)} has no server that tells who waits for whom"
+            f"lock_waits() is not supported on {product_of(bind.dialect)}: it has no server that "
+            "lists lock waits"
         )
     with side_connection(bind.engine, {}) as connection:
         strategy = strategies.get(bind.dialect) or _strategy_over(connection)

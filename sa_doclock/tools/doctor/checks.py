@@ -61,7 +61,7 @@ def check_database(engine: Engine, base: Any = None) -> list[Finding]:
         indexes are checked too.
     :returns: an empty list where nothing was found.  A check that failed by itself, as for want of a
         privilege, is the finding ``not-checked``.
-    :raises LockNotSupported: nothing is known of locks on this database.
+    :raises LockNotSupported: no lock dialect is registered for this database.
     :raises TypeError: not an Engine; or ``base`` is no declarative base.
     """
     if not isinstance(engine, Engine):
@@ -105,7 +105,7 @@ def headers_of(base: Any) -> list[Mapper[Any]]:
     """
     found = base if isinstance(base, registry) else getattr(base, "registry", None)
     if not isinstance(found, registry):
-        raise TypeError(f"a declarative base or a registry is needed, not {base!r}")
+        raise TypeError(f"base must be a declarative base or a registry, not {base!r}")
     configure_mappers()
     roots = list(dict.fromkeys(_lockable(found)))
     declared = [one for one in roots if one in declared_roots()]
