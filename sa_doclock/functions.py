@@ -42,7 +42,7 @@ def check_function(
         inspect.isgeneratorfunction(called) and not awaited & inspect.CO_ITERABLE_COROUTINE
     ):
         raise TypeError(
-            f"{name} is a generator function, a call of which runs nothing; "
+            f"{name} is a generator function, and calling it runs nothing; "
             f"remove its yield: {function!r}"
         )
     if arguments is not None:
@@ -107,12 +107,12 @@ def check_result(name: str, function: object, result: object, *, awaited: bool =
     if isinstance(result, (Coroutine, Generator)):
         result.close()  # so that Python does not warn of it
     elif awaited:
-        raise TypeError(f"{name} must be a coroutine function, which this is not: {function!r}")
+        raise TypeError(f"{name} must be a coroutine function, not {function!r}")
     elif not isinstance(result, AsyncGenerator):
         return
     kind = "coroutine" if isinstance(result, Coroutine) else "generator"
     raise TypeError(
-        f"{name} returned a {kind}, of which nothing runs unless it is "
+        f"{name} returned a {kind}, which runs nothing until it is "
         f"{'awaited' if kind == 'coroutine' else 'iterated'}: {function!r}"
     )
 

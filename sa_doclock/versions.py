@@ -58,8 +58,8 @@ class DocumentVersions:
             wanted = request.given["version"]
             if actual != wanted:
                 raise StaleDocument(
-                    f"its version is {key_text(actual)}, not {key_text(wanted)}: it was changed "
-                    "since the caller has read it; show what it is now, and ask again",
+                    f"the document is at version {key_text(actual)}, but the caller read version "
+                    f"{key_text(wanted)}; reload it and ask the user again",
                     expected=wanted,
                     found=actual,
                 )

@@ -214,7 +214,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         reads = strategy.isolation.plain_reads.get(level or "", PlainReads(0))
         if PlainReads.OLDER in reads:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where what is read after the lock can be older than the "
+                f"the transaction is open at {level}, where reads after the lock can be older than the "
                 "lock: another transaction's change of a part would be overwritten. Lock before any other "
                 "statement by session.get_entity(), which sets the level, or make the engine with "
                 f'isolation_level="{READ_COMMITTED}"'

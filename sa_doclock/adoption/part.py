@@ -101,7 +101,7 @@ def _check_locks(
 def _refuse_union(locks: Iterable[CompiledLock]) -> None:
     if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
-            "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
+            "SQLAlchemy sends no FOR UPDATE for a UNION: lock the rows in a separate select"
         )
 
 
@@ -163,8 +163,8 @@ def _refuse_without_hints(locks: Iterable[CompiledLock], strategy: LockStrategy)
         if not any((strategy.name, hint) in lock.hints for hint in (text.hint, text.by_key)):
             tables = ", ".join(table.name for table in lock.tables_on(statements))
             raise LockNotSupported(
-                f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "
-                "no table hint can take its place: execute the select that has it by itself"
+                f"{strategy.name} has no FOR UPDATE, and no table hint can replace the with_for_update() of "
+                f"{tables} at its place: execute that select by itself"
             )
 
 

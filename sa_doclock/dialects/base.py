@@ -254,7 +254,7 @@ class LockStrategy:
         snapshot = LockOptions.SnapshotRead
         if wanted is snapshot and opened is not snapshot:
             raise WrongIsolation(
-                "a snapshot starts with its transaction, and this one is open already; "
+                "a snapshot starts with its transaction, and this transaction is already open; "
                 "read the snapshot first, or in a session of its own"
             )
         if opened is snapshot and wanted is not snapshot:
@@ -265,8 +265,8 @@ class LockStrategy:
         levels = self.isolation.levels_for(lock)
         if levels and level not in levels:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where what is read after the grant can be "
-                f"older than the lock; take the lock before any other statement of the "
+                f"the transaction is open at {level}, where reads after the grant can be older "
+                f"than the lock; take the lock before any other statement of the "
                 f'transaction, or make the engine with isolation_level="{levels[0]}"'
             )
         return False

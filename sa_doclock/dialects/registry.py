@@ -77,7 +77,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     if found is None:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
             point.load()  # raises the ImportError that strategy_classes() ignores
-        raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
+        raise LockNotSupported(f"no lock dialect is registered for {bind.dialect.name}")
     if not found.isolation.levels and found.note_server is LockStrategy.note_server:
         return _remember(bind.dialect, found(bind.dialect))
     if isinstance(bind, Connection):

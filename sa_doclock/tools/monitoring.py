@@ -150,6 +150,11 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     A queue of 200 for one lock is about 400 waits: each waiter with the holder, and with the last
     one of those in front of it.
 
+    Example::
+
+        for wait in lock_waits(engine):
+            print(wait)
+
     :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
     :raises LockNotSupported: SQLite, which has no server to ask; a product that locks no rows, or
@@ -161,7 +166,8 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     known = strategy_class(bind.dialect)
     if known is None or known.monitoring is None:
         raise LockNotSupported(
-            f"{product_of(bind.dialect)} has no server that tells who waits for whom"
+            f"lock_waits() is not supported on {product_of(bind.dialect)}: it has no server that "
+            "lists lock waits"
         )
     with side_connection(bind.engine, {}) as connection:
         strategy = strategies.get(bind.dialect) or _strategy_over(connection)

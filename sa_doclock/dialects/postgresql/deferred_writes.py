@@ -146,7 +146,7 @@ class PsycopgPipeline(CursorInterceptor):
         finally:
             self.commit_sent = False
         if commit and batch.cursors[-1].statusmessage != _COMMIT:
-            raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
+            raise PendingRollbackError("the server answered COMMIT with a ROLLBACK")
 
     def ask(self, question: str) -> Sequence[str | None]:
         self._drop_rolled_back()

@@ -52,11 +52,16 @@ def check_database(engine: Engine, base: Any = None) -> list[Finding]:
     The checks read settings and catalogs, over a connection of the engine and one of their own.
     They lock no row, and change nothing.
 
+    Example::
+
+        for finding in check_database(engine, Base):
+            print(finding)
+
     :param base: the declarative base, or registry, of the mapped documents, whose tables, keys and
         indexes are checked too.
     :returns: an empty list where nothing was found.  A check that failed by itself, as for want of a
         privilege, is the finding ``not-checked``.
-    :raises LockNotSupported: nothing is known of locks on this database.
+    :raises LockNotSupported: no lock dialect is registered for this database.
     :raises TypeError: not an Engine; or ``base`` is no declarative base.
     """
     if not isinstance(engine, Engine):
@@ -100,7 +105,7 @@ def headers_of(base: Any) -> list[Mapper[Any]]:
     """
     found = base if isinstance(base, registry) else getattr(base, "registry", None)
     if not isinstance(found, registry):
-        raise TypeError(f"a declarative base or a registry is needed, not {base!r}")
+        raise TypeError(f"base must be a declarative base or a registry, not {base!r}")
     configure_mappers()
     roots = list(dict.fromkeys(_lockable(found)))
     declared = [one for one in roots if one in declared_roots()]

@@ -20,7 +20,7 @@ from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
 from sa_doclock.core.transaction.connection import TransactionConnection
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
-from sa_doclock.guard import full_check, places, write_guard
+from sa_doclock.guard import full_check, write_guard
 from sa_doclock.guard.full_check import FullCheck
 from sa_doclock.guard.targets import Write
 from sa_doclock.guard.write_guard import WriteGuard
@@ -124,7 +124,7 @@ MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
 ALONG: Mapping[str, tuple[Axis, tuple[Replaced, ...]]] = {
     "one schema is as good as another": (MAPPED_SCHEMA, ((RowPlace, "is_same", yes),)),
     "nobody asks where a lock goes": (MAPPED_SCHEMA, ((Ledger, "check_place", nothing),)),
-    "nobody asks where a write goes": (MAPPED_SCHEMA, ((places, "_check", nothing),)),
+    "nobody asks where a write goes": (MAPPED_SCHEMA, ((write_guard, "_check", nothing),)),
 }
 """Defects that only the programs along an axis find."""
 ONLY_ON_SQLITE = frozenset({"an adopted lock is none"})
