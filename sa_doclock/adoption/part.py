@@ -126,7 +126,7 @@ def _lock_schemas(
         for table in dict.fromkeys(
             chain.from_iterable(tables)
         ):  # the ORM writes one SELECT as several
-            strategy.waits.wait_for_schema(connection, lock, None, table)
+            strategy.check_table(connection, table, lock, adopted=True)
 
 
 def _check_tables(
@@ -139,7 +139,7 @@ def _check_tables(
         return
     try:
         for table in lock.tables_on(strategy.statements):
-            strategy.check_table(connection, table, lock.lock)
+            strategy.check_table(connection, table, lock.lock, adopted=True)
     except DeadlockDetected as error:
         state.transaction.note_ended_at_question(error, state.calls.current)
         raise
