@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 REPOSITORY: Final = "https://github.com/sa-doclock/sa-doclock"
 """The address of this project; CONTRIBUTING.md lists the files that repeat it."""
 
-DOCS: Final = f"{REPOSITORY}/blob/main/docs"
-"""The pages, to which errors, findings and reports lead."""
+DOCS: Final = "https://sa-doclock.github.io/sa-doclock"
+"""The site.  Errors, findings and reports link to its pages; mkdocs.yml and pyproject.toml repeat it."""
 
-PAGE: Final = f"{DOCS}/errors.md"
+PAGE: Final = f"{DOCS}/errors.html"
 """The page on all errors; the outcome of an error is its anchor there."""
 
 

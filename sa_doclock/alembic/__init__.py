@@ -1,6 +1,6 @@
 """Alembic operations: the table of check-outs, and snapshot transactions of SQL Server.
 
-``import sa_doclock.alembic`` in a revision or in env.py, then::
+``import sa_doclock.alembic`` in a revision, then::
 
     def upgrade() -> None:
         op.create_checkout_table()
@@ -8,8 +8,8 @@
     def downgrade() -> None:
         op.drop_checkout_table()
 
-Autogenerate writes these for a table that :func:`sa_doclock.checkout_table` has put into the
-metadata, where env.py imports this module; and leaves the table alone once it is there.
+Autogenerate writes these for a table that :func:`sa_doclock.checkout_table` has put into the metadata,
+and leaves the table alone once it exists.  Before Alembic 1.18, env.py has to import this module.
 
 SharedRead and SnapshotRead are SNAPSHOT transactions on SQL Server, and there a database has
 to allow these first::

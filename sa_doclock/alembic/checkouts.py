@@ -107,7 +107,7 @@ _LAST: Final = _priority()
 
 
 @comparators.dispatch_for("schema", **_LAST)
-def _leave_alone(
+def replace_checkout_tables(
     autogen_context: AutogenContext, upgrade_ops: UpgradeOps, _schemas: Collection[str | None]
 ) -> None:
     """Replace what Alembic has found of tables of check-outs.

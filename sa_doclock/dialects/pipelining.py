@@ -36,10 +36,11 @@ class Pipeline(Protocol):
         the result that came along; any other statement discards these results.
         """
 
-    def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
-        """Keep the writes of a flush back from now on, and send them together with COMMIT.
+    def keep_writes(self) -> None:
+        """Keep the writes of a flush back from now on; any other statement is executed after them."""
 
-        Any other statement is executed after the writes that are kept back.
+    def expect_commit(self, may_commit: Callable[[], bool], *, alone: bool) -> None:
+        """Send what is kept back together with COMMIT, which comes next.
 
         :param may_commit: called when COMMIT is due; returns whether to send it along.
         :param alone: the transaction has no other connection, so that ``may_commit()`` need not be

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.running.progress import say
-from sa_doclock.errors import REPOSITORY
+from sa_doclock.errors import DOCS, REPOSITORY
 from tests.docs.package import description, main, relative_links
 from tests.docs.pages import ROOT, links, text_of
 
@@ -72,7 +72,21 @@ def test_every_address_of_the_project_is_that_of_the_errors() -> None:
     assert sorted(found) == sorted(listed)
     _, _, urls = text_of("pyproject.toml").partition("[project.urls]\n")
     urls, _, _ = urls.partition("\n\n")
-    assert {f'"{REPOSITORY}' in line for line in urls.splitlines()} == {True}
+    assert {f'"{REPOSITORY}' in line for line in urls.splitlines()[1:]} == {True}
+
+
+def test_errors_the_package_and_the_site_have_one_address_of_the_documentation() -> None:
+    host = DOCS.rpartition("/")[0]
+    found = {
+        path.relative_to(ROOT).as_posix(): set(re.findall(rf"{re.escape(host)}/[\w-]*", text))
+        for path, text in _texts()
+        if host in text
+    }
+    assert found == {
+        key: {DOCS} for key in ["mkdocs.yml", "pyproject.toml", "sa_doclock/errors.py"]
+    }
+    assert f'\nDocumentation = "{DOCS}/"\n' in text_of("pyproject.toml")
+    assert f'\nsite_url: !ENV [DOCS_SITE_URL, "{DOCS}/"]' in text_of("mkdocs.yml")
 
 
 def _texts() -> Iterator[tuple[Path, str]]:

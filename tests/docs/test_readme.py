@@ -18,6 +18,7 @@ from sqlalchemy.orm import Mapper
 import sa_doclock
 import sa_doclock.testing
 from sa_doclock.dialects import ENTRY_POINT_GROUP, strategy_classes
+from sa_doclock.errors import DOCS
 from sa_doclock.sqlalchemy_internals import all_mappers
 from tests.docs import error_texts, shell
 from tests.docs.pages import (
@@ -232,7 +233,7 @@ def test_the_address_in_the_text_of_each_error_leads_to_its_row() -> None:
     assert len(raised) > 10
     for kind in raised:
         address, _, code = str(kind("text")).rpartition(" ")[2].rstrip(")").rpartition("#")
-        assert address.endswith("/blob/main/docs/errors.md")
+        assert address == f"{DOCS}/errors.html"
         assert re.search(rf'<a id="{code}"></a>`{kind.__name__}`', page), code
     assert '<a id="local_to_a_node"></a>`ClusterLockWarning`' in page
 

@@ -15,6 +15,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 import pytest
 
 import sa_doclock
+from sa_doclock.errors import DOCS
 from tests.docs.browser import build, chromium, served
 from tests.docs.pages import ROOT, text_of
 from tests.docs.public_names import described, paths, public_name, public_names, since
@@ -154,6 +155,7 @@ def pages_of(site: Path) -> list[str]:
 def test_nothing_comes_from_another_server(site: Path) -> None:
     for page in pages_of(site):
         text = (site / page).read_text(encoding="utf-8")
+        text = re.sub(r'<link rel="canonical"[^>]*>', "", text)  # an address, which nothing loads
         loaded = re.findall(r'<(?:script|img|link|iframe|source)[^>]+(?:src|href)="([^"]+)"', text)
         assert [one for one in loaded if re.match(r"(https?:)?//", one)] == [], page
 
@@ -173,6 +175,38 @@ def test_the_reference_has_each_name_with_its_version(site: Path) -> None:
     )
     ours = {path: since()[public_name(path)] for path in (*paths(), *METHODS)}
     assert {path: found.get(path) for path in ours} == ours
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_names_of_sqlalchemy_and_python_are_links(site: Path) -> None:
+    html = "".join(path.read_text(encoding="utf-8") for path in site.glob("api/*.html"))
+    for name, address in {
+        "sqlalchemy.orm.Session": "orm/session_api.html#sqlalchemy.orm.Session",
+        "sqlalchemy.Select": "core/selectable.html#sqlalchemy.sql.expression.Select",
+    }.items():
+        link = f'title="{name}" href="https://docs.sqlalchemy.org/en/21/{address}"'
+        assert re.search(rf"<a [^>]*{re.escape(link)}", html), name
+    # A name without a link is a span with its title: add it to docs/site/inventory.json.
+    unlinked = set(re.findall(r'<span title="([\w.]+)"', html))
+    assert {n for n in unlinked if not n.startswith(("sa_doclock.", "opentelemetry."))} == set()
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_llms_txt_lists_the_pages_and_llms_full_txt_has_their_text(site: Path) -> None:
+    listed = re.findall(
+        rf"\({re.escape(DOCS)}/(.*)\)$", (site / "llms.txt").read_text(), re.MULTILINE
+    )
+    pages = [page for page in pages_of(site) if page != "404.html"]
+    assert sorted(listed) == pages
+    assert listed[:2] == ["index.html", "tutorial.html"]  # in the order of the navigation
+    full = (site / "llms-full.txt").read_text()
+    assert [page for page in pages if f"\n{DOCS}/{page}\n" not in full] == []
+    assert "\n::: " not in full  # the docstring stands in its place
+    for name in METHODS:
+        docstring = inspect.getdoc(operator.attrgetter(name)(sa_doclock)) or ""
+        assert docstring in full, name
 
 
 #: Of a docstring: where its list of parameters, results and errors begins; a reference.

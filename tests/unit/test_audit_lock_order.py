@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from sa_doclock.testing.audit import lock_order
-from sa_doclock.testing.audit.lock_order import LockOrder
-from sa_doclock.testing.audit.places import Place
-from sa_doclock.testing.audit.rows import Row
-from sa_doclock.testing.audit.transactions import RowLock, Transaction
+from doclock_audit import lock_order
+from doclock_audit.lock_order import LockOrder
+from doclock_audit.places import Place
+from doclock_audit.rows import Row
+from doclock_audit.transactions import RowLock, Transaction
 from tests.support.rows import rows
 
 

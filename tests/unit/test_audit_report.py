@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from sa_doclock.testing.audit import cures
-from sa_doclock.testing.audit.findings import CODES, AuditFinding, each_once, table_of
-from sa_doclock.testing.audit.html import html_of
-from sa_doclock.testing.audit.paths import Paths
-from sa_doclock.testing.audit.places import is_of_tests, packages_in
-from sa_doclock.testing.audit.stories import STORIES, story_of
+from doclock_audit import cures
+from doclock_audit.findings import CODES, AuditFinding, each_once, table_of
+from doclock_audit.html import html_of
+from doclock_audit.paths import Paths
+from doclock_audit.places import is_of_tests, packages_in
+from doclock_audit.stories import STORIES, story_of
 
 MODELS = """
 from sqlalchemy import create_engine
@@ -369,8 +369,18 @@ def folder(tmp_path: Path) -> Path:
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "sa_doclock", "audit", *arguments]
     return subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_ctrl_c,  # noqa: PLW1509
     )
+
+
+def heed_ctrl_c() -> None:
+    """Let SIGINT interrupt: what a shell without job control runs in the background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -17,11 +17,11 @@ import pytest
 from sqlalchemy import DDL, Engine, create_engine, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from doclock_audit.command import progress_lines
+from doclock_audit.findings import CODES, AuditFinding, sarif_of
+from doclock_audit.paths import Paths
+from doclock_audit.rules import Tally
 from sa_doclock.testing import Audit, audit, explore_finding
-from sa_doclock.testing.audit.findings import CODES, AuditFinding, sarif_of
-from sa_doclock.testing.audit.paths import Paths
-from sa_doclock.testing.audit.rules import Tally
-from sa_doclock.tools.cli.audit import progress_lines
 
 SHOP = """
 import os

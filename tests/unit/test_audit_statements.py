@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Column, ColumnElement, Integer, MetaData, Table, and_, or_, update
 from sqlalchemy.dialects import sqlite
 
-from sa_doclock.testing.audit.sent import facts_of, key_sent
+from doclock_audit.sent import facts_of, key_sent
 from tests.support.rows import rows
 
 LINES = Table(

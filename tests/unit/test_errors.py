@@ -192,7 +192,7 @@ def test_the_text_has_the_statement_and_the_page_on_our_errors(kind: Failure) ->
     assert text.startswith("Order 42: held\n[SQL: SELECT 1]")
     assert "'key': 42" in text
     assert text.count("Background on this error") == 1
-    assert text.endswith(f"/docs/errors.md#{outcome_of(_failed(kind))})")
+    assert text.endswith(f"/errors.html#{outcome_of(_failed(kind))})")
 
 
 def test_hidden_parameters_stay_hidden() -> None:

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.engine import ExceptionContext
 
-from sa_doclock.testing.exploration.accesses import Access, Accesses, Mode, TransactionAccesses
-from sa_doclock.testing.exploration.listeners import Listeners
-from sa_doclock.testing.exploration.participant import Participant, Step, current_participant
+from doclock_audit.exploration.listeners import Listeners
+from sa_doclock.testing.scheduling.accesses import Access, Accesses, Mode, TransactionAccesses
+from sa_doclock.testing.scheduling.participant import Participant, Step, current_participant
 
 ROW = Access(Mode.LOCK, "orders", "1")
 DRIVER, WRAPPED = ValueError("of the driver"), KeyError("of SQLAlchemy")

@@ -9,14 +9,17 @@ from math import comb
 
 import pytest
 
-from sa_doclock.testing.exploration.accesses import (
+from doclock_audit.exploration.search import Search
+from sa_doclock.testing.scheduling import (
+    FIRST,
+    SECOND,
     Access,
     Accesses,
+    Diverged,
     Mode,
     TransactionAccesses,
     conflict,
 )
-from sa_doclock.testing.exploration.search import FIRST, SECOND, Diverged, Search
 
 Step = tuple[str, str]  # ("read" | "lock" | "write" | "end", row)
 MODES = {"read": Mode.SNAPSHOT_READ, "lock": Mode.LOCK, "write": Mode.WRITE}

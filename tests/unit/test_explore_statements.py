@@ -10,20 +10,20 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.orm import Session, joinedload
 
-from sa_doclock.testing.exploration.accesses import (
+from doclock_audit.exploration.footprint import (
+    Reading,
+    accesses_of,
+    level_set_by,
+    modes_of_tables,
+    rows_of,
+)
+from sa_doclock.testing.scheduling.accesses import (
     ANYTHING,
     Access,
     Accesses,
     Mode,
     TransactionAccesses,
     conflict,
-)
-from sa_doclock.testing.exploration.footprint import (
-    Reading,
-    accesses_of,
-    level_set_by,
-    modes_of_tables,
-    rows_of,
 )
 from tests.support.models import Base, Line, Order, refill
 from tests.support.rows import rows

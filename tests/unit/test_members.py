@@ -28,8 +28,8 @@ MOST = {"statements": 9}
 #: The classes of the state of a session that have more than ten members: the most that each may have.
 STATE = {
     "LockContext": 17,
-    "LockTransaction": 63,
-    "TransactionConnections": 29,
+    "LockTransaction": 65,
+    "TransactionConnections": 31,
     "TransactionConnection": 43,
     "Ledger": 36,
     "LoadedDocuments": 14,

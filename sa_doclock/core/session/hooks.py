@@ -179,6 +179,8 @@ def _after_begin(
     context.connections.add(connection, strategy)
     if context.transaction.failures:
         context.transaction.refuse_on_connections()
+    if context.transaction.outbox is not None:
+        context.transaction.outbox.begun(connection, lent=context.connections.is_lent(connection))
     for begun in context.parts.begun:
         begun(connection, lent=context.connections.is_lent(connection))
 
@@ -195,6 +197,8 @@ def _before_commit(session: SessionWithContext) -> None:
         context.connections.before_commit()
         for before_commit in context.parts.before_commit:
             before_commit()
+        if context.transaction.outbox is not None:
+            context.transaction.outbox.before_commit()
 
 
 @event.listens_for(SessionWithContext, "after_commit")
@@ -205,8 +209,8 @@ def _after_commit(session: SessionWithContext) -> None:
     if committed.nested:
         context.transaction.savepoints.pop(committed, None)  # what was locked in it is held on
         return
-    if context.parts.outbox is not None:
-        context.parts.outbox.send_writes()
+    if context.transaction.outbox is not None:
+        context.transaction.outbox.send_writes()
     context.transaction.move(Condition.COMMITTED)
     context.commits += 1
     context.connections.note_answered(committed=True)

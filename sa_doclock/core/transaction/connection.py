@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
@@ -25,7 +26,8 @@ from ...dialects.base import (
 )
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...interruptions import Interruptible
-from ...options import LockOptions
+from ...keys import DocumentKey
+from ...options import LockOptions, base_of
 from ...pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
 from ...sqlalchemy_internals import closes_connection
 from ..ledger import Ledger, LedgerMark, ledger_of
@@ -431,6 +433,23 @@ class TransactionConnections:
         """Return whether a COMMIT on a connection is the session's own, which has flushed for it."""
         root = self._session().get_transaction()
         return root is not None and not root.is_active
+
+    def is_prepared(self) -> bool:
+        """Return whether the first phase of the commit has ended, and none of the second has begun."""
+        between = self._session().twophase and self.commits_now()
+        return between and all(one.in_transaction() for one in self.all())
+
+    def prepared_locks(
+        self, held: Mapping[DocumentKey, LockOptions]
+    ) -> Mapping[DocumentKey, LockOptions]:
+        """Return those of the locks that all databases keep after ``prepare()``, whatever was written."""
+        if not self.is_prepared():
+            return MappingProxyType({})
+        known = [one.known for one in self.by_engine.values() if one.known is not None]
+        kept = frozenset(LockOptions).intersection(
+            *(one.lifecycle.kept_by_prepare for one in known)
+        )
+        return MappingProxyType({key: lock for key, lock in held.items() if base_of(lock) in kept})
 
     def in_doubt(self) -> bool:
         """Return whether a foreign statement has run since the server was last asked."""

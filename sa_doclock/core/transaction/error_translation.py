@@ -121,18 +121,14 @@ def _translate(
     lost = _note_locks_lost(states, met)
     if context.is_disconnect and strategy.errors[code].error is None:
         return lost
-    state = _state_with_call(states)
+    # The one whose call is under way; where there is none, the last.
+    state = next((one for one in states if one.calls.current is not None), states[-1])
     noise = _reason_of_noise([state], strategy, context)
     if noise is not None:
         return noise
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         strategy.lifecycle.commit_failed(connection)
     return _translate_answer(states, state, met)
-
-
-def _state_with_call(states: Sequence[LockContext]) -> LockContext:
-    """Return the one whose call is under way; where there is none, the last."""
-    return next((one for one in states if one.calls.current is not None), states[-1])
 
 
 def _translate_answer(
@@ -233,11 +229,8 @@ def _reason_of_noise(
         return reason
     for one in states:
         one.transaction.had_nothing_to_roll_back = True
-    return _error_before(context.original_exception, strategy)
-
-
-def _error_before(error: BaseException, strategy: LockStrategy) -> BaseException | None:
-    """Return the error that was being handled when this one of the driver came."""
+    # The error that was being handled when this one of the driver came.
+    error = context.original_exception
     code, before = strategy.errors.native_code(error), error.__context__
     while before is not None and strategy.errors.native_code(before) == code:
         before = before.__context__  # the driver's own, in another form

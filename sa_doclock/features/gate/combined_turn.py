@@ -24,7 +24,6 @@ from ...core.transaction import (
     Noting,
     SessionPart,
     add_document,
-    saving,
     state_of,
 )
 from ...dialects import strategy_for
@@ -460,7 +459,7 @@ class Turn(SessionPart):
             return
         session = self._session
         try:
-            with saving(self._state.parts):  # a pipeline sends both together
+            with self._state.transaction.saving():  # a pipeline sends both together
                 session.flush()
                 session.commit()
         except Exception as error:

@@ -22,7 +22,7 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "info")
 """The severities, the worst first."""
 
-PAGE: Final = f"{DOCS}/doctor.md"
+PAGE: Final = f"{DOCS}/doctor.html"
 
 
 @dataclass(frozen=True)

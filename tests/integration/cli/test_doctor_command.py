@@ -26,7 +26,7 @@ def test_the_report_has_cures_and_links_and_no_password(database: Database) -> N
     status, output = invoke("--url", database.url)
     assert status in (0, 2)
     assert f"{database.name} " in output
-    assert f"  {DOCS}/doctor.md#" in output
+    assert f"  {DOCS}/doctor.html#" in output
     assert output.splitlines()[-1].endswith(" to know")
     password = sa.make_url(database.url).password
     assert password is None or str(password) not in output

@@ -21,11 +21,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+from doclock_audit.findings import CODES
+from doclock_audit.rules import LostUpdate
+from doclock_audit.watched import Watched
 from lab.running.kept import KeptTables
 from sa_doclock.testing import Audit, AuditFinding, audit
-from sa_doclock.testing.audit.findings import CODES
-from sa_doclock.testing.audit.rules import LostUpdate
-from sa_doclock.testing.audit.watched import Watched
 from tests.integration.asyncio.drivers import drivers_of, url_for
 from tests.support.databases import Database
 
