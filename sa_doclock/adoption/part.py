@@ -132,7 +132,7 @@ def _lock_schemas(
             chain.from_iterable(tables)
         ):  # the ORM writes one SELECT as several
             translated = translated_table(table, options)
-            strategy.waits.wait_for_schema(connection, lock, None, translated)
+            strategy.check_table(connection, translated, lock, adopted=True)
 
 
 def _check_tables(
@@ -149,7 +149,8 @@ def _check_tables(
         return
     try:
         for table in lock.tables_on(strategy.statements):
-            strategy.check_table(connection, translated_table(table, options), lock.lock)
+            translated = translated_table(table, options)
+            strategy.check_table(connection, translated, lock.lock, adopted=True)
     except DeadlockDetected as error:
         state.transaction.note_ended_at_question(error, state.calls.current)
         raise

@@ -215,12 +215,20 @@ class LockStrategy:
         """
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
         """Raise LockNotSupported if rows of this table cannot be locked.
 
-        :param adopted: the lock of a ``with_for_update()`` that was executed just now; None: a lock of
-            ours follows.
+        Where the lock is the transaction's, it takes what this lock needs for the table beside that.
+
+        :param lock: the lock that follows; None: none does.
+        :param adopted: it is that of a ``with_for_update()``, which is executed next.
         """
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:

@@ -221,11 +221,11 @@ class InnoDBMarks(SavepointMarks):
 
 
 class InnoDBStatus(TransactionStatus):
-    def in_transaction_after(
-        self, connection: Connection, cursor: Any, statement: str
-    ) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         # The status of PyMySQL is that of the last OK packet, and rows come without one.
-        return None if cursor.description else _status(connection.connection.driver_connection)
+        if cursor is None or cursor.description:
+            return None
+        return _status(connection.connection.driver_connection)
 
     def has_open_transaction(self, connection: Connection) -> bool | None:
         # DDL commits before it fails, and a procedure may have committed: only the server tells.
@@ -333,10 +333,16 @@ class InnoDBLocks(LockStrategy):
         self.marks = InnoDBMarks(self.errors, self.cluster)
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
-        question = adopted is None, schema_of(connection, table), table.name
-        ask = partial(self._is_lockable, connection, table, adopted=adopted is not None)
+        question = adopted, schema_of(connection, table), table.name
+        ask = partial(self._is_lockable, connection, table, adopted=adopted)
         with self._raising_only_the_end():
             kept_answer(self.findings, connection, question, ask)
 

@@ -98,9 +98,6 @@ _NAMED_WAITS = text(
 
 
 class MariaDBMonitoring(InnoDBMonitoring):
-    privilege_errors = {
-        1227: "the account needs GRANT PROCESS ON *.*",  # ER_SPECIFIC_ACCESS_DENIED_ERROR
-    }
     seconds_between_looks = 0.12  # CACHE_MIN_IDLE in its trx0i_s.cc is 0.1
     holders_query = _HOLDERS
     connections_query = _CONNECTIONS
@@ -143,6 +140,8 @@ class MariaDBErrors(InnoDBErrors):
         1020: ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION),
         # ER_STATEMENT_TIMEOUT, of max_statement_time
         1969: ErrorCode(in_lock=LockNotAvailable, limit=Limit.STATEMENT),
+        # ER_SPECIFIC_ACCESS_DENIED_ERROR
+        1227: ErrorCode(monitoring="the account needs GRANT PROCESS ON *.*"),
         1927: ErrorCode(ends=Ends.CONNECTION),  # ER_CONNECTION_KILLED: by KILL, during a statement
     }
 

@@ -48,7 +48,7 @@ from .compatible_servers import find_server
 from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
 from .lock_statements import LockText, MaxParameters, index_like_rows
 from .monitoring import connections_by_id, elapsed_seconds
-from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
+from .mssql_errors import SQLServerErrors
 from .mssql_keys import StoredKey
 from .named_locks import short_name
 from .names import quoted_name
@@ -170,8 +170,6 @@ _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable":
 
 
 class SQLServerMonitoring(LockMonitoring):
-    privilege_errors = PRIVILEGE_ERRORS
-
     def connection_id(self, connection: Connection) -> int | None:
         cursor: Any = connection.connection.cursor()  # no driver knows it by itself
         with closing(cursor):
@@ -275,7 +273,9 @@ class SQLServerLifecycle(TransactionLifecycle):
 class BeginsAtOnce(SQLServerLifecycle):
     """The begin of a transaction whose time goes into the rows of temporal tables."""
 
-    def begin_now(self, connection: Connection) -> None:
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        if lent:
+            return
         # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
         # Driver 18 sends no commit for a transaction in which nothing was sent.
         connection.exec_driver_sql("DECLARE @doclock int")
@@ -421,10 +421,16 @@ class SQLServerLocks(LockStrategy):
         return opens
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
-        if adopted is not None:
-            self._refuse_read_only(connection, adopted)
+        if adopted and lock is not None:
+            self._refuse_read_only(connection, lock)
             if not isinstance(table, Table):
                 return
         # A lock by key would seek either of two: the row, or an entry of this index alone.

@@ -221,6 +221,4 @@ def _strategy_over(connection: Connection) -> LockStrategy:
 
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
     """Return what the account needs to see who waits; None where the error is another."""
-    assert strategy.monitoring is not None
-    code = code_of(strategy.errors, error)
-    return strategy.monitoring.privilege_errors.get(code or 0)
+    return strategy.errors[code_of(strategy.errors, error)].monitoring or None

@@ -98,7 +98,7 @@ def times_by_hand(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> f
     return queue.by_hand / queue.by_gate
 
 
-TABLE = {  # of docs/gate.md
+TABLE: dict[str, dict[float, float]] = {  # of docs/gate.md
     "raised": {0: 22, 0.03: 12, 0.1: 6.4, 0.3: 2.5, 0.4: 1.8, 0.6: 1, 1: 1},
     "refused": {0: 22, 0.03: 3, 0.1: 1, 0.3: 1, 1: 1},
 }

@@ -103,7 +103,7 @@ class PostgreSQLStatements(LockStatements):
 
 
 class PostgreSQLStatus(TransactionStatus):
-    def in_transaction(self, connection: Connection) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         pooled = connection.connection
         # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
         # psycopg: five times as fast as its "info", and "driver_connection" takes three calls.
@@ -214,7 +214,13 @@ class PostgreSQLLocks(LockStrategy):
             self.commit_outcomes = None
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
         if self.compatible is not None:
             return

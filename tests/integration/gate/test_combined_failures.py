@@ -66,7 +66,7 @@ class Seen:
         def note_rollback(_: Any) -> None:
             self.sent["ROLLBACK"] += 1
 
-        noted = {
+        noted: dict[str, Callable[..., None]] = {
             "before_cursor_execute": note,
             "commit": note_commit,
             "rollback": note_rollback,
