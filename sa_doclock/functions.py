@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any
+from types import FunctionType
+from typing import Any, Final
 
 _NO_ARGUMENT = object()
+_GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def check_function(
@@ -25,6 +27,8 @@ def check_function(
     :param instead: what to use for a coroutine function; "": it may be one.
     :raises TypeError: a call would raise it, or would run nothing.
     """
+    if arguments is not None and _is_plain(function, arguments, coroutine=not instead):
+        return
     if not callable(function):
         raise TypeError(f"{name} must be a function{of and ' '}{of}, not {function!r}")
     if instead and is_coroutine_function(function):
@@ -38,11 +42,24 @@ def check_function(
         inspect.isgeneratorfunction(called) and not awaited & inspect.CO_ITERABLE_COROUTINE
     ):
         raise TypeError(
-            f"{name} is a generator function, a call of which runs nothing; "
+            f"{name} is a generator function, and calling it runs nothing; "
             f"remove its yield: {function!r}"
         )
     if arguments is not None:
         _check_arguments(name, function, of, arguments)
+
+
+def _is_plain(function: object, arguments: int, *, coroutine: bool) -> bool:
+    """Return whether it is a function whose code alone shows that it fits, as most do.
+
+    An attribute may mark it as a coroutine function, or replace its signature.
+    """
+    if type(function) is not FunctionType or function.__dict__:
+        return False
+    code = function.__code__
+    refused = _GENERATORS if coroutine else _GENERATORS | inspect.CO_COROUTINE
+    counted = code.co_argcount == arguments and code.co_kwonlyargcount == 0
+    return counted and not code.co_flags & refused
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -90,12 +107,12 @@ def check_result(name: str, function: object, result: object, *, awaited: bool =
     if isinstance(result, (Coroutine, Generator)):
         result.close()  # so that Python does not warn of it
     elif awaited:
-        raise TypeError(f"{name} must be a coroutine function, which this is not: {function!r}")
+        raise TypeError(f"{name} must be a coroutine function, not {function!r}")
     elif not isinstance(result, AsyncGenerator):
         return
     kind = "coroutine" if isinstance(result, Coroutine) else "generator"
     raise TypeError(
-        f"{name} returned a {kind}, of which nothing runs unless it is "
+        f"{name} returned a {kind}, which runs nothing until it is "
         f"{'awaited' if kind == 'coroutine' else 'iterated'}: {function!r}"
     )
 

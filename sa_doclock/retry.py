@@ -80,6 +80,14 @@ def run_transaction(
     transaction, such as a mail, belongs in ``session.on_commit()``.  Entities that the function
     returns are detached, and with ``expire_on_commit`` (the default) expired.
 
+    Example::
+
+        def add_one(session):
+            order = session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+
+        run_transaction(Session, add_one, attempts=3)
+
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
         without arguments that makes a new LockingSession.
     :param fn: a function of the session.
@@ -225,8 +233,8 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
     )
     if begun:
         raise LockMisuse(
-            "session_factory has returned a session whose transaction is running; run_transaction "
-            "needs a new session each time, to be able to begin again"
+            "session_factory returned a session with an open transaction; run_transaction() needs a "
+            "new session for every attempt"
         )
     return session
 
@@ -259,9 +267,9 @@ class _Attempt(SessionPart):
         self._lent = True
         if self.session.join_transaction_mode != "create_savepoint":
             raise LockMisuse(
-                "the session was given a Connection whose transaction is running, by its own "
-                "get_bind(), by bind_mapper(), bind_table() or bind_arguments; run_transaction "
-                "would roll it back, with what the lender has done, to begin again"
+                "the session uses a Connection with an open transaction, from its own get_bind(), "
+                "bind_mapper(), bind_table() or bind_arguments; to retry, run_transaction() would have "
+                "to roll back the lender's work"
             )
 
     @property
@@ -317,8 +325,8 @@ class Attempts:
         current = _current.get()
         if current is not None and not (current.has_ended or current.has_committed):
             raise LockMisuse(
-                "run_transaction within the function of another run_transaction: it would commit "
-                "by itself, and once more when the outer one is run again; call the function "
+                "run_transaction() was called inside the function of another run_transaction(): it would "
+                "commit on its own, and again at each retry of the outer one; call the function "
                 "with the outer session, or from session.on_commit()"
             )
 

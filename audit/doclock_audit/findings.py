@@ -64,11 +64,6 @@ class AuditFinding:
     callers: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
 
-    @property
-    def possible(self) -> bool:
-        """The opposite of ``certain``."""
-        return not self.certain
-
     def __str__(self) -> str:
         return f"{self.severity} {self.code}: {self.message}"
 

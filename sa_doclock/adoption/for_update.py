@@ -29,12 +29,12 @@ from ..sqlalchemy_internals import (
 )
 
 _NO_TABLE: Final = (
-    "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "
+    "FOR UPDATE locks the rows of tables that a SELECT reads itself, but not the rows of a subquery or "
     "CTE; select from the table, or from the mapped class"
 )
 
 _NO_HINT: Final = (
-    "the lock is a table hint, which cannot be put into the text() of a FROM clause; select from "
+    "the lock is a table hint, and the text() of a FROM clause cannot take one; select from "
     "table() or from the mapped class"
 )
 

@@ -49,12 +49,12 @@ from .for_update import (
 )
 
 _NO_ROWS: Final = (
-    "rows of a SELECT of functions alone cannot be locked here: the lock may be on entries of an index; "
+    "a SELECT of functions alone cannot lock rows here: the lock might be on entries of an index; "
     "select the mapped class"
 )
 _BY_INDEX: Final = (
-    "this database may lock entries of an index of {!r} in place of its rows: an index has all columns of the "
-    "table, or the SELECT does not know them all; lock by session.get_entity() or session.entity_set()"
+    "this database might lock entries of an index of {!r} instead of its rows: an index covers all columns of "
+    "the table, or the SELECT does not list them all; lock by session.get_entity() or session.entity_set()"
 )
 
 Statement = Select[Any] | FromStatement[Any]

@@ -30,7 +30,7 @@ DATABASE SET options", "sys.databases", "Enabling Row Versioning-Based Isolation
 """
 
 from .snapshot_isolation import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp  # isort: skip  # it says where Alembic is missing
-from .checkouts import CreateCheckoutTableOp, DropCheckoutTableOp
+from .checkouts import CreateCheckoutTableOp, DropCheckoutTableOp, replace_checkout_tables
 
 __all__ = [
     "CreateCheckoutTableOp",

@@ -149,6 +149,13 @@ def async_claim_each(
 
     See :func:`claim_each`; all arguments are the same.
 
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        async for claim in async_claim_each(AsyncSession, jobs):
+            async with claim as job:
+                job.state = "done"
+
     :param session_factory: makes new :class:`AsyncLockingSession` objects, as
         ``async_sessionmaker``.
     :param sleep: a coroutine function that waits, given seconds.

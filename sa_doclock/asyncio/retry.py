@@ -32,6 +32,14 @@ async def async_run_transaction(
     A task that is cancelled is not run again: the session is closed, and CancelledError comes
     out.
 
+    Example::
+
+        async def add_one(session):
+            order = await session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+
+        await async_run_transaction(AsyncSession, add_one, attempts=3)
+
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
     """
     policy = checked_policy(

@@ -305,10 +305,17 @@ def _run_in_task(awaitable: Awaitable[object]) -> None:
 async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:
     """Return the waits for locks at this moment: :func:`lock_waits`, awaited.
 
+    Example::
+
+        for wait in await async_lock_waits(async_engine):
+            print(wait)
+
     :raises LockNotSupported: SQLite, which has no server to ask; or the account lacks a
         privilege, which the text names.
     :raises TypeError: neither an AsyncEngine nor an AsyncConnection.
     """
     if not isinstance(bind, (AsyncEngine, AsyncConnection)):
-        raise TypeError(f"an AsyncEngine or an AsyncConnection is needed, not {bind!r}")
+        raise TypeError(
+            f"async_lock_waits() needs an AsyncEngine or an AsyncConnection, not {bind!r}"
+        )
     return list(await greenlet_spawn(lock_waits, bind.sync_engine))

@@ -211,6 +211,13 @@ def claim_each(
     in this call once in any case. docs/claiming.md says what a crash repeats, and in which order
     rows come up.
 
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        for claim in claim_each(Session, jobs):
+            with claim as job:
+                job.state = "done"
+
     :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
     :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins
         and loader options. One that reads other rows than the class's own table (a join,

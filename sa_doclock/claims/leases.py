@@ -224,8 +224,8 @@ class Lease(Generic[T]):
         self._leases.check_process()
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
-                f"the lease of {key_text(self.key)} is over; use each lease once, before the next one "
-                "comes up"
+                f"the lease of {key_text(self.key)} has ended; enter each lease once, before the loop "
+                "gives out the next one"
             )
         self._entered, self._leases.offered = True, None
 
@@ -421,6 +421,14 @@ def lease_each(
 
     The saved row should match the statement no more, as by ``row.state = "done"``.  A row that
     others have checked out, or that somebody has locked, is skipped.
+
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        for lease in lease_each(Session, jobs, owner="worker-1"):
+            with lease:
+                with lease.saving() as job:
+                    job.state = "done"
 
     :param session_factory: makes new :class:`LockingSession` objects, with ``checkouts=``.
     :param statement: a select of one class declared by ``@document(checkout=True)``, as that of

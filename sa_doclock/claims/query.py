@@ -152,7 +152,7 @@ class ClaimQuery:
 
 def _entity_of(statement: Select[Any], name: str) -> Any:
     if hasattr(statement, "get_execution_options") and locked_entity_of(statement) is not None:
-        raise LockMisuse(f"the statement has a lock already: {name} puts it in")
+        raise LockMisuse(f"{name} adds the lock itself, and the statement already has one")
     with_lock(statement, LockOptions.None_)  # raises for what is no ORM select
     described = statement.column_descriptions
     entity = described[0]["entity"]
@@ -160,7 +160,9 @@ def _entity_of(statement: Select[Any], name: str) -> Any:
         names = ", ".join(str(one["name"]) for one in described)
         raise ValueError(f"{name} needs a select of one mapped class, not of {names}")
     if has_limit(statement) or has_offset(statement):
-        raise ValueError("rows that others hold do not count: use limit=, not LIMIT")
+        raise ValueError(
+            "a LIMIT in the statement would also count rows that others hold: use limit= instead"
+        )
     with_lock(statement, LockOptions.ForUpdate)  # raises for what cannot be locked
     refuse_streaming(statement.get_execution_options())
     return entity
@@ -170,7 +172,7 @@ def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
     if order_by is None:
         return order_of(statement)
     if order_of(statement):
-        raise ValueError("the statement has an ORDER BY already: leave out order_by=")
+        raise ValueError("the statement already has an ORDER BY: leave out order_by=")
     return _columns(order_by, "order_by")
 
 

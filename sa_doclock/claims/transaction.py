@@ -45,8 +45,8 @@ class Claim(Generic[T]):
         row, self._row = self._row, None
         if row is None or self._transaction.offered is not self:
             raise LockMisuse(
-                f"the claim of {key_text(self.key)} is over: a claim can be entered once, before the next "
-                "one comes up, and while its loop runs"
+                f"the claim of {key_text(self.key)} has ended: enter each claim once, before the loop gives "
+                "out the next one"
             )
         self._transaction.enter_block(self._identity)
         return row

@@ -78,6 +78,9 @@ class ErrorCode(NamedTuple):
     advice: str = ""
     """A sentence that is added to the driver's error, where it keeps its class."""
 
+    monitoring: str = ""
+    """A sentence that says what the account needs, or the server, to read what LockMonitoring reads."""
+
 
 class MetError(NamedTuple):
     """An error of the driver, and the statement that met it.

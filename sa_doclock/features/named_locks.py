@@ -34,6 +34,10 @@ def doclock_key(*parts: KeyPart) -> str:
     ``%25``.  What is written the same is the same, so 42 and ``"42"`` are one key: an id that
     comes out of a URL locks what the number locks.
 
+    Example::
+
+        session.lock_key(doclock_key("user", 42))
+
     :param parts: str, int, UUID or date, one or more.
     :raises TypeError: another type, such as None, bool, float or datetime, of which two that
         are equal may be written in two ways.
@@ -79,7 +83,7 @@ def check_key(key: str) -> str:
     if not key:
         raise ValueError("the key of a named lock must not be empty")
     if not is_storable(key):
-        raise ValueError(f"the key {key_text(key)} has a NUL or half of a character in it")
+        raise ValueError(f"the key {key_text(key)} contains a NUL or an unpaired surrogate")
     return key
 
 
@@ -113,7 +117,7 @@ class NamedLock(LockTarget[None]):
         named_locks = plan.strategy.named_locks
         if named_locks is None:
             name = plan.strategy.name
-            raise LockNotSupported(f"nothing is known of named locks on {name}")
+            raise LockNotSupported(f"the lock dialect for {name} has no named locks")
         key, lock, seconds = request.ident, request.lock, request.seconds
         return Found(named_locks.take(connection.connection, key, lock, seconds))
 
@@ -145,6 +149,10 @@ class NamedLockMethods(CoreSession):
 
         What else is raised, and what follows a failure: see :meth:`get_entity`.
 
+        Example::
+
+            session.lock_key("import:customers", lock_timeout=10)
+
         :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
             use the same database and the same key exclude each other.
         :param lock_timeout: as for :meth:`get_entity`.
@@ -170,8 +178,8 @@ class NamedLockMethods(CoreSession):
             bind = self.get_bind(**request.bind_arguments)
         except UnboundExecutionError as error:
             raise LockMisuse(
-                "the session has no database for what is not of a mapped class: say which one is "
-                'meant, by lock_key(.., bind_arguments={"mapper": Order})'
+                "lock_key() cannot tell which database of the session to use: name a mapped class, "
+                'lock_key(.., bind_arguments={"mapper": Order})'
             ) from error
         request = request._replace(bind_arguments={"bind": bind})
         if not self.is_active:

@@ -46,13 +46,13 @@ class TransactionOutbox(AbstractContextManager[None]):
         if connection in self.by_connection:
             return
         strategy = find_strategy(connection)
-        if strategy is None or strategy.pipelining is None:
+        pipeline = None if strategy is None else strategy.pipeline(connection)
+        if pipeline is None:
             name = f"{connection.dialect.name}+{connection.dialect.driver}"
             raise LockNotSupported(
                 f"LockingSession(pipeline=True) needs PostgreSQL with psycopg 3 and its "
                 f"libpq 14 or later, not {name}: make the sessions of this engine without it"
             )
-        pipeline = strategy.pipelining.pipeline(connection)
         self.by_connection[connection] = pipeline
         if not lent:
             self.own.append(pipeline)

@@ -142,8 +142,8 @@ class BindRouter(SessionPart):
             return pin
         if pin is not None and not request.named:  # which is held with its engine
             raise LockMisuse(
-                "the session's get_bind() has answered another database for this class than for "
-                "a lock before it, and held_locks does not tell the two apart; use one session, "
+                "the session's get_bind() returned a different database for this class than for an "
+                "earlier lock, and held_locks cannot distinguish the two; use one session, "
                 "or one transaction, for each database"
             )
         if request.mapper is None or base_of(request.lock) is not LockOptions.SnapshotRead:

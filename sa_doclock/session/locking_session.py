@@ -181,6 +181,11 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
         The parameters and errors that are not listed here are those of :meth:`get_entity`.
 
+        Example::
+
+            counter, created = session.get_or_create_entity(Counter, "invoices", defaults={"value": 0})
+            counter.value += 1
+
         :param ident: the primary key; or a mapping of the attributes of exactly one unique constraint
             or unique index that the class declares: ``{"provider": "x", "event_id": "e1"}``.  Partial
             and functional indexes and deferrable constraints do not count.
@@ -232,6 +237,13 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         the call; and of a session that has joined the transaction of a Connection, the
         outermost commit is the session's own.
 
+        Example::
+
+            order = session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+            session.on_commit(lambda: print("order 42 was saved"))
+            session.commit()
+
         :raises TypeError: not a function.
         """
         from ..features.on_commit import AfterCommit  # noqa: PLC0415  # of a session that uses it
@@ -255,6 +267,11 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         The block asks neither for locks nor for check-outs: it writes past another owner's check-out.
         Only ``atomic_update()`` asks for the check-out there too.  Statements and bulk methods in the
         block raise no version.
+
+        Example::
+
+            with session.unguarded():
+                session.execute(update(Order).values(total=0))
         """
         self.flush()
         guard = self._context.parts.guard

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import (
+    LockFeature,
     code_of,
     describe_connections,
     product_of,
@@ -149,6 +150,11 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     A queue of 200 for one lock is about 400 waits: each waiter with the holder, and with the last
     one of those in front of it.
 
+    Example::
+
+        for wait in lock_waits(engine):
+            print(wait)
+
     :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
     :raises LockNotSupported: SQLite, which has no server to ask; a product that locks no rows, or
@@ -160,7 +166,8 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     known = strategy_class(bind.dialect)
     if known is None or known.monitoring is None:
         raise LockNotSupported(
-            f"{product_of(bind.dialect)} has no server that tells who waits for whom"
+            f"lock_waits() is not supported on {product_of(bind.dialect)}: it has no server that "
+            "lists lock waits"
         )
     with side_connection(bind.engine, {}) as connection:
         strategy = strategies.get(bind.dialect) or _strategy_over(connection)
@@ -185,7 +192,7 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 def _check_product(strategy: LockStrategy) -> None:
     """:raises LockNotSupported: another product answers, which locks no rows."""
     other = strategy.compatible
-    if other is not None and other.locks_no_rows:
+    if other is not None and LockFeature.FOR_UPDATE in other.refused:
         raise LockNotSupported(
             f"lock_waits() does not support {other.product.name}: no transaction waits for a row there"
         )
@@ -214,6 +221,4 @@ def _strategy_over(connection: Connection) -> LockStrategy:
 
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
     """Return what the account needs to see who waits; None where the error is another."""
-    assert strategy.monitoring is not None
-    code = code_of(strategy.errors, error)
-    return strategy.monitoring.privilege_errors.get(code or 0)
+    return strategy.errors[code_of(strategy.errors, error)].monitoring or None

@@ -343,7 +343,7 @@ def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
     :raises TypeError: it is none.
     """
     if not isinstance(checkout, Checkout):
-        raise TypeError(f"a Checkout is needed, not {key_text(checkout)}")
+        raise TypeError(f"checkout must be a Checkout, not {key_text(checkout)}")
     root = root_of(mapper_of(checkout.entity))
     if checkout.unreadable:
         raise ValueError(

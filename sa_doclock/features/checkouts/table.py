@@ -67,6 +67,11 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
     documents, has one row for each document that was ever checked out, and does not
     grow when check-outs are renewed.
 
+    Example::
+
+        table = checkout_table(metadata)
+        Session = sessionmaker(engine, class_=LockingSession, checkouts=table)
+
     :param name: of the table; its indexes begin with ``ix_`` and this name.
     :param schema: of the table; None is the default schema of the connection.
     :raises TypeError: ``metadata`` is not a MetaData, or a name is not a str.

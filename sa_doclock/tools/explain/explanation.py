@@ -142,6 +142,10 @@ def explain_lock(
     without their locks, for a row that is there, over a connection of its own: what the
     explanation shows is what the database has accepted otherwise.
 
+    Example::
+
+        print(explain_lock(engine, Order, LockOptions.ForUpdate))
+
     :param engine_or_session: the database, or a session, whose database of this class it is; its
         own ``lock_timeout`` and ``pipeline`` are left out.
     :param lock: with its modifiers; for SkipLocked the statements are those of ``entity_set()``.
