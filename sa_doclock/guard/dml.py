@@ -144,7 +144,7 @@ def _after(
     if asked is not None:
         result, written = rows_written(statement, result)
     for check in checks:
-        if check.has_written_others(asked, written, result):
+        if check.has_written_others(asked, written, result) or check.has_overwritten_others():
             refusals.refuse_written(check.refusal_of_others())
     tells_keys = named.same_key and write is Write.INSERT
     if tells_keys and not values_of(statement).conditional:

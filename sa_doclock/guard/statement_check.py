@@ -12,7 +12,8 @@ and whatever else was added has come to another document.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, product
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from sqlalchemy import (
     ColumnElement,
     Insert,
     PrimaryKeyConstraint,
+    Select,
     UniqueConstraint,
     func,
     or_,
@@ -39,7 +41,6 @@ from ..core.documents import (
     takes,
 )
 from ..core.statements import add_lock, chunks, key_in
-from ..dialects import schema_translation
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
 from .atomic import needs_no_lock
@@ -120,7 +121,6 @@ class InsertedFromSelect:
     def __init__(self, run: Execution, target: Target) -> None:
         statement: Insert = run.statement
         self._run, self._target, self._table = run, target, statement.table
-        self._options = schema_translation(statement.get_execution_options())
         self._conditional = values_of(statement).conditional
         names, rows = select_of_insert(statement)
         selected = dict(zip(map(target.attribute_of, names), rows.subquery().c, strict=True))
@@ -137,7 +137,7 @@ class InsertedFromSelect:
             yield {}
             return
         for parameters in self._run.given:
-            for *values, rows in self._execute(asked, parameters, self._run.how):
+            for *values, rows in self._run.ask_of(self._target, asked, parameters):
                 row = dict(zip(self._selected, values, strict=True))
                 self._note(row, rows)
                 yield row
@@ -162,7 +162,9 @@ class InsertedFromSelect:
     def _count(self) -> int:
         """Return the number of the rows of these owners."""
         return sum(
-            self._execute(select(func.count()).select_from(self._table).where(where), {}, {})[0][0]
+            self._run.ask_of(
+                self._target, select(func.count()).select_from(self._table).where(where)
+            )[0][0]
             for where in self._of_owners()
         )
 
@@ -178,15 +180,6 @@ class InsertedFromSelect:
 
     def _columns(self, link: Link) -> list[Column[Any]]:
         return [self._target.column_of(name, self._table) for name in link.names]
-
-    def _execute(self, statement: Any, parameters: Row, how: Mapping[str, Any]) -> Sequence[Any]:
-        binds = {"mapper": self._target.root, **how.get("bind_arguments", {})}
-        return ask(
-            self._run.session,
-            statement.execution_options(**self._options),
-            parameters,
-            **{**how, "bind_arguments": binds},
-        )
 
 
 _UNCLEAR: Final = (
@@ -207,6 +200,7 @@ class StatementCheck:
         self.target, self._write = target, write
         self._resolver = HeaderResolver(session, target.root, ask=True)
         self._found: list[Refusal] = []
+        self._overwritten: Callable[[], object] = int
         self.inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
         """The number of rows that the statement was about to write; None where none were counted."""
@@ -278,9 +272,15 @@ class StatementCheck:
             return []
         rows = [{**row, **more} for row, more in product(values.rows or ({},), run.given)]
         if self._may_leave(run.statement, rows) and self._refusals.active:
-            self._refuse(UNKNOWN, "an INSERT that may overwrite, which does not tell of what,")
+            questions = self._rows_overwritten(run.statement, rows)
+            if questions is None:
+                self._refuse(UNKNOWN, "an INSERT that may overwrite, which does not tell of what,")
+                self._settle()
+                return []
+            self._check_stored(run, questions)
+            if not self._found:
+                self._overwritten = partial(self._check_stored, run, questions)
             self._settle()
-            return []
         new = self.rows(rows, overwrites=values.overwrites)
         # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
         return [] if values.conditional else new
@@ -303,6 +303,43 @@ class StatementCheck:
         return values_of(statement).overwrites and not stays_in_its_document(
             statement, self.target, given
         )
+
+    def _rows_overwritten(
+        self, statement: Insert, rows: Iterable[Row]
+    ) -> Sequence[Select[Any]] | None:
+        """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
+        target, table, conflict = self.target, table_of(statement), conflict_of(statement)
+        mapper, named = target.mapper, [*map(target.by_attribute, rows)]
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        if conflict is None or not whole or target.unclear or target.extended or target.stored:
+            return None
+        if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
+            return None
+        found = []
+        keys = _unique_keys(table) if conflict.columns is None else [conflict.columns]
+        for key in keys:
+            names = [*map(target.attribute_of, key)]
+            values = {tuple(literal(row.get(name), row) for name in names) for row in named}
+            plain = not any(v is None or isinstance(v, ClauseElement) for v in chain(*values))
+            if not plain or (mapper is not None and not {*names} <= {*mapper.column_attrs.keys()}):
+                return None
+            columns, read = (
+                [target.column_of(name, target.source) for name in some]
+                for some in (names, target.read)
+            )
+            found += [select(*read).where(key_in(columns, some)) for some in chunks([*values])]
+        return found
+
+    def _check_stored(self, run: Execution, questions: Iterable[Select[Any]]) -> None:
+        self._resolver = HeaderResolver(self._session, self.target.root, ask=True)
+        for question in questions:
+            for row in run.ask_of(self.target, question):
+                self._check_row(tuple(row))
+
+    def has_overwritten_others(self) -> bool:
+        """Return whether an INSERT has updated a row that another transaction has added meanwhile."""
+        self._overwritten()
+        return bool(self._found)
 
     def _check_touched(self, run: Execution) -> None:
         values, unclear = self._values_set(run.statement), self.target.unclear
@@ -491,4 +528,5 @@ class StatementCheck:
         """Refuse the documents that are not held, by the keys that the database has for them."""
         if self._found:
             refusals = dict.fromkeys(self._found)
+            self._found = []
             self._refusals.refuse_all(refusals, {self.target.root: self._resolver})

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.util import immutabledict
 
 from ..core.documents import (
     Part,
@@ -43,6 +44,7 @@ from ..core.same_tables import (
     own_tables,
     same_attribute,
 )
+from ..dialects import schema_translation
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes, kinds_of
 from .dml_internals import values_of
@@ -138,6 +140,12 @@ class Target(NamedTuple):
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key
         return tuple(one.key for one in self.table.primary_key or self._own_columns(named))
+
+    @property
+    def deciding(self) -> set[str]:
+        """The attributes whose change may make a row one of another document."""
+        kinds = () if self.mapper is None else kind_attributes(self.mapper)
+        return {*self.read, *chain.from_iterable(link.read for link in self.links), *kinds}
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
         """Yield each link with what a row has for it, of these values of ``read``."""
@@ -293,6 +301,13 @@ class Execution(NamedTuple):
     def given(self) -> Sequence[Row]:
         """The parameters of each time that it is executed."""
         return listed(self.parameters)
+
+    def ask_of(self, target: Target, question: Any, row: Row = immutabledict()) -> Sequence[Any]:  # noqa: B008  # it never changes
+        """Return the answer to a SELECT of rows of the target, in the schema of the statement."""
+        binds = {"mapper": target.root, **self.how.get("bind_arguments", {})}
+        options = schema_translation(self.statement.get_execution_options())
+        how = {**self.how, "bind_arguments": binds}
+        return ask(self.session, question.execution_options(**options), row, **how)
 
     def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
         """Yield the answers to a SELECT, with each of the parameters that it was executed with."""
