@@ -44,10 +44,8 @@ class CombinedCommits(GateQueues):
     :param combine: the most functions in one transaction.
     """
 
-    next_waits_at_server: bool
-
-    def __init__(self, combine: int) -> None:
-        self._combine = combine
+    def __init__(self, combine: int, *, next_waits_at_server: bool) -> None:
+        self._combine, self._next_waits_at_server = combine, next_waits_at_server
         super().__init__()
 
     def _reset(self) -> None:
@@ -106,7 +104,7 @@ class CombinedCommits(GateQueues):
                 "more than once, while this call would save each time; call it when the outer "
                 "gate.run() has returned, or lock the second document by the function's session"
             )
-        call.next_may_follow = self.next_waits_at_server
+        call.next_may_follow = self._next_waits_at_server
 
     def _attend(self, call: Call) -> None:
         """Wait until the call is answered, and run what waits while it is the first of its queue."""

@@ -95,7 +95,7 @@ class GateQueues:
         _gates.add(self)
 
     def _reset(self) -> None:
-        self._queues: dict[Hashable, DocumentQueue] = {}
+        self.documents: dict[Hashable, DocumentQueue] = {}
         self._leaving: deque[QueueEntry] = deque()
         # A garbage collection may come at any allocation, also under the mutex, and leave a queue:
         # with a Lock it would wait for its own thread for ever.
@@ -103,11 +103,11 @@ class GateQueues:
 
     @property
     def waiting(self) -> int:
-        """The number of sessions, and of functions of :meth:`run`, that wait now."""
+        """The number of those that wait now."""
         return self._call(lambda: sum(entry.waits for entry in self._entries()))
 
     def _entries(self) -> Iterator[QueueEntry]:
-        for queue in self._queues.values():
+        for queue in self.documents.values():
             yield from chain(queue.admitted, queue.waiting)
 
     def enter(
@@ -134,9 +134,9 @@ class GateQueues:
         """Stand in the queue; the entry has a wakeup unless it was admitted at once."""
 
         def join() -> None:
-            queue = self._queues.get(entry.key)
+            queue = self.documents.get(entry.key)
             if queue is None:
-                queue = self._queues[entry.key] = DocumentQueue()
+                queue = self.documents[entry.key] = DocumentQueue()
             entry.queue = queue
             if not queue.waiting and queue.can_admit(entry):
                 queue.admitted[entry] = None
@@ -172,7 +172,7 @@ class GateQueues:
         """Return whether an entry for this document would block this lock."""
 
         def is_busy() -> bool:
-            queue = self._queues.get(key)
+            queue = self.documents.get(key)
             return queue is not None and not (shared and not queue.waiting and queue.admits_readers)
 
         return self._call(is_busy)
@@ -217,8 +217,8 @@ class GateQueues:
             queue.admitted[queue.waiting[0]] = None
             queue.waiting.popleft()
             self._notify(queue)
-        if not queue.waiting and not queue.admitted and self._queues.get(key) is queue:
-            del self._queues[key]
+        if not queue.waiting and not queue.admitted and self.documents.get(key) is queue:
+            del self.documents[key]
 
     def _notify(self, queue: DocumentQueue) -> None:
         """End the waits of those who were admitted; drop who no longer exists."""

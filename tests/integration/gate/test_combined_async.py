@@ -19,6 +19,7 @@ from sa_doclock import (
     LockNotAvailable,
     LockOptions,
 )
+from sa_doclock.features.gate import queues_of
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.integration.gate.queueing import until_queued
 from tests.support.databases import Database
@@ -188,9 +189,9 @@ async def test_a_task_that_is_cancelled_before_its_first_step_gives_up_the_queue
     gate = DocumentGate()
     async with opened(documents) as makes:
         first = asyncio.create_task(gate.async_run(makes, Order, 1, add(1)))
-        while not gate._tasks:  # noqa: ASYNC110  # nobody tells of it
+        while not queues_of(gate)._tasks:  # noqa: ASYNC110  # nobody tells of it
             await asyncio.sleep(0)
-        (running,) = gate._tasks
+        (running,) = queues_of(gate)._tasks
         second = asyncio.create_task(gate.async_run(makes, Order, 1, add(2)))
         running.cancel()  # as by a program that cancels all_tasks()
         with pytest.raises(LockLost, match="nothing was saved"):
@@ -212,7 +213,7 @@ async def test_where_all_tasks_are_cancelled_nobody_waits_and_nobody_is_misinfor
             calls = [asyncio.create_task(gate.async_run(makes, Order, 1, add(1))) for _ in "123"]
             for _ in range(steps):
                 await asyncio.sleep(0.001 * (steps % 3))
-            for task in [*gate._tasks]:
+            for task in [*queues_of(gate)._tasks]:
                 task.cancel()
             answers = await asyncio.gather(*calls, return_exceptions=True)
             kinds = {type(answer) for answer in answers}
@@ -221,7 +222,7 @@ async def test_where_all_tasks_are_cancelled_nobody_waits_and_nobody_is_misinfor
             found = await total(makes) - saved
             assert found == told or CommitUnknown in kinds
             assert await gate.async_run(makes, Order, 1, add(0)) == saved + found
-            assert (gate.waiting, gate._queues) == (0, {})
+            assert (gate.waiting, queues_of(gate).documents) == (0, {})
             saved += found
 
 

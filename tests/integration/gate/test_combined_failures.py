@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, SQLAlchemy
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
 from sa_doclock import CommitUnknown, DocumentGate, LockLost, LockMisuse, LockOptions, StaleDocument
-from sa_doclock.features.gate import combined
+from sa_doclock.features.gate import combined, queues_of
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.gate.test_combined import (
     Function,
@@ -66,7 +66,7 @@ class Seen:
         def note_rollback(_: Any) -> None:
             self.sent["ROLLBACK"] += 1
 
-        noted = {
+        noted: dict[str, Callable[..., Any]] = {
             "before_cursor_execute": note,
             "commit": note_commit,
             "rollback": note_rollback,
@@ -515,7 +515,7 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     for _ in range(combined._MOST):
         gate.run(sessions, Order, 1, add(1))
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
-    assert not gate._points
+    assert not queues_of(gate)._points
     assert total(session) == 30 + 9 + combined._MOST
 
 
