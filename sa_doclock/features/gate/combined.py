@@ -23,6 +23,7 @@ from ...checkout_info import Checkout
 from ...core.documents import document_key, identity_of, mapper_of
 from ...errors import LockMisuse, LockNotAvailable
 from ...functions import call_checked, check_function
+from ...keys import document_label
 from ...options import LockOptions, LockTimeout, check_wait
 from .combined_turn import Call, Turn, interrupted, running
 from .queue import NOWHERE, GateQueues
@@ -100,7 +101,7 @@ class CombinedCommits(GateQueues):
         """:raises LockMisuse: the caller is a function of gate.run()."""
         if any(not turn.has_ended for turn in running.get()):
             raise LockMisuse(
-                f"gate.run() of {call.label} was called by a function of gate.run(), which may run "
+                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function of gate.run(), which may run "
                 "more than once, while this call would save each time; call it when the outer "
                 "gate.run() has returned, or lock the second document by the function's session"
             )

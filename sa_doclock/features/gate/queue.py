@@ -7,14 +7,15 @@ documents that one call asks for it may hold the first ones; every call takes th
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 from weakref import WeakSet
 
 from .wakeup import TaskWakeup, Wakeup, observed_wait
@@ -47,7 +48,8 @@ class DocumentQueue:
         """Return whether it may go to the server, where all before it are admitted."""
         if not self.admitted or (entry.shared and self.admits_readers):
             return True
-        return entry.may_follow(self.admitted)
+        follows = entry.next_may_follow and len(self.admitted) < entry.most_at_server
+        return follows and all(one.granted for one in self.admitted)
 
 
 NOWHERE: Final = DocumentQueue()
@@ -63,6 +65,8 @@ class QueueEntry:
     :ivar notified: its wait was ended, since it is admitted.
     :ivar granted: the database has granted the lock.
     """
+
+    most_at_server: ClassVar[float] = math.inf
 
     key: Hashable
     shared: bool
@@ -82,10 +86,6 @@ class QueueEntry:
         """Return whether it counts as one that waits."""
         return not self.admitted
 
-    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
-        """Return whether it may wait at the server behind these."""
-        return self.next_may_follow and all(one.granted for one in admitted)
-
 
 class GateQueues:
     """The queues of one gate."""
@@ -104,11 +104,15 @@ class GateQueues:
     @property
     def waiting(self) -> int:
         """The number of those that wait now."""
-        return self._call(lambda: sum(entry.waits for entry in self._entries()))
 
-    def _entries(self) -> Iterator[QueueEntry]:
-        for queue in self.documents.values():
-            yield from chain(queue.admitted, queue.waiting)
+        def count() -> int:
+            return sum(
+                entry.waits
+                for queue in self.documents.values()
+                for entry in chain(queue.admitted, queue.waiting)
+            )
+
+        return self._call(count)
 
     def enter(
         self,

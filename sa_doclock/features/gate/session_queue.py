@@ -76,8 +76,6 @@ class SessionQueue(SessionPart):
         self._in_task.hold_nothing()
 
     def around_take(self, take: Take) -> Take:
-        """See :class:`SessionPart`: take the lock when it is this session's turn."""
-
         def take_in_turn(call: LockCall, request: LockRequest, target: Any) -> Any:
             try:
                 result = take(call, self._enter(request, call), target)
@@ -191,7 +189,6 @@ class SessionQueue(SessionPart):
         )
 
     def _leave_ungranted(self) -> None:
-        """Leave the queues of a lock that was not granted."""
         self._leave([place for place in self._places if not place.granted])
 
     def _note_granted(self, request: LockRequest) -> None:
@@ -230,15 +227,13 @@ class SessionQueue(SessionPart):
         )
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        """Leave the places of locks that were given up."""
         if not ledger_of(self._session()).places:
             self._in_task.hold_nothing()
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._is_held(p)])
 
     def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`: leave every place, also where an interruption came before."""
-        self._in_task.hold_nothing()
+        self._in_task.hold_nothing()  # also where an interruption came before
         self._leave([*self._places])
 
     def _leave(self, places: Sequence[QueueEntry]) -> None:
@@ -248,8 +243,6 @@ class SessionQueue(SessionPart):
             del self._places[place]
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
-        """See :class:`SessionPart`: no second connection for a task that holds a lock."""
-
         def checked_bind(*args: Any, **kwargs: Any) -> Any:
             bind = get_bind(*args, **kwargs)
             self._refuse_second_session(bind)
