@@ -23,7 +23,7 @@ from sa_doclock.features.gate import queues_of
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.integration.gate.queueing import until_queued
 from tests.support.databases import Database
-from tests.support.models import Order
+from tests.support.models import Customer, Order
 
 Session = AsyncLockingSession
 Makes = async_sessionmaker[Session]
@@ -125,6 +125,65 @@ async def test_a_caller_that_is_cancelled_while_its_function_runs_takes_nobody_a
             await slow
         goes_on.set()
         assert await second == 33
+        assert await total(makes) == 33
+
+
+@in_a_loop
+async def test_a_cancelled_caller_still_leads_where_its_function_has_to_run_again(
+    documents: Database,
+) -> None:
+    gate, begun, goes_on = DocumentGate(), asyncio.Event(), asyncio.Event()
+
+    async def break_flush(session: Session, _order: Any) -> None:
+        session.add(Customer(id=1, name="again"))
+        begun.set()
+        await goes_on.wait()
+
+    async with opened(documents) as makes:
+        callers = Callers(gate, makes)
+        async with makes() as holder:
+            await holder.get_one_entity(Order, 1, LockOptions.ForUpdate)
+            first = await callers.send(add(1))
+            second = await callers.send(break_flush)
+            await holder.rollback()
+        await begun.wait()
+        third = await callers.send(add(2))
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        goes_on.set()
+        assert [await first, await third] == [31, 33]
+        assert await total(makes) == 33
+        await asyncio.gather(*queues_of(gate)._tasks)
+        assert gate.waiting == 0
+
+
+FORGETS: dict[str, Callable[[Session, Any], object]] = {
+    "the header": lambda session, order: session.expire(order),
+    "the collection": lambda session, order: session.expire(order, ["lines"]),
+    "a part": lambda session, order: session.expire(order.lines[1]),
+    "all": lambda session, _order: session.expire_all(),
+    "the object": lambda session, order: session.expunge(order),
+}
+
+
+@pytest.mark.parametrize("forget", FORGETS.values(), ids=FORGETS)
+@in_a_loop
+async def test_whatever_a_function_expires_the_next_one_has_the_document_loaded(
+    documents: Database, forget: Callable[[Session, Any], object]
+) -> None:
+    async def function(session: Session, order: Any) -> None:
+        await asyncio.sleep(0)
+        forget(session, order)
+
+    gate = DocumentGate()
+    async with opened(documents) as makes:
+        callers = Callers(gate, makes)
+        async with makes() as holder:
+            await holder.get_one_entity(Order, 1, LockOptions.ForUpdate)
+            calls = [await callers.send(one) for one in (add(1), function, add(2))]
+            await holder.rollback()
+        assert await asyncio.gather(*calls) == [31, None, 33]
         assert await total(makes) == 33
 
 
