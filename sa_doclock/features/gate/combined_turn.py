@@ -356,6 +356,7 @@ class Turn(SessionPart):
         return (
             self._watches
             and session.is_active
+            and self._state.transaction.condition is Condition.OPEN
             and not session.in_nested_transaction()
             and not self._ended
             and self._is_whole()
