@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
 from sqlalchemy.util import greenlet_spawn
 
-from ...checkout_info import Checkout
 from ...core.documents import document_key, identity_of, mapper_of
 from ...errors import LockMisuse, LockNotAvailable
 from ...functions import call_checked, check_function
 from ...keys import document_label
-from ...options import LockOptions, LockTimeout, check_wait
+from ...options import LockOptions, check_wait
 from .combined_turn import Call, Turn, interrupted, running
 from .queue import NOWHERE, GateQueues
 from .wakeup import TaskWakeup, observed_wait
@@ -177,9 +176,7 @@ class CombinedCommits(GateQueues):
 
     def _refuse_late(self, calls: Sequence[Call]) -> None:
         """Refuse the calls without a limit of their own: they have waited for as long as the head."""
-        for call in calls:
-            if call.seconds is None and self._withdraw(call):
-                self._answer([call])
+        self._answer([call for call in calls if call.seconds is None and self._withdraw(call)])
 
     def _answer(self, calls: Sequence[Call]) -> None:
         self.leave(calls)
@@ -219,20 +216,12 @@ class CombinedCommits(GateQueues):
         self._points[key] = min(points, _MOST)
 
 
-def new_call(
-    session_factory: Callable[[], Any],
-    entity: type[Any],
-    ident: Any,
-    function: Callable[[Any, Any], Any],
-    lock_timeout: LockTimeout,
-    version: Any,
-    checkout: Checkout | int | None,
-    loop: asyncio.AbstractEventLoop | None = None,
-) -> Call:
+def new_call(given: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None = None) -> Call:
     """Return the call of :meth:`DocumentGate.run` with these arguments.
 
     :param loop: that of the caller, which is a task.
     """
+    session_factory, entity, ident, function, lock_timeout, version, checkout = given
     name = "the function of gate.run()" if loop is None else "the function of gate.async_run()"
     check_function(
         *(name, function, "of the session and the document"),

@@ -124,7 +124,7 @@ class DocumentGate:
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
-        return self._queues.serve(new_call(*given))  # type: ignore[no-any-return]
+        return self._queues.serve(new_call(given))  # type: ignore[no-any-return]
 
     async def async_run(
         self,
@@ -144,7 +144,7 @@ class DocumentGate:
         After that the function is saved as if its caller were still there.
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
-        call = new_call(*given, asyncio.get_running_loop())
+        call = new_call(given, asyncio.get_running_loop())
         return await self._queues.async_serve(call)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
