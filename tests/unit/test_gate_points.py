@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from sa_doclock import DocumentGate
-from sa_doclock.features.gate import combined
+from sa_doclock.features.gate import combined, queues_of
 from sa_doclock.features.gate.combined_turn import Call, Turn, _Undone
 
 CALLERS, CALLS = 32, 1500
@@ -48,7 +48,7 @@ class Queue:
             checkout=None,
             is_task=False,
         )
-        self.gate.enter(call, seconds=0, under_asyncio=False)
+        queues_of(self.gate).enter(call, seconds=0, under_asyncio=False)
         return call
 
     def turn(self, head: Call, *, alone: bool) -> Turn:
@@ -89,9 +89,9 @@ def times_by_hand(kind: str, share: float, monkeypatch: pytest.MonkeyPatch) -> f
     standing, answered = [queue.enter() for _ in range(CALLERS)], 0
     while answered < CALLS:
         head = next(call for call in standing if call.admitted)
-        queue.gate._lead(head)
+        queues_of(queue.gate)._lead(head)
         done = [call for call in standing if call.is_done]
-        queue.gate.leave(done)
+        queues_of(queue.gate).leave(done)
         standing = [call for call in standing if not call.is_done]
         standing += [queue.enter() for _ in done]
         answered += len(done)

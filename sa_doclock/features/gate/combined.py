@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
 from sqlalchemy.util import greenlet_spawn
 
-from ...checkout_info import Checkout
 from ...core.documents import document_key, identity_of, mapper_of
 from ...errors import LockMisuse, LockNotAvailable
 from ...functions import call_checked, check_function
-from ...options import LockOptions, LockTimeout, check_wait
+from ...keys import document_label
+from ...options import LockOptions, check_wait
 from .combined_turn import Call, Turn, interrupted, running
 from .queue import NOWHERE, GateQueues
 from .wakeup import TaskWakeup, observed_wait
@@ -44,10 +44,8 @@ class CombinedCommits(GateQueues):
     :param combine: the most functions in one transaction.
     """
 
-    next_waits_at_server: bool
-
-    def __init__(self, combine: int) -> None:
-        self._combine = combine
+    def __init__(self, combine: int, *, next_waits_at_server: bool) -> None:
+        self._combine, self._next_waits_at_server = combine, next_waits_at_server
         super().__init__()
 
     def _reset(self) -> None:
@@ -102,11 +100,11 @@ class CombinedCommits(GateQueues):
         """:raises LockMisuse: the caller is a function of gate.run()."""
         if any(not turn.has_ended for turn in running.get()):
             raise LockMisuse(
-                f"gate.run() of {call.label} was called by a function of gate.run(), which may run "
+                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function of gate.run(), which may run "
                 "more than once, while this call would save each time; call it when the outer "
                 "gate.run() has returned, or lock the second document by the function's session"
             )
-        call.next_may_follow = self.next_waits_at_server
+        call.next_may_follow = self._next_waits_at_server
 
     def _attend(self, call: Call) -> None:
         """Wait until the call is answered, and run what waits while it is the first of its queue."""
@@ -178,9 +176,7 @@ class CombinedCommits(GateQueues):
 
     def _refuse_late(self, calls: Sequence[Call]) -> None:
         """Refuse the calls without a limit of their own: they have waited for as long as the head."""
-        for call in calls:
-            if call.seconds is None and self._withdraw(call):
-                self._answer([call])
+        self._answer([call for call in calls if call.seconds is None and self._withdraw(call)])
 
     def _answer(self, calls: Sequence[Call]) -> None:
         self.leave(calls)
@@ -220,20 +216,12 @@ class CombinedCommits(GateQueues):
         self._points[key] = min(points, _MOST)
 
 
-def new_call(
-    session_factory: Callable[[], Any],
-    entity: type[Any],
-    ident: Any,
-    function: Callable[[Any, Any], Any],
-    lock_timeout: LockTimeout,
-    version: Any,
-    checkout: Checkout | int | None,
-    loop: asyncio.AbstractEventLoop | None = None,
-) -> Call:
+def new_call(given: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None = None) -> Call:
     """Return the call of :meth:`DocumentGate.run` with these arguments.
 
     :param loop: that of the caller, which is a task.
     """
+    session_factory, entity, ident, function, lock_timeout, version, checkout = given
     name = "the function of gate.run()" if loop is None else "the function of gate.async_run()"
     check_function(
         *(name, function, "of the session and the document"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.exc import StatementError
@@ -30,7 +30,6 @@ from ...core.transaction import (
 from ...dialects import strategy_for
 from ...dialects.base import Locked
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
-from ...keys import document_label
 from ...options import LockOptions
 from ...sqlalchemy_internals import is_flushing
 from ..on_commit import AfterCommit, call_all
@@ -39,16 +38,12 @@ from .queue import QueueEntry
 
 E = TypeVar("E", bound=DocLockError)
 
-# The callers of a queue that are with the server at once, where each has a transaction of its own: one
-# holds the document, and the next one has to be there when it is released, though it needs one and a
-# half round trips to get there.
-_AT_SERVER: Final = 4
 _NOTHING: Final[list[object]] = []
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call(QueueEntry):
-    """One call of gate.run(): its function, and what becomes of it.
+    """One call of gate.run(): its function, and its result.
 
     :ivar seconds: how long it may wait for its turn; None: any time.
     :ivar is_task: the caller is a task, and not a thread.
@@ -60,6 +55,13 @@ class Call(QueueEntry):
     :ivar is_skipped: its function raised after a change, in a turn that was undone; its error counts
         once the functions before it are saved.
     :ivar on_commit: what its function gave to ``session.on_commit()``.
+    """
+
+    most_at_server: ClassVar[float] = 4
+    """The callers of a queue that are with the server at once, where each has a transaction of its own.
+
+    One holds the document, and the next one has to be there when it is released, though it needs one
+    and a half round trips to get there.
     """
 
     session_factory: Callable[[], Any]
@@ -85,15 +87,6 @@ class Call(QueueEntry):
     def waits(self) -> bool:
         """Return whether its function has not begun."""
         return self.turn is None and not self.is_done
-
-    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
-        """See :class:`QueueEntry`: several may be on their way to the server."""
-        return len(admitted) < _AT_SERVER and QueueEntry.may_follow(self, admitted)
-
-    @property
-    def label(self) -> str:
-        """The document in the words of an error."""
-        return document_label(self.entity, self.ident)
 
     def named(self, error: E) -> E:
         """Return the error, with the document in its text."""
@@ -221,13 +214,11 @@ class Turn(SessionPart):
     # The hooks of SessionPart.
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
-        """See :class:`SessionPart`: note what is sent, if there is somebody to save it from."""
         noted = connection, "before_cursor_execute", self._note_statement
         if self._watches and not event.contains(*noted):
             event.listen(*noted)
 
     def before_flush(self, session: Session) -> None:
-        """See :class:`SessionPart`: note whose changes are sent."""
         self._is_stale |= has_row_twice(session)
         if self._running is not None:
             self._changed |= not is_same(self._pending, pending_changes(session))
@@ -235,7 +226,6 @@ class Turn(SessionPart):
         self._has_sent = True
 
     def before_commit(self) -> None:
-        """See :class:`SessionPart`.  :raises LockMisuse: a function runs."""
         if self._running is not None:
             self._ended = True
             raise LockMisuse(
@@ -245,7 +235,6 @@ class Turn(SessionPart):
         self._is_sent = True
 
     def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`."""
         self.is_saved = self.is_saved or committed
 
     # The turn.
@@ -278,28 +267,14 @@ class Turn(SessionPart):
     def _lock_and_save(
         self, session: Any, calls: Iterator[Call], note_granted: Callable[[], object]
     ) -> None:
+        head, bind = self.head, self._session.get_bind(mapper_of(self.head.entity))
         self._state.parts.add(self)
         self._session.begin()
-        if self._alone and not self._locks_database():
-            note_granted()
-        self._lock()
-        for call in calls:
-            if call is self.taken[0]:
-                call.forget()  # its error came behind functions that are saved now
-            if not self._alone and (self.head.queue.waiting or len(self.taken) > 1):
-                self._watch()
-            if not call.is_skipped:
-                self._run_one(call, session)
-        self._save()
-
-    def _lock(self) -> None:
-        """Lock the document, and load it; each call compares its own version."""
-        head = self.head
+        if self._alone and strategy_for(bind).statements.locked is not Locked.DATABASE:
+            note_granted()  # so that the next one waits for this one at the server
         # Kept, so that the identity map has it for the first call.
         self._document = self._session.get_one_document(
-            head.entity,
-            head.ident,
-            LockOptions.ForUpdate,
+            *(head.entity, head.ident, LockOptions.ForUpdate),
             lock_timeout=head.left(),
             checkout=head.checkout,
         )
@@ -310,11 +285,16 @@ class Turn(SessionPart):
         self._root = self._session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
-
-    def _locks_database(self) -> bool:
-        """Return whether nobody can wait at the server for the same document."""
-        bind = self._session.get_bind(mapper_of(self.head.entity))
-        return strategy_for(bind).statements.locked is Locked.DATABASE
+        for call in calls:
+            if call is self.taken[0]:
+                call.forget()  # its error came behind functions that are saved now
+            if not self._watches and not self._alone and (head.queue.waiting or self.taken[1:]):
+                self._watches = True  # another function may be saved though this one raises
+                for connection in self._state.connections.all():
+                    self.begun(connection, lent=False)
+            if not call.is_skipped:
+                self._run_one(call, session)
+        self._save()
 
     def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.
@@ -359,13 +339,6 @@ class Turn(SessionPart):
             return isinstance(error, Exception)
         return call is self.head or threading.current_thread() is not threading.main_thread()
 
-    def _watch(self) -> None:
-        """Note from now on what is sent: another function may be saved though this one raises."""
-        if not self._watches:
-            self._watches = True
-            for connection in self._state.connections.all():
-                self.begun(connection, lent=False)
-
     def _note_statement(self, *arguments: Any) -> None:
         if not is_flushing(self._session):
             self._statements.append(arguments[4].compiled)
@@ -373,8 +346,7 @@ class Turn(SessionPart):
                 self._session.flush()  # it sees the changes of those before it, and comes after them
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """See :class:`SessionPart`: a bulk method writes as a flush does."""
-        if statement is None:
+        if statement is None:  # a bulk method writes as a flush does
             self._statements.append(None)
         return super().around_write(statement, parameters, how)
 
@@ -384,6 +356,7 @@ class Turn(SessionPart):
         return (
             self._watches
             and session.is_active
+            and self._state.transaction.condition is Condition.OPEN
             and not session.in_nested_transaction()
             and not self._ended
             and self._is_whole()
@@ -508,17 +481,13 @@ class Turn(SessionPart):
             last.error, self.refused = undone.error, culprit is None
             for one in taken[: taken.index(last) + 1]:
                 one.finish()
-        elif culprit is not None:
-            culprit.is_skipped = True
-            self._doubt_before(culprit)
-        else:
+        elif culprit is None:
             self.suspects = len(taken)
-
-    def _doubt_before(self, culprit: Call) -> None:
-        """Run none again where the function that failed may have committed what was sent before."""
-        for one in self.taken if self._in_doubt else ():
-            if one.error is None and one is not culprit:
-                one.finish(one.named(_doubt("another function of the commit ended it")))
+        else:
+            culprit.is_skipped = True
+            for one in taken if self._in_doubt else ():
+                if one.error is None and one is not culprit:
+                    one.finish(one.named(_doubt("another function of the commit ended it")))
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""

@@ -7,14 +7,15 @@ documents that one call asks for it may hold the first ones; every call takes th
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 from weakref import WeakSet
 
 from .wakeup import TaskWakeup, Wakeup, observed_wait
@@ -47,7 +48,8 @@ class DocumentQueue:
         """Return whether it may go to the server, where all before it are admitted."""
         if not self.admitted or (entry.shared and self.admits_readers):
             return True
-        return entry.may_follow(self.admitted)
+        follows = entry.next_may_follow and len(self.admitted) < entry.most_at_server
+        return follows and all(one.granted for one in self.admitted)
 
 
 NOWHERE: Final = DocumentQueue()
@@ -63,6 +65,8 @@ class QueueEntry:
     :ivar notified: its wait was ended, since it is admitted.
     :ivar granted: the database has granted the lock.
     """
+
+    most_at_server: ClassVar[float] = math.inf
 
     key: Hashable
     shared: bool
@@ -82,10 +86,6 @@ class QueueEntry:
         """Return whether it counts as one that waits."""
         return not self.admitted
 
-    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
-        """Return whether it may wait at the server behind these."""
-        return self.next_may_follow and all(one.granted for one in admitted)
-
 
 class GateQueues:
     """The queues of one gate."""
@@ -95,7 +95,7 @@ class GateQueues:
         _gates.add(self)
 
     def _reset(self) -> None:
-        self._queues: dict[Hashable, DocumentQueue] = {}
+        self.documents: dict[Hashable, DocumentQueue] = {}
         self._leaving: deque[QueueEntry] = deque()
         # A garbage collection may come at any allocation, also under the mutex, and leave a queue:
         # with a Lock it would wait for its own thread for ever.
@@ -103,12 +103,16 @@ class GateQueues:
 
     @property
     def waiting(self) -> int:
-        """The number of sessions, and of functions of :meth:`run`, that wait now."""
-        return self._call(lambda: sum(entry.waits for entry in self._entries()))
+        """The number of those that wait now."""
 
-    def _entries(self) -> Iterator[QueueEntry]:
-        for queue in self._queues.values():
-            yield from chain(queue.admitted, queue.waiting)
+        def count() -> int:
+            return sum(
+                entry.waits
+                for queue in self.documents.values()
+                for entry in chain(queue.admitted, queue.waiting)
+            )
+
+        return self._call(count)
 
     def enter(
         self,
@@ -134,9 +138,9 @@ class GateQueues:
         """Stand in the queue; the entry has a wakeup unless it was admitted at once."""
 
         def join() -> None:
-            queue = self._queues.get(entry.key)
+            queue = self.documents.get(entry.key)
             if queue is None:
-                queue = self._queues[entry.key] = DocumentQueue()
+                queue = self.documents[entry.key] = DocumentQueue()
             entry.queue = queue
             if not queue.waiting and queue.can_admit(entry):
                 queue.admitted[entry] = None
@@ -172,7 +176,7 @@ class GateQueues:
         """Return whether an entry for this document would block this lock."""
 
         def is_busy() -> bool:
-            queue = self._queues.get(key)
+            queue = self.documents.get(key)
             return queue is not None and not (shared and not queue.waiting and queue.admits_readers)
 
         return self._call(is_busy)
@@ -217,8 +221,8 @@ class GateQueues:
             queue.admitted[queue.waiting[0]] = None
             queue.waiting.popleft()
             self._notify(queue)
-        if not queue.waiting and not queue.admitted and self._queues.get(key) is queue:
-            del self._queues[key]
+        if not queue.waiting and not queue.admitted and self.documents.get(key) is queue:
+            del self.documents[key]
 
     def _notify(self, queue: DocumentQueue) -> None:
         """End the waits of those who were admitted; drop who no longer exists."""

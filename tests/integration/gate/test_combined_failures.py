@@ -14,8 +14,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
-from sa_doclock import CommitUnknown, DocumentGate, LockLost, LockMisuse, LockOptions, StaleDocument
-from sa_doclock.features.gate import combined
+from sa_doclock import (
+    CommitUnknown,
+    DocumentGate,
+    LockLost,
+    LockMisuse,
+    LockNotAvailable,
+    LockOptions,
+    StaleDocument,
+)
+from sa_doclock.features.gate import combined, queues_of
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.gate.test_combined import (
     Function,
@@ -66,7 +74,7 @@ class Seen:
         def note_rollback(_: Any) -> None:
             self.sent["ROLLBACK"] += 1
 
-        noted: dict[str, Callable[..., None]] = {
+        noted: dict[str, Callable[..., Any]] = {
             "before_cursor_execute": note,
             "commit": note_commit,
             "rollback": note_rollback,
@@ -355,6 +363,32 @@ def test_within_a_function_it_is_refused(
     assert gate.run(session_factory, Order, 1, add(1)) == 31
 
 
+@pytest.mark.not_databases("sqlite")  # one lock is that of all documents
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_lock_of_another_document_that_times_out_is_its_functions_own_error(
+    send: Send,
+    held: Release,
+    dave: Callable[..., Actor[Session]],
+    engine: sa.Engine,
+    session: Session,
+    changes: bool,
+) -> None:
+    dave(sessionmaker(engine, class_=Session)).does(
+        lambda session: session.get_one_entity(Order, 2, LockOptions.ForUpdate)
+    )
+
+    def lock_another(session: Session, order: Any) -> None:
+        order.total += 1000 * changes
+        session.get_one_entity(Order, 2, LockOptions.ForUpdate, lock_timeout=0.1)
+
+    calls = [send(add(1)), send(lock_another), send(add(2)), send(lock_another), send(add(3))]
+    held()
+    assert [calls[n].result(PATIENCE) for n in (0, 2, 4)] == [31, 33, 36]
+    errors = [calls[n].exception(PATIENCE) for n in (1, 3)]
+    assert [type(error) for error in errors] == [LockNotAvailable] * 2
+    assert total(session) == 36
+
+
 def test_after_one_that_deletes_the_document_there_is_none(
     send: Send, held: Release, session: Session
 ) -> None:
@@ -515,7 +549,7 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     for _ in range(combined._MOST):
         gate.run(sessions, Order, 1, add(1))
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
-    assert not gate._points
+    assert not queues_of(gate)._points
     assert total(session) == 30 + 9 + combined._MOST
 
 
