@@ -29,7 +29,7 @@ _mutex = Lock()
 class Cluster:
     """A cluster whose other nodes may end a transaction of this one.
 
-    :ivar name: what a warning calls it, where other nodes take writes too and do not know the locks
+    :ivar name: its name in a warning, where other nodes take writes too and do not know the locks
         of this one; None where this node alone takes writes.
     """
 
@@ -87,7 +87,7 @@ class GroupReplication(Cluster):
     """https://dev.mysql.com/doc/refman/en/group-replication-system-variables.html."""
 
     def before_savepoint(self, connection: Connection) -> None:
-        # A member applies what another one has committed, and ends who is in the way of it: on a
+        # A member applies the commits of another one, and ends the transactions in their way: on a
         # secondary, a SharedRead.
         connection.exec_driver_sql(_FIND_ABORT)
 

@@ -18,7 +18,7 @@ class ServerHoldLimit(ABC):
     def limit(self, connection: Connection, seconds: float) -> None:
         """Have the server end this transaction, if it sits idle for longer than that.
 
-        Sent before the lock.  What outlives the transaction is put back by ``on_return()``; a
+        Sent before the lock.  Settings that outlive the transaction are restored by ``on_return()``; a
         shorter limit of the server's own stays.
         """
 
@@ -32,7 +32,7 @@ class ServerHoldLimit(ABC):
         *,
         few_rows: bool,
     ) -> AbstractContextManager[None]:
-        """Do what ``limit()`` and ``waits.limited()`` do, in one round trip where that is possible."""
+        """Send ``limit()`` and ``waits.limited()`` in one round trip where that is possible."""
         self.limit(connection, hold_limit)
         return waits.limited(connection, lock, seconds, few_rows=few_rows)
 

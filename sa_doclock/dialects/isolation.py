@@ -35,7 +35,7 @@ class IsolationLevels:
     this one has read it, or at which the read itself has locked the row."""
 
     locking_read_is_latest: ClassVar[bool] = False
-    """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
+    """FOR SHARE reads the last commit, also in a transaction whose plain reads are older."""
 
     snapshots: ClassVar[frozenset[str]] = frozenset()
     """The levels at which a plain read may be older than a lock that was granted before it."""

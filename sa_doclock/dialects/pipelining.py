@@ -58,7 +58,7 @@ class Pipeline(Protocol):
         """
 
     def forget_writes(self) -> None:
-        """Keep no more writes back, and discard those that were not sent."""
+        """Keep no more writes back, and discard the unsent ones."""
 
     def pause(self, *, paused: bool) -> None:
         """Keep no writes back while paused."""
@@ -69,4 +69,4 @@ class Pipelining(ABC):
 
     @abstractmethod
     def pipeline(self, connection: Connection) -> Pipeline:
-        """Return what sends several statements of this connection in one round trip."""
+        """Return the sender of several statements of this connection in one round trip."""

@@ -23,7 +23,7 @@ class TransactionStatus:
     def in_transaction(self, connection: Connection) -> bool | None:
         """Return whether the driver knows a transaction to be open; nothing is sent.
 
-        The answer must be right at any time.  What is known after a statement alone belongs into
+        The answer must be right at any time.  A fact that is known only after a statement belongs into
         ``in_transaction_after()``.  A lock that was granted while this is False has ended already.
         """
         return None

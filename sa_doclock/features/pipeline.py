@@ -32,7 +32,7 @@ class _Pipelines:
     """The pipelines of one transaction.
 
     :ivar own: of connections whose COMMIT is the session's.
-    :ivar committing: what is flushed now is sent with COMMIT.
+    :ivar committing: this flush is sent with COMMIT.
     """
 
     committing = False
@@ -42,19 +42,19 @@ class _Pipelines:
         self.own: list[Pipeline] = []
 
     def keep_writes(self, may_commit: Callable[[], bool]) -> None:
-        """Keep what is flushed from now on, to be sent with COMMIT."""
+        """Keep later flushes, to be sent with COMMIT."""
         self.committing = True
         alone = len(self.own) == 1
         for pipeline in self.own:
             pipeline.keep_writes(may_commit, alone=alone)
 
     def send_writes(self) -> None:
-        """Send what waits for a COMMIT that is another's, or does not come."""
+        """Send the writes that wait for a COMMIT that is another's, or does not come."""
         for pipeline in self.own:
             pipeline.send_writes()
 
     def forget_writes(self) -> None:
-        """Drop what waits."""
+        """Drop the waiting writes."""
         for pipeline in self.own:
             pipeline.forget_writes()
 
@@ -108,7 +108,7 @@ class SessionPipeline(SessionPart):
     def lock_block(
         self, connection: Connection, request: LockRequest, hold_limit: float | None
     ) -> AbstractContextManager[None]:
-        """Return the block in which the lock of this request is sent, with what travels with it."""
+        """Return the block that sends the lock of this request, with the statements that travel with it."""
         reads: Callable[[], Iterable[Read]] = tuple
         if len(request.keys) == 1:  # else of a listener, while parts are read
             reads = partial(self._reads, self.ahead, request)
@@ -130,7 +130,7 @@ class SessionPipeline(SessionPart):
         return ReadingAhead(self, reads)
 
     def before_commit(self) -> None:
-        """See :class:`SessionPart`: what is flushed from now on is sent with COMMIT."""
+        """See :class:`SessionPart`: later flushes are sent with COMMIT."""
         self._of_transaction().keep_writes(self._may_commit)
 
     def around_save(self) -> Block:
@@ -184,7 +184,7 @@ class SessionPipeline(SessionPart):
         return any(pipeline.commit_sent for pipeline in self._of_transaction().own)
 
     def discard(self) -> None:
-        """Drop what was read ahead and what waits, before a connection is given back."""
+        """Drop rows read ahead and waiting writes, before a connection is given back."""
         if self.ahead is not None:
             self.ahead.end_lock()
         self._of_transaction().forget_writes()

@@ -152,7 +152,7 @@ def _owners(connection: sa.Connection, rows: Sequence[Any], *, shared: bool) -> 
 
 
 def _with_members(connection: sa.Connection, numbers: set[str], *, shared: bool) -> set[str]:
-    """Return these transaction numbers, with the members of those that are groups."""
+    """Return these transaction numbers, with the members of groups."""
     members = (_members(connection, number, shared=shared) for number in _newest(numbers))
     return numbers.union(*members)
 
