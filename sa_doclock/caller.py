@@ -14,7 +14,8 @@ from types import FrameType
 import sqlalchemy
 
 _STANDARD = Path(contextlib.__file__).parent
-_OURS = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
+# Threads: assigned as a whole, never changed; each reads the old one or the new one.
+_ours: tuple[str, ...] = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
 _RUNNERS = (
     *(f"{_STANDARD / name}{sep}" for name in ("asyncio", "concurrent")),
     f"{_STANDARD / 'threading.py'}",
@@ -38,7 +39,13 @@ def _is_runner(frame: FrameType) -> bool:
 
 def is_of_library(frame: FrameType) -> bool:
     """Return whether this frame is SQLAlchemy's or ours."""
-    return frame.f_code.co_filename.startswith(_OURS) or is_of_sqlalchemy(frame)
+    return frame.f_code.co_filename.startswith(_ours) or is_of_sqlalchemy(frame)
+
+
+def count_as_ours(folder: Path) -> None:
+    """Have the frames of another package, which works for this one, pass for ours."""
+    global _ours  # noqa: PLW0603
+    _ours += (f"{folder}{sep}",)
 
 
 def is_of_sqlalchemy(frame: FrameType) -> bool:

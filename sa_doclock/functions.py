@@ -9,9 +9,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any
+from types import FunctionType
+from typing import Any, Final
 
 _NO_ARGUMENT = object()
+_GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def check_function(
@@ -25,6 +27,8 @@ def check_function(
     :param instead: the replacement for a coroutine function; "": it may be one.
     :raises TypeError: a call would raise it, or would run nothing.
     """
+    if arguments is not None and _is_plain(function, arguments, coroutine=not instead):
+        return
     if not callable(function):
         raise TypeError(f"{name} must be a function{of and ' '}{of}, not {function!r}")
     if instead and is_coroutine_function(function):
@@ -43,6 +47,19 @@ def check_function(
         )
     if arguments is not None:
         _check_arguments(name, function, of, arguments)
+
+
+def _is_plain(function: object, arguments: int, *, coroutine: bool) -> bool:
+    """Return whether it is a function whose code alone shows that it fits, as most do.
+
+    An attribute may mark it as a coroutine function, or replace its signature.
+    """
+    if type(function) is not FunctionType or function.__dict__:
+        return False
+    code = function.__code__
+    refused = _GENERATORS if coroutine else _GENERATORS | inspect.CO_COROUTINE
+    counted = code.co_argcount == arguments and code.co_kwonlyargcount == 0
+    return counted and not code.co_flags & refused
 
 
 def is_coroutine_function(function: object) -> bool:

@@ -202,7 +202,6 @@ def _linked(role: re.Match[str]) -> str:
 
 def _with_since(heading: re.Match[str]) -> str:
     name = _OF_A_MODULE.sub(r"sa_doclock.\1", heading["name"])
-    name = name.replace(".audit.watching.audit", ".audit")  # the package has the function's name
     # The types that functions return are described by their modules, and known by their names.
     version = SINCE.get(name) or SINCE.get(f"sa_doclock.{name.rpartition('.')[2]}")
     if version is None:

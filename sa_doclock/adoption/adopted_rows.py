@@ -40,7 +40,8 @@ from ..core.transaction import (
     database_name,
     make_plan,
 )
-from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
+from ..dialects import NO_TEXT, has_hints
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
@@ -210,7 +211,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """
         declared = {root for root in self.roots() if document_root(root) is root}
         level = self.context.connections.current_level(joined) if declared else None
-        if level in strategy.isolation.snapshots:
+        reads = strategy.isolation.plain_reads.get(level or "", PlainReads(0))
+        if PlainReads.OLDER in reads:
             raise WrongIsolation(
                 f"the transaction is open at {level}, where reads after the lock can be older than the "
                 "lock: another transaction's change of a part would be overwritten. Lock before any other "
@@ -389,12 +391,17 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def _record_keys(self, lock: LockOptions) -> None:
         for root, identity in self._keys if self._loaded is not None else ():
             self.context.loaded.of(root).refuse_other_tokens({identity})
-        for root, identity in self._keys:
+        # Of several classes on one table, an error names the one of which the session has the header.
+        for root, identity in sorted(self._keys, key=self._is_unknown):
             if (root.class_, identity) not in self.context.ledger.held:
                 self._expire_row(root, identity)
         for root, identity in self._keys:
             if (root, False) not in self._by_index:
                 self.context.ledger.record_unread(document_key(root, identity), lock)
+
+    def _is_unknown(self, key: tuple[Mapper[Any], Identity]) -> bool:
+        root, identity = key
+        return root.identity_key_from_primary_key(identity) not in self.session.identity_map
 
     def _expire_row(self, root: Mapper[Any], identity: Identity) -> None:
         """Have the session's objects of this document read again.
@@ -512,9 +519,9 @@ def _locking(
     """
     statements, select = strategy.statements, inner_select(statement)
     beside = ReadBeside((), by_key=False)
-    if row_lock in statements.suffixes:
+    if statements.texts.get(row_lock, NO_TEXT).suffix:
         select = add_suffixes(select, row_lock)
-    elif statements.hints:
+    elif has_hints(statements):
         froms = froms_to_hint(select)
         if statements.locked is Locked.WHAT_IS_READ:
             beside = columns_beside(statement, froms, statements)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine
 from sqlalchemy.orm import Mapper, Session
@@ -124,13 +124,6 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
     return "changed by another transaction meanwhile; run the whole transaction again"
 
 
-class CalledTarget(Protocol):
-    """The target of a call, as the transaction sees it; it is a ``LockTarget``."""
-
-    def before_flush(self) -> None:
-        """Make the session's objects fit for the flush of a listener, during the call."""
-
-
 @dataclass(eq=False)
 class LockCall:
     """The state of one call: what it locks, its start, and the error that it has met.
@@ -148,7 +141,7 @@ class LockCall:
     :ivar requested: the request for listeners, where there are any.
     """
 
-    target: CalledTarget
+    target: Any  # a LockTarget, which stands above this file
     request: LockRequest
     started: float
     opens: bool

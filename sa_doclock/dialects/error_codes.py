@@ -33,11 +33,18 @@ class Ends(Enum):
     NOTHING_LEFT = "nothing was left"
     """A ROLLBACK found no transaction."""
 
-    ABORTS = "all but a rollback"
-    """The transaction can only be rolled back, and its COMMIT is a silent ROLLBACK."""
 
-    UNKNOWN = "unknown"
-    """It may end the transaction.  The first lock marks the transaction, and the library asks the server for the mark."""
+class EveryError(Enum):
+    """The end of a transaction by an error of any number."""
+
+    GOES_ON = "goes on"
+    """An error ends its statement alone, unless its row says more."""
+
+    ABORTS = "aborts"
+    """After any error the transaction can only be rolled back; its COMMIT is a silent ROLLBACK."""
+
+    MAY_END = "may end"
+    """No number tells whether the transaction has ended: the server is asked for a mark of it."""
 
 
 class Limit(Enum):
@@ -71,6 +78,9 @@ class ErrorCode(NamedTuple):
     advice: str = ""
     """A sentence that is added to the driver's error, where it keeps its class."""
 
+    monitoring: str = ""
+    """A sentence that says what the account needs, or the server, to read what LockMonitoring reads."""
+
 
 class MetError(NamedTuple):
     """An error of the driver, and the statement that met it.
@@ -97,8 +107,8 @@ class ErrorCodes:
     codes: Mapping[NativeCode, ErrorCode]
     """The rows.  An error without a row stays the driver's error."""
 
-    every_error: ClassVar[Ends] = Ends.NOTHING
-    """The part that an error ends where its row does not say it: NOTHING, ABORTS or UNKNOWN."""
+    every_error: ClassVar[EveryError] = EveryError.GOES_ON
+    """The end of a transaction by an error of any number."""
 
     def __getitem__(self, code: NativeCode | None) -> ErrorCode:
         return self.codes.get(code, _NO_MEANING) if code is not None else _NO_MEANING

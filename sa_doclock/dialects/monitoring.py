@@ -10,14 +10,10 @@ from sqlalchemy import Connection, Table
 
 from ..keys import Identity
 from ..wait_info import PREPARED, LockConnection, Wait
-from .error_codes import NativeCode
 
 
 class LockMonitoring(ABC):
     """The locks of a server: asked over a connection of its own, on which nothing may wait."""
-
-    privilege_errors: ClassVar[Mapping[NativeCode, str]] = {}
-    """Errors of an account that may not read this, with the privilege that it needs."""
 
     seconds_between_looks: ClassVar[float] = 0.0
     """The server answers from a copy that it renews only when nobody has asked for this time."""

@@ -16,7 +16,7 @@ from ..errors import (
     SnapshotConflict,
     WrongIsolation,
 )
-from .error_codes import Ends, ErrorCode, ErrorCodes, NativeCode
+from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, NativeCode
 
 # pyodbc keeps the server's number only in its text, as ".. (1222) (SQLExecDirectW)",
 # further records as "; [state] .. (3621)"; the texts between may have any content
@@ -43,10 +43,6 @@ _NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
     "STATE, in Azure SQL VIEW DATABASE STATE"
 )
-# 262: VIEW DATABASE STATE in Azure SQL
-PRIVILEGE_ERRORS: Mapping[NativeCode, str] = dict.fromkeys((300, 297, 262), _NEEDS_GRANT)
-"""Errors of the views of locks, which not every account may read."""
-
 # mssql-python gives no number, so only for this driver its text decides, which is English where the
 # login's language is.  A text is enough of the server's to tell it from all others.
 TEXTS: Mapping[str, int] = {
@@ -87,9 +83,9 @@ _CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)
 
 
 class SQLServerErrors(ErrorCodes):
-    """The meanings of SQL Server's errors."""
-
     codes = {
+        # of the views of locks, which not every account may read; 262: VIEW DATABASE STATE in Azure SQL
+        **dict.fromkeys((300, 297, 262), ErrorCode(monitoring=_NEEDS_GRANT)),
         # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
         1204: ErrorCode(LockNotAvailable),
         1222: ErrorCode(LockNotAvailable),  # lock request time-out: only the statement is undone
@@ -149,7 +145,7 @@ class SQLServerErrors(ErrorCodes):
     # may be rolled back even when SET XACT_ABORT is OFF."  No number tells: 245 (conversion) ends
     # it, 2627 does not, and in a trigger, where XACT_ABORT is ON by default, 2627 ends it too.  The
     # driver begins the next transaction by itself, so @@TRANCOUNT is 1 as before.
-    every_error = Ends.UNKNOWN
+    every_error = EveryError.MAY_END
 
     def native_code(self, orig: BaseException) -> NativeCode | None:
         # pymssql's, and that of its lower layer, which its rollback() may raise

@@ -16,7 +16,7 @@ from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..wait_info import Wait
-from .base import Ends, ErrorCode, Limit, NativeCode
+from .base import Ends, ErrorCode, Limit, MaxParameters, NativeCode
 from .connection import ask_driver, other_connection
 from .error_codes import code_of
 from .innodb import (
@@ -40,7 +40,7 @@ HAS_MODIFIERS = (8, 0, 1)
 
 # Line breaks in names and comments are written as \n there.
 _ENGINE = re.compile(r"^\) ENGINE=(\w+)", re.MULTILINE)
-_TABLEACCESS_DENIED = 1142  # to an account that has privileges on columns alone
+_TABLEACCESS_DENIED = 1142  # ER_TABLEACCESS_DENIED_ERROR
 # MySQL names for a row lock the thread that wrote it down: the waiter, where the lock was implicit
 # (a row just inserted), or a purge thread.  So the thread comes from the transaction's lock on the
 # table, which it takes first and itself.
@@ -126,11 +126,6 @@ _HA_ERR_NO_SAVEPOINT = re.compile(r"\b153\b")
 
 
 class MySQLMonitoring(InnoDBMonitoring):
-    privilege_errors = {
-        # ER_TABLEACCESS_NEEDS_GRANT_ERROR
-        1142: "the account needs GRANT SELECT ON performance_schema.*",
-        1146: "it needs MySQL 8.0.1, or its Performance Schema",  # ER_NO_SUCH_TABLE
-    }
     holders_query = _HOLDERS
     connections_query = _CONNECTIONS
 
@@ -202,6 +197,12 @@ class MySQLErrors(InnoDBErrors):
         1205: ErrorCode(LockNotAvailable, limit=Limit.LOCK),  # ER_LOCK_WAIT_TIMEOUT
         3572: ErrorCode(LockNotAvailable),  # ER_LOCK_NOWAIT
         3058: ErrorCode(DeadlockDetected),  # ER_USER_LOCK_DEADLOCK, of GET_LOCK
+        # to an account that may read no table, or columns alone
+        _TABLEACCESS_DENIED: ErrorCode(
+            monitoring="the account needs GRANT SELECT ON performance_schema.*"
+        ),
+        # ER_NO_SUCH_TABLE
+        1146: ErrorCode(monitoring="it needs MySQL 8.0.1, or its Performance Schema"),
         # ER_QUERY_TIMEOUT, of MAX_EXECUTION_TIME
         3024: ErrorCode(in_lock=LockNotAvailable, limit=Limit.STATEMENT),
         3169: ErrorCode(ends=Ends.CONNECTION),  # ER_SESSION_WAS_KILLED: by KILL, during a statement
@@ -226,7 +227,7 @@ class MySQLErrors(InnoDBErrors):
 
 class MySQLStatements(InnoDBStatements):
     # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
-    max_parameters = 8_000
+    max_parameters = MaxParameters(8_000)
 
 
 class OldMySQLStatements(MySQLStatements):

@@ -1,13 +1,12 @@
-"""Several statements in one round trip, where a driver can send them so; a dialect may leave it out."""
+"""Several statements in one round trip, where a driver can send them so."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Select
 
 Read = tuple[Select[Any], Mapping[str, Any]]
 """A statement and its parameters."""
@@ -37,10 +36,11 @@ class Pipeline(Protocol):
         the result that came along; any other statement discards these results.
         """
 
-    def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
-        """Keep the writes of a flush back from now on, and send them together with COMMIT.
+    def keep_writes(self) -> None:
+        """Keep the writes of a flush back from now on; any other statement is executed after them."""
 
-        Any other statement is executed after the writes that are kept back.
+    def expect_commit(self, may_commit: Callable[[], bool], *, alone: bool) -> None:
+        """Send what is kept back together with COMMIT, which comes next.
 
         :param may_commit: called when COMMIT is due; returns whether to send it along.
         :param alone: the transaction has no other connection, so that ``may_commit()`` need not be
@@ -62,11 +62,3 @@ class Pipeline(Protocol):
 
     def pause(self, *, paused: bool) -> None:
         """Keep no writes back while paused."""
-
-
-class Pipelining(ABC):
-    """The pipelines of an engine whose driver has them."""
-
-    @abstractmethod
-    def pipeline(self, connection: Connection) -> Pipeline:
-        """Return the sender of several statements of this connection in one round trip."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
@@ -18,8 +18,9 @@ from sqlalchemy.types import TypeEngine
 from ..errors import LockNotSupported
 from ..options import LockOptions, base_of, is_row_lock
 from ..sqlalchemy_internals import with_variant
-from .base import LockStrategy
+from .base import Locked, LockStrategy
 from .compatible_servers import find_server
+from .lock_statements import has_hints
 from .mariadb import MariaDBLocks
 from .mssql import SQLServerLocks
 from .mysql import MySQLLocks
@@ -30,8 +31,8 @@ ENTRY_POINT_GROUP = "sa_doclock.dialects"
 """The entry points by which other packages add a LockStrategy."""
 
 _BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
-# The parts of a statement for all databases, whichever it is sent to.
-_TEXTS = ("hints", "hints_by_key", "candidate_hints", "suffixes", "by_keys_hint")
+# What a statement carries for all databases, whichever it is sent to.
+_TEXTS = ("texts", "by_keys_hint")
 # Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
 # the answers of its server must not be asked for again.  An entry goes with its engine.
 # Threads: of two threads that ask a server at once both get the strategy of the first that is
@@ -175,16 +176,16 @@ def known_strategies() -> list[LockStrategy]:
     return [strategy for strategy in found if strategy is not None]
 
 
-def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
-    """Return the table hints of this database; none where nothing is known of it."""
+def has_hint(bind: Engine | Connection, lock: LockOptions) -> bool:
+    """Return whether this lock is a table hint of the database."""
     found = strategy_class(bind.dialect)
-    return {} if found is None else found.statements.hints
+    return found is not None and lock in found.statements.texts and has_hints(found.statements)
 
 
 def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
     """Return whether this lock waits for another holder, in a transaction that is opened for it."""
     base = base_of(lock)
-    if strategy.locks_database:
+    if strategy.statements.locked is Locked.DATABASE:
         return base is LockOptions.ForUpdate
     level = next(iter(strategy.isolation.levels_for(base)), None)
     return is_row_lock(strategy.statements.row_lock(base, level))
@@ -204,11 +205,15 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
 @cache
 def suffixed() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are text at the end of a SELECT."""
-    return tuple(known for known in strategy_classes().values() if known.statements.suffixes)
+    return tuple(
+        known
+        for known in strategy_classes().values()
+        if any(text.suffix for text in known.statements.texts.values())
+    )
 
 
 # Threads: as above.
 @cache
 def table_hints() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are table hints."""
-    return tuple(known for known in strategy_classes().values() if known.statements.hints)
+    return tuple(known for known in strategy_classes().values() if has_hints(known.statements))

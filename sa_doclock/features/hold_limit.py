@@ -119,7 +119,6 @@ class HoldLimit(SessionPart):
         # A rollback to a savepoint may undo the setting.
         if self._limited(state).get(one) == (state.ledger, state.ledger.releases):
             return None
-        server.keep_idle_clock(one.connection)
         # The call for a named lock is none of a row's SELECTs.
         if request.named or request.as_is:
             server.limit(one.connection, self.seconds)

@@ -109,8 +109,8 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
 
         if session.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
-        pipeline = parts.outbox = SessionPipeline(state, limit)
-        yield pipeline  # sends the limits of the wait and the hold
+        pipeline = parts.pipeline = SessionPipeline(state, limit)
+        yield pipeline  # sends what limits the wait and the hold
     if options.gate is not None:
         from .gate import SessionQueue
 

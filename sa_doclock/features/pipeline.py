@@ -28,28 +28,71 @@ from .commit_lookup import CommitLookup
 from .hold_limit import HoldLimit
 
 
-class _Pipelines:
-    """The pipelines of one transaction.
+class TransactionOutbox(AbstractContextManager[None]):
+    """The pipelines of one transaction; it is the block in which the session saves.
 
     :ivar own: of connections whose COMMIT is the session's.
-    :ivar committing: this flush is sent with COMMIT.
     """
 
-    committing = False
+    _keeps = _commits = False
 
-    def __init__(self) -> None:
+    def __init__(self, part: SessionPipeline) -> None:
+        self._part = part
         self.by_connection: dict[Connection, Pipeline] = {}
         self.own: list[Pipeline] = []
 
-    def keep_writes(self, may_commit: Callable[[], bool]) -> None:
-        """Keep later flushes, to be sent with COMMIT."""
-        self.committing = True
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """See :class:`Outbox`."""
+        if connection in self.by_connection:
+            return
+        strategy = find_strategy(connection)
+        pipeline = None if strategy is None else strategy.pipeline(connection)
+        if pipeline is None:
+            name = f"{connection.dialect.name}+{connection.dialect.driver}"
+            raise LockNotSupported(
+                f"LockingSession(pipeline=True) needs PostgreSQL with psycopg 3 and its "
+                f"libpq 14 or later, not {name}: make the sessions of this engine without it"
+            )
+        self.by_connection[connection] = pipeline
+        if not lent:
+            self.own.append(pipeline)
+            if self._keeps:
+                pipeline.keep_writes()
+            if self._commits:
+                self._expect_commit()
+
+    def before_commit(self) -> None:
+        """See :class:`Outbox`: what is flushed from now on is sent with COMMIT."""
+        self._keep_writes()
+        self._commits = True
+        self._expect_commit()
+
+    def _keep_writes(self) -> None:
+        self._keeps = True
+        for pipeline in self.own:
+            pipeline.keep_writes()
+
+    def _expect_commit(self) -> None:
         alone = len(self.own) == 1
         for pipeline in self.own:
-            pipeline.keep_writes(may_commit, alone=alone)
+            pipeline.expect_commit(self._part.may_commit, alone=alone)
+
+    def around_save(self) -> Block:
+        """See :class:`Outbox`: where the transaction stays open, all of it is sent."""
+        return None if self._keeps else self
+
+    def __enter__(self) -> None:
+        self._keep_writes()
+
+    def __exit__(self, *_: object) -> None:
+        self._keeps = self._commits = False
+        try:
+            self.send_writes()
+        finally:
+            self.forget_writes()
 
     def send_writes(self) -> None:
-        """Send the writes that wait for a COMMIT that is another's, or does not come."""
+        """See :class:`Outbox`."""
         for pipeline in self.own:
             pipeline.send_writes()
 
@@ -58,9 +101,24 @@ class _Pipelines:
         for pipeline in self.own:
             pipeline.forget_writes()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """See :class:`Outbox`: its row count is needed, so that it is answered at once."""
+        for pipeline in self.own:
+            pipeline.pause(paused=True)
+        try:
+            yield
+        finally:
+            for pipeline in self.own:
+                pipeline.pause(paused=False)
+
+    def sends_commit(self) -> bool:
+        """See :class:`Outbox`."""
+        return any(pipeline.commit_sent for pipeline in self.own)
+
 
 class SessionPipeline(SessionPart):
-    """Several statements of one session in one round trip; it is the session's ``Outbox``.
+    """Several statements of one session in one round trip; it makes the outbox of each transaction.
 
     :param hold_limit: of the session, where it has one: it travels with the lock.
     """
@@ -72,29 +130,16 @@ class SessionPipeline(SessionPart):
         self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
         """Return the reads of other parts that follow a lock, and are sent with it."""
 
-    def _of_transaction(self) -> _Pipelines:
+    def of_transaction(self) -> TransactionOutbox:
+        """See :class:`Pipelined`."""
+        return TransactionOutbox(self)
+
+    def _outbox(self) -> TransactionOutbox:
         state = self._state()
         assert state is not None
-        return state.transaction.memory(self, _Pipelines)
-
-    def begun(self, connection: Connection, *, lent: bool) -> None:
-        """See :class:`SessionPart`."""
-        pipelines = self._of_transaction()
-        if connection in pipelines.by_connection:
-            return
-        strategy = find_strategy(connection)
-        if strategy is None or strategy.pipelining is None:
-            name = f"{connection.dialect.name}+{connection.dialect.driver}"
-            raise LockNotSupported(
-                f"LockingSession(pipeline=True) needs PostgreSQL with psycopg 3 and its "
-                f"libpq 14 or later, not {name}: make the sessions of this engine without it"
-            )
-        pipeline = strategy.pipelining.pipeline(connection)
-        pipelines.by_connection[connection] = pipeline
-        if not lent:
-            pipelines.own.append(pipeline)
-            if pipelines.committing:
-                pipelines.keep_writes(self._may_commit)
+        outbox = state.transaction.outbox
+        assert isinstance(outbox, TransactionOutbox)
+        return outbox
 
     def around_limit(self, limit: Limit) -> Limit:
         """See :class:`SessionPart`: BEGIN, the limits and the reads after it travel with the lock."""
@@ -113,7 +158,7 @@ class SessionPipeline(SessionPart):
         if len(request.keys) == 1:  # else of a listener, while parts are read
             reads = partial(self._reads, self.ahead, request)
         return (
-            self._of_transaction()
+            self._outbox()
             .by_connection[connection]
             .locking(request.seconds, reads, few_rows=request.few_rows, hold_limit=hold_limit)
         )
@@ -126,68 +171,27 @@ class SessionPipeline(SessionPart):
             yield from ahead.reads(request.mapper, request.keys[0])
 
     def around_document(self, reads: Reads) -> ReadingAhead:
-        """See :class:`Outbox`: send these reads with the lock."""
+        """See :class:`Pipelined`: send these reads with the lock."""
         return ReadingAhead(self, reads)
 
-    def before_commit(self) -> None:
-        """See :class:`SessionPart`: later flushes are sent with COMMIT."""
-        self._of_transaction().keep_writes(self._may_commit)
-
-    def around_save(self) -> Block:
-        """See :class:`Outbox`: where the transaction stays open, all of it is sent."""
-        return None if self._of_transaction().committing else self._saving()
-
-    @contextmanager
-    def _saving(self) -> Iterator[None]:
-        pipelines = self._of_transaction()
-        pipelines.keep_writes(self._may_commit)
-        try:
-            yield
-        finally:
-            pipelines.committing = False
-            try:
-                pipelines.send_writes()
-            finally:
-                pipelines.forget_writes()
-
-    def _may_commit(self) -> bool:
-        state = self._state()
+    def may_commit(self) -> bool:
+        """Return whether the writes that wait may be sent together with COMMIT, which comes next."""
+        state, outbox = self._state(), self._outbox()
         assert state is not None
         state.transaction.refuse()
-        pipelines = self._of_transaction()
-        if len(pipelines.by_connection) > 1:
-            pipelines.send_writes()  # all of them, before any is committed
+        if len(outbox.by_connection) > 1:
+            outbox.send_writes()  # all of them, before any is committed
             return False
         lookup = state.parts.find(CommitLookup)
         # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
-        ((connection, pipeline),) = pipelines.by_connection.items()
+        ((connection, pipeline),) = outbox.by_connection.items()
         return lookup is None or not lookup.learn_with_writes(connection, pipeline)
-
-    def send_writes(self) -> None:
-        """See :class:`Outbox`."""
-        self._of_transaction().send_writes()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """See :class:`Outbox`: its row count is needed, so that it is answered at once."""
-        own = self._of_transaction().own
-        for pipeline in own:
-            pipeline.pause(paused=True)
-        try:
-            yield
-        finally:
-            for pipeline in own:
-                pipeline.pause(paused=False)
-
-    def sends_commit(self) -> bool:
-        """See :class:`Outbox`."""
-        return any(pipeline.commit_sent for pipeline in self._of_transaction().own)
 
     def discard(self) -> None:
         """Drop rows read ahead and waiting writes, before a connection is given back."""
         if self.ahead is not None:
             self.ahead.end_lock()
-        self._of_transaction().forget_writes()
+        self._outbox().forget_writes()
 
 
 # Classes, and not generators: each lock of a document is in both of these blocks.

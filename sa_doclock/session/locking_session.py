@@ -14,7 +14,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 
 from ..core.documents import key_and_values, mapper_of
 from ..core.session_options import session_options
-from ..core.transaction import LockContext, saving
+from ..core.transaction import LockContext
 from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed
 from ..features.named_locks import NamedLockMethods
 from ..options import BATCH_WAIT, GuardMode, LockOptions, LockTimeout, Priority, check_priority
@@ -155,7 +155,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             for around_get_bind in context.parts.around_get_bind:
                 get_bind = around_get_bind(get_bind)
             vars(self)["get_bind"] = get_bind
-        if context.parts.outbox is not None:
+        if context.parts.pipeline is not None:
             vars(self)["commit"] = partial(_commit_in_blocks, context.session, context)
         return context
 
@@ -295,5 +295,5 @@ def _commit_in_blocks(session: Callable[[], Session], context: LockContext) -> N
     there, and not at the program's line.
     """
     of_session = session()
-    with saving(context.parts):
+    with context.transaction.saving():
         type(of_session).commit(of_session)

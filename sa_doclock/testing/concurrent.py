@@ -15,13 +15,11 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import OperationalError
 
-from .exploration.accesses import ANYTHING
-from .exploration.participant import OWN_TRANSACTION, Participant, Step
-from .exploration.scheduler import Scheduler, Waits
 from .listening import listening
 from .lock_waits import COMMIT, LONG_STATEMENT
 from .loops import AsyncConnections, LoopOfTest, LoopThread, check_functions
 from .outcome import Outcome
+from .scheduling import ANYTHING, OWN_TRANSACTION, Participant, Scheduler, Step, Waits
 
 _WRITE: Final = re.compile(r"\s*(INSERT|UPDATE|DELETE|MERGE|REPLACE)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(SELECT|WITH|VALUES|TABLE)\b", re.IGNORECASE)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import (
+    LockFeature,
     code_of,
     describe_connections,
     product_of,
@@ -191,7 +192,7 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 def _check_product(strategy: LockStrategy) -> None:
     """:raises LockNotSupported: another product answers, which locks no rows."""
     other = strategy.compatible
-    if other is not None and other.locks_no_rows:
+    if other is not None and LockFeature.FOR_UPDATE in other.refused:
         raise LockNotSupported(
             f"lock_waits() does not support {other.product.name}: no transaction waits for a row there"
         )
@@ -219,7 +220,5 @@ def _strategy_over(connection: Connection) -> LockStrategy:
 
 
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
-    """Return the privilege that the account needs to see waits; None where the error is another."""
-    assert strategy.monitoring is not None
-    code = code_of(strategy.errors, error)
-    return strategy.monitoring.privilege_errors.get(code or 0)
+    """Return what the account needs to see who waits; None where the error is another."""
+    return strategy.errors[code_of(strategy.errors, error)].monitoring or None

@@ -1,6 +1,6 @@
 """The picture of who excludes whom: one session holds a lock, another one asks for the same document.
 
-Measured on real databases.  ``python -m tests.support.servers postgresql mysql mariadb --for -- python -m
+Measured on real databases.  ``python -m lab.servers postgresql mysql mariadb --for -- python -m
 tests.docs.exclusion`` measures again, and writes the figures and the picture; without servers, it draws.
 """
 

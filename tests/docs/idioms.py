@@ -1,6 +1,6 @@
 """The table of docs/adopting.md: what people write to exclude others, and what each database makes of it.
 
-Measured on real databases.  ``python -m tests.support.servers postgresql mysql mariadb --for -- python -m
+Measured on real databases.  ``python -m lab.servers postgresql mysql mariadb --for -- python -m
 tests.docs.idioms`` measures again and writes the figures; ``python -m tests.docs.tables`` then writes the table.
 """
 

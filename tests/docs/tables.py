@@ -16,17 +16,17 @@ from typing import NamedTuple
 from sqlalchemy import select
 
 import sa_doclock
+from lab.programs import table as audited
+from lab.versions import table as versions
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import strategy_for
 from tests.docs import compatible, doctor, idioms, invariants, public_names, roles, telemetry
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
 from tests.integration.mistakes import rows
-from tests.programs import table as audited
 from tests.reliability import soaked
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
-from tests.versions import table as versions
 
 PRODUCTS: Mapping[str, str] = {
     "postgresql": "PostgreSQL",

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.running.progress import say
 from sa_doclock.errors import DOCS, REPOSITORY
 from tests.docs.package import description, main, relative_links
 from tests.docs.pages import ROOT, links, text_of
-from tests.support.progress import say
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,14 @@ def test_errors_the_package_and_the_site_have_one_address_of_the_documentation()
     }
     assert f'\nDocumentation = "{DOCS}/"\n' in text_of("pyproject.toml")
     assert f'\nsite_url: !ENV [DOCS_SITE_URL, "{DOCS}/"]' in text_of("mkdocs.yml")
+
+
+def test_both_distributions_have_one_version() -> None:
+    project, auditor = text_of("pyproject.toml"), text_of("audit/pyproject.toml")
+    (version,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
+    assert f'\nversion = "{version}"\n' in auditor
+    assert f'\ndependencies = ["sa-doclock=={version}"]\n' in auditor
+    assert f'\naudit = ["sa-doclock-audit=={version}"]' in project
 
 
 def _texts() -> Iterator[tuple[Path, str]]:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from lab.running.processes import forked
 from tests.recipes.conftest import OPTIONS, Recipe, text_of_program
 from tests.recipes.load import at_once, breaks, without
 from tests.support.databases import Database
-from tests.support.processes import forked
 
 SEATS, CALLERS, MANY = 50, 64, 2000
 UNLOCKED = """\

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tests.support.servers import mariadb, mysql, poolers, standby
-from tests.support.servers.model import UnavailableError
+from lab.servers import mariadb, mysql, poolers, standby
+from lab.servers.model import UnavailableError
 
 
 def _absent(*_: Any, **__: Any) -> NoReturn:

@@ -11,9 +11,9 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-from tests.sql.tsql.live import SentStatements
+from lab.servers import NAMES
+from lab.tsql.live import SentStatements
 from tests.support.connections import ConnectionLog
-from tests.support.servers import NAMES
 
 #: PostgreSQL once more, with sessions that are made with ``pipeline=True``.
 PIPELINED = "postgresql-pipeline"

@@ -8,12 +8,12 @@ from typing import NoReturn
 
 import pytest
 
+from lab.running.workers import check_required, note_skipped
+from lab.servers import Server, poolers
+from lab.servers.find import start_private
+from lab.servers.model import UnavailableError
+from lab.servers.standby import hot_standby
 from tests.support.databases import PGPOOL
-from tests.support.servers import Server, poolers
-from tests.support.servers.find import start_private
-from tests.support.servers.model import UnavailableError
-from tests.support.servers.standby import hot_standby
-from tests.support.workers import check_required, note_skipped
 
 FOUND = pytest.StashKey["Poolers"]()
 

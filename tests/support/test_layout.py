@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 
+from lab.running.slow import UnmarkedSlowTests
 from tests.docs.pages import ROOT, text_of
 from tests.integration.questions.conftest import pytest_collection_modifyitems as leave_out
-from tests.support.slow import UnmarkedSlowTests
 
 TESTS = ROOT / "tests"
 
 
 def test_the_readme_lists_the_folders() -> None:
-    listed = re.findall(r"^\| `([\w/]+)` \| ", text_of("tests/README.md"), re.MULTILINE)
+    tests, lab = text_of("tests/README.md").split("| Folder of `lab` |")
+    listed = re.findall(r"^\| `([\w/]+)` \| ", tests, re.MULTILINE)
+    of_the_lab = re.findall(r"^\| `([\w/]+)` \| ", lab, re.MULTILINE)
+    assert of_the_lab == sorted(path.parent.name for path in (ROOT / "lab").glob("*/__init__.py"))
     found = {
         path.parent.relative_to(TESTS).as_posix()
         for depth in ("*", "*/*")

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from sa_doclock import LockOptions
 from sa_doclock.dialects import may_wait, strategy_classes
-from sa_doclock.dialects.base import Ends, ErrorCode, Limit, LockStrategy, MetError
+from sa_doclock.dialects.base import Ends, ErrorCode, EveryError, Limit, LockStrategy, MetError
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
 SNAPSHOT = LockOptions.SnapshotRead
@@ -61,7 +61,7 @@ def test_a_limit_of_statements_is_a_failed_lock_only_if_the_statement_cannot_be_
 def test_the_errors_that_end_a_transaction(name: str, ended: set[int]) -> None:
     errors = strategy_of(name).errors
     assert {code for code, row in errors.codes.items() if row.ends is Ends.TRANSACTION} == ended
-    assert (errors.every_error is Ends.ABORTS) is (name == "postgresql")
+    assert (errors.every_error is EveryError.ABORTS) is (name == "postgresql")
 
 
 @pytest.mark.parametrize(

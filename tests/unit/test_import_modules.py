@@ -9,7 +9,7 @@ import pytest
 from tests.support.fresh_process import FreshProcesses
 
 #: A module more costs each start of a program some 0.3 ms.
-MODULES = 160
+MODULES = 158
 
 LATE = (
     "sa_doclock.asyncio",

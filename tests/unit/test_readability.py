@@ -17,7 +17,10 @@ PACKAGE = Path(sa_doclock.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = [
     PACKAGE,
-    *(REPOSITORY / name for name in ("pytest_sa_doclock", "tests", "benchmarks", "migrations")),
+    *(
+        REPOSITORY / name
+        for name in ("pytest_sa_doclock", "audit", "tests", "lab", "benchmarks", "migrations")
+    ),
 ]
 QUESTIONS = {"What", "Who", "Whose", "Whom", "Whether", "Where", "Which", "Why", "How", "When"}
 #: More ways through a function than this take a second reading.

@@ -12,7 +12,7 @@ from sqlalchemy.orm import SessionTransactionOrigin
 from ...errors import LockMisuse
 from ...keys import DocumentKey
 from ...options import LockOptions
-from ..transaction import Condition, prepared_locks, saving
+from ..transaction import Condition
 from .hooks import context_of
 from .lock_methods import LockMethods
 
@@ -47,7 +47,7 @@ class CoreSession(LockMethods):
         if not self._ends_here():
             self.flush()
             return
-        with saving(context.parts):
+        with context.transaction.saving():
             self.flush()
             if self.in_transaction() and not self.in_nested_transaction():
                 self.commit()
@@ -123,7 +123,7 @@ def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, L
     context = context_of(session)
     root = session.get_transaction()
     if not (root is None or root.is_active):
-        return prepared_locks(session, context.connections, context.ledger.held)
+        return context.connections.prepared_locks(context.ledger.held)
     context.end_if_over()
     if root is None or context.transaction.is_over():
         return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back

@@ -235,8 +235,8 @@ def _execute_dml(
         else [parts.guard.around_dml, *parts.around_write]
     )
     with ExitStack() as stack:
-        if parts.outbox is not None:
-            stack.enter_context(parts.outbox.paused())
+        if context.transaction.outbox is not None:
+            stack.enter_context(context.transaction.outbox.paused())
         noting = [stack.enter_context(block(inner, params, how)) for block in blocks]
         if isinstance(inner, Insert) and inner.select is not None:
             # SQLAlchemy keeps the number of rows where it is told, and nothing else tells it.

@@ -9,7 +9,6 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
-from ...dialects.base import TransactionLifecycle
 from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ...sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
@@ -174,16 +173,14 @@ def _after_begin(
     """Note a connection that has begun its part of the transaction, or a savepoint in it."""
     context = session._context
     strategy = strategies.get(connection.dialect)
-    if strategy is not None and not transaction.nested:
-        lifecycle = strategy.lifecycle
-        if type(lifecycle).note_begin is not TransactionLifecycle.note_begin:  # saves a call
-            lifecycle.note_begin(connection)
     follow_dialect(connection, context)
     if transaction.nested and transaction not in context.transaction.savepoints:
         context.transaction.savepoints[transaction] = context.transaction.mark()  # see above
     context.connections.add(connection, strategy)
     if context.transaction.failures:
         context.transaction.refuse_on_connections()
+    if context.transaction.outbox is not None:
+        context.transaction.outbox.begun(connection, lent=context.connections.is_lent(connection))
     for begun in context.parts.begun:
         begun(connection, lent=context.connections.is_lent(connection))
 
@@ -200,6 +197,8 @@ def _before_commit(session: SessionWithContext) -> None:
         context.connections.before_commit()
         for before_commit in context.parts.before_commit:
             before_commit()
+        if context.transaction.outbox is not None:
+            context.transaction.outbox.before_commit()
 
 
 @event.listens_for(SessionWithContext, "after_commit")
@@ -210,8 +209,8 @@ def _after_commit(session: SessionWithContext) -> None:
     if committed.nested:
         context.transaction.savepoints.pop(committed, None)  # what was locked in it is held on
         return
-    if context.parts.outbox is not None:
-        context.parts.outbox.send_writes()
+    if context.transaction.outbox is not None:
+        context.transaction.outbox.send_writes()
     context.transaction.move(Condition.COMMITTED)
     context.commits += 1
     context.connections.note_answered(committed=True)

@@ -263,11 +263,11 @@ class LockMethods(ExecutingSession):
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
         """
-        outbox = self._context.parts.outbox
+        pipeline = self._context.parts.pipeline
         reads: AbstractContextManager[Any] = (
             nullcontext()
-            if outbox is None
-            else outbox.around_document(partial(reads_of, lock=lock))
+            if pipeline is None
+            else pipeline.around_document(partial(reads_of, lock=lock))
         )
         with reads:
             found = self.get_entity(

@@ -4,6 +4,7 @@ from ..documents import MAX_PARAMETERS, chunks
 from .by_key import (
     equals_key,
     in_order,
+    key_in,
     key_in_parameter,
     key_names,
     key_not_in,
@@ -15,7 +16,6 @@ from .by_key import (
     select_by_key,
     select_by_keys,
 )
-from .key_types import key_in
 from .statement_cache import statement_cache
 from .with_lock import (
     LOCK_OPTION,

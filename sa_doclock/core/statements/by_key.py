@@ -15,6 +15,7 @@ from sqlalchemy.orm import Mapper
 from ...dialects import by_keys_hints, parameter_type
 from ...keys import Identity
 from ...options import LockOptions, is_row_lock
+from .. import documents
 from ..documents import (
     chunks,
     header_table,
@@ -24,8 +25,14 @@ from ..documents import (
     root_of,
     unread_columns,
 )
-from .key_types import key_in
 from .with_lock import S, add_lock, selectin_options
+
+
+def key_in(
+    columns: Sequence[ColumnElement[Any]], keys: Sequence[Sequence[Any]]
+) -> ColumnElement[bool]:
+    """Return ``key IN (...)``, each value sent as its column's type: every database uses the index."""
+    return documents.key_in(columns, keys, parameter_type)
 
 
 @mapper_cache

@@ -18,6 +18,5 @@ from .first_use import FirstUse
 from .foreign import is_built
 from .lock_transaction import EndOfTransaction, LockTransaction
 from .locks_lost_errors import about_held, others_text, refuse_after
-from .part import Limit, SessionPart, SessionParts, Take, saving
+from .part import Limit, SessionPart, SessionParts, Take
 from .plan import LockPlan, make_plan
-from .prepared import prepared_locks

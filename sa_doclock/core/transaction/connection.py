@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction, event
@@ -18,13 +19,15 @@ from ...dialects.base import (
     UNMARKED,
     Cluster,
     Ends,
+    EveryError,
     LockStrategy,
     TransactionLifecycle,
     TransactionStatus,
 )
 from ...errors import DocLockError, LockMisuse, WrongIsolation
 from ...interruptions import Interruptible
-from ...options import LockOptions
+from ...keys import DocumentKey
+from ...options import LockOptions, base_of
 from ...pool import ROLLBACK, ReturnAction, actions_of, execute_statements_now, note_ended
 from ...sqlalchemy_internals import closes_connection
 from ..ledger import Ledger, LedgerMark, ledger_of
@@ -155,8 +158,10 @@ class TransactionConnection:
 
     def follow_cluster(self, cluster: Cluster, session: Callable[[], Session]) -> None:
         """Have the end of the transaction by another node of the cluster noticed."""
-        self.listen("rollback", cluster.before_rollback)
-        self.listen("savepoint", partial(_before_savepoint, cluster, session))
+        for name, function in cluster.listeners(
+            lambda: not ledger_of(session()).is_empty()
+        ).items():
+            self.listen(name, function)
 
     def note_lock(self, strategy: LockStrategy) -> None:
         """Note that a lock was granted here.
@@ -165,7 +170,7 @@ class TransactionConnection:
         :raises LockMisuse: it was granted in no transaction, and has ended with its statement.
         """
         errors, marks = strategy.errors, strategy.marks
-        if errors.every_error is Ends.UNKNOWN and self.mark is None and marks is not None:
+        if errors.every_error is EveryError.MAY_END and self.mark is None and marks is not None:
             self.mark = marks.mark_transaction(self.connection)
         if not self.begun:  # some drivers send BEGIN with the first statement
             status = strategy.status
@@ -188,9 +193,8 @@ class TransactionConnection:
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
         # Where errors end it unseen, the first lock set the mark, and did not ask for the schema.
-        unseen = known.errors.every_error is Ends.UNKNOWN
-        asks = self.schema is None and (marks_now or unseen)
-        if asks and self.mark is not None:
+        asks = marks_now or known.errors.every_error is EveryError.MAY_END
+        if asks and self.schema is None and self.mark is not None:
             self.schema = marks.current_schema(self.connection)
         self.schema_in_doubt = self.schema is not None
         self.in_doubt = self.mark is not None
@@ -265,7 +269,7 @@ class TransactionConnection:
 
         :param unknown: the answer where the driver cannot tell.
         """
-        if self.known is None or self.known.errors.every_error is not Ends.ABORTS:
+        if self.known is None or self.known.errors.every_error is not EveryError.ABORTS:
             return False
         if self.connection.closed or self.connection.invalidated:
             return unknown
@@ -344,14 +348,6 @@ class TransactionConnection:
         return plan.strategy.statements.row_lock(plan.lock, self.level)
 
 
-def _before_savepoint(
-    cluster: Cluster, session: Callable[[], Session], connection: Connection, _name: str
-) -> None:
-    """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
-    if not ledger_of(session()).is_empty():
-        cluster.before_savepoint(connection)
-
-
 class TransactionConnections:
     """The connections of one session's transaction, by engine.
 
@@ -383,9 +379,8 @@ class TransactionConnections:
             if known is not None:
                 if known.cluster is not None:
                     added.follow_cluster(known.cluster, self._session)
-                now = type(known.lifecycle).begin_now is not TransactionLifecycle.begin_now
-                if now and not self.is_lent(connection):
-                    known.lifecycle.begin_now(connection)
+                if type(known.lifecycle).begun is not TransactionLifecycle.begun:  # saves two calls
+                    known.lifecycle.begun(connection, lent=self.is_lent(connection))
         if self._session().in_nested_transaction():
             self.before_savepoint()
 
@@ -438,6 +433,23 @@ class TransactionConnections:
         """Return whether a COMMIT on a connection is the session's own, which has flushed for it."""
         root = self._session().get_transaction()
         return root is not None and not root.is_active
+
+    def is_prepared(self) -> bool:
+        """Return whether the first phase of the commit has ended, and none of the second has begun."""
+        between = self._session().twophase and self.commits_now()
+        return between and all(one.in_transaction() for one in self.all())
+
+    def prepared_locks(
+        self, held: Mapping[DocumentKey, LockOptions]
+    ) -> Mapping[DocumentKey, LockOptions]:
+        """Return those of the locks that all databases keep after ``prepare()``, whatever was written."""
+        if not self.is_prepared():
+            return MappingProxyType({})
+        known = [one.known for one in self.by_engine.values() if one.known is not None]
+        kept = frozenset(LockOptions).intersection(
+            *(one.lifecycle.kept_by_prepare for one in known)
+        )
+        return MappingProxyType({key: lock for key, lock in held.items() if base_of(lock) in kept})
 
     def in_doubt(self) -> bool:
         """Return whether a foreign statement has run since the server was last asked."""

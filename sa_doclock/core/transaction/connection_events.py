@@ -13,7 +13,7 @@ from weakref import ref
 from sqlalchemy import Connection
 
 from ...dialects import SavepointMarks
-from ...dialects.base import Ends
+from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
@@ -139,7 +139,7 @@ class ConnectionEvents:
         if mark is not None:
             transaction.release_since(mark, "rolled back")
         elif self._undoes_unknown(verb, name) and (
-            known is None or known.errors.every_error is Ends.ABORTS
+            known is None or known.errors.every_error is EveryError.ABORTS
         ):
             # Where the error of a savepoint that is unknown aborts nothing, nothing is given up.
             transaction.release(None, "rolled back")
@@ -179,7 +179,7 @@ class ConnectionEvents:
         known = one.known
         if known is None or not transaction.ledger.counts_on_transaction(known):
             return
-        ended = known.status.in_transaction_after(connection, cursor, statement) is False
+        ended = known.status.in_transaction(connection, cursor) is False
         if ended or (foreign and one.unmarked):  # nobody could tell later
             self._end(transaction, connection, "lost")
 

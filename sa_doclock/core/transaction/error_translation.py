@@ -11,7 +11,7 @@ from sqlalchemy.engine import ExceptionContext, TwoPhaseTransaction
 from sqlalchemy.exc import SQLAlchemyError
 
 from ...dialects import find_strategy, raised_by_driver
-from ...dialects.base import Ends, Limit, LockStrategy, MetError, NativeCode
+from ...dialects.base import Ends, EveryError, Limit, LockStrategy, MetError, NativeCode
 from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNotAvailable
 from ...interruptions import ErrorsIgnored
 from ...keys import public_key
@@ -121,18 +121,14 @@ def _translate(
     lost = _note_locks_lost(states, met)
     if context.is_disconnect and strategy.errors[code].error is None:
         return lost
-    state = _state_with_call(states)
+    # The one whose call is under way; where there is none, the last.
+    state = next((one for one in states if one.calls.current is not None), states[-1])
     noise = _reason_of_noise([state], strategy, context)
     if noise is not None:
         return noise
     if context.statement is None:  # BEGIN, COMMIT, ROLLBACK
         strategy.lifecycle.commit_failed(connection)
     return _translate_answer(states, state, met)
-
-
-def _state_with_call(states: Sequence[LockContext]) -> LockContext:
-    """Return the one whose call is under way; where there is none, the last."""
-    return next((one for one in states if one.calls.current is not None), states[-1])
 
 
 def _translate_answer(
@@ -233,11 +229,8 @@ def _reason_of_noise(
         return reason
     for one in states:
         one.transaction.had_nothing_to_roll_back = True
-    return _error_before(context.original_exception, strategy)
-
-
-def _error_before(error: BaseException, strategy: LockStrategy) -> BaseException | None:
-    """Return the error that was being handled when this one of the driver came."""
+    # The error that was being handled when this one of the driver came.
+    error = context.original_exception
     code, before = strategy.errors.native_code(error), error.__context__
     while before is not None and strategy.errors.native_code(before) == code:
         before = before.__context__  # the driver's own, in another form
@@ -317,7 +310,7 @@ def _note(
         if isinstance(met.connection.get_transaction(), TwoPhaseTransaction):
             # XA END, by which SQLAlchemy rolls back, is an error there now.
             met.context.is_disconnect, met.context.invalidate_pool_on_disconnect = True, False
-    elif met.strategy.errors.every_error is Ends.UNKNOWN:
+    elif met.strategy.errors.every_error is EveryError.MAY_END:
         _doubt(state, met.connection, raised)
     call = state.calls.current
     if call is not None and error is not None:
@@ -329,13 +322,13 @@ def _note(
 def _needs_rollback(met: DriverError) -> bool:
     """Return whether the error has a class of ours, and has aborted a transaction that is still there."""
     errors = met.strategy.errors
-    return errors.every_error is Ends.ABORTS and errors[met.code].error is not None
+    return errors.every_error is EveryError.ABORTS and errors[met.code].error is not None
 
 
 def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:
     """Note that the error has aborted the transaction, where no savepoint of the call undoes it."""
     undone = state.calls.current is not None and state.calls.current.undone_by_savepoint
-    aborts = met.strategy.errors.every_error is Ends.ABORTS
+    aborts = met.strategy.errors.every_error is EveryError.ABORTS
     if aborts and not (undone and isinstance(error, LockNotAvailable)):
         state.transaction.note_abort(met.connection, error or met.context.original_exception)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from sqlalchemy import Result
+from sqlalchemy import Connection, Result
 from sqlalchemy.orm import Mapper, Session
 
 from ...dialects.base import Read
@@ -59,9 +59,6 @@ class Guard(Protocol):
     def roll_back(self) -> None:
         """A savepoint is rolled back."""
 
-    def ended(self, *, committed: bool) -> None:
-        """The transaction has ended."""
-
 
 class Adoption(Protocol):
     """Makes the ``with_for_update()`` of the program a lock."""
@@ -88,10 +85,13 @@ class Versions(Precondition, Protocol):
 
 
 class Outbox(Protocol):
-    """Keeps statements back, to send several in one round trip: a pipeline."""
+    """Keeps statements of one transaction back, to send several in one round trip."""
 
-    def around_document(self, reads: Reads) -> AbstractContextManager[Any]:
-        """Return a block around the lock of one document and the reads of its parts."""
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """Note a connection, as ``SessionPart.begun()`` does."""
+
+    def before_commit(self) -> None:
+        """The session is about to flush, and to commit its databases."""
 
     def paused(self) -> AbstractContextManager[Any]:
         """Return a block in which an INSERT, UPDATE or DELETE of the program is answered at once."""
@@ -104,6 +104,16 @@ class Outbox(Protocol):
 
     def sends_commit(self) -> bool:
         """Return whether the statement that has failed just now was sent together with COMMIT."""
+
+
+class Pipelined(Protocol):
+    """Sends several statements of a session in one round trip: a pipeline."""
+
+    def of_transaction(self) -> Outbox:
+        """Return the outbox of a transaction, which is dropped with it."""
+
+    def around_document(self, reads: Reads) -> AbstractContextManager[Any]:
+        """Return a block around the lock of one document and the reads of its parts."""
 
 
 class Deadline(Protocol):

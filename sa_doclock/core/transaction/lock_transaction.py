@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 from weakref import ref
@@ -23,13 +24,14 @@ from ..session_options import SessionOptions
 from .condition import Condition
 from .connection import Mark, TransactionConnections, next_moment
 from .failure import FailingTransaction, Failure
+from .family import Outbox
 from .first_use import FirstUse
 from .forked import ParentTransaction
 from .locks_lost import refuse_without
 from .part import SessionParts
-from .prepared import is_prepared
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
+_NOTHING: Final = nullcontext()
 T = TypeVar("T")
 
 
@@ -67,9 +69,11 @@ class LockTransaction(FailingTransaction):
     :ivar lost: the locks that were lost since the transaction began, each with how.
     :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
     :ivar wrote: something was flushed, or written by a statement.
+    :ivar outbox: of a session with a pipeline: what waits to be sent.
     """
 
     began_by_savepoint = wrote = False
+    outbox: Outbox | None = None
 
     def __init__(self, locks: LocksOfSession) -> None:
         # Not the object itself: a cycle would keep the connections until the next collection.
@@ -79,6 +83,12 @@ class LockTransaction(FailingTransaction):
         self.connections = TransactionConnections(self._session)
         self.savepoints: dict[SessionTransaction, Mark] = {}
         self.lost: dict[DocumentKey | NamedKey, str] = {}
+        if self._parts.pipeline is not None:
+            self.outbox = self._parts.pipeline.of_transaction()
+
+    def saving(self) -> AbstractContextManager[object]:
+        """Return the block around commit(), and around save_changes() where that commits."""
+        return _NOTHING if self.outbox is None else self.outbox.around_save() or _NOTHING
 
     @FirstUse
     def _memories(self) -> dict[object, Any]:
@@ -123,7 +133,7 @@ class LockTransaction(FailingTransaction):
 
         :raises LockLost: a part has ended it.
         """
-        if is_prepared(self._session(), self.connections):
+        if self.connections.is_prepared():
             return  # SQLAlchemy refuses what follows, and no part can end it
         error = None if self._parts.deadline is None else self._parts.deadline.end_locks()
         if error is not None:
@@ -339,11 +349,9 @@ class LockTransaction(FailingTransaction):
             if released:
                 self._report_released(released, outcome)
         finally:
-            guard, ended = self._parts.guard, self._parts.ended
+            ended = self._parts.ended
             if "_memories" in vars(self):
                 ended = (*ended, *self._ends_of_memories())
-            if guard is not None:
-                ended = (guard.ended, *ended)
             if ended:
                 _call_each(ended, committed=committed)
 

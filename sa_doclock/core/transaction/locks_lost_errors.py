@@ -126,7 +126,7 @@ def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
     if statement is None:  # BEGIN, COMMIT, ROLLBACK
         traceback = context.original_exception.__traceback__
         return any(frame.f_code.co_name in _COMMITS for frame, _ in walk_tb(traceback))
-    outbox = state.parts.outbox
+    outbox = state.transaction.outbox
     if outbox is not None and outbox.sends_commit():
         return True
     own = runs_built(context.execution_context) or state.calls.current is not None

@@ -232,14 +232,10 @@ def _take_in_open(
         # A test reads at the level that there is.
         joined.note_level(plan.level, joined.foreign_asked)
         return True
-    upgraded = plan.upgrades and _is_upgrade(joined.opened_for, plan.lock)
+    bases = base_of(joined.opened_for or LockOptions.None_), base_of(plan.lock)
+    upgraded = plan.upgrades and bases == (LockOptions.SharedRead, LockOptions.ForUpdate)
     opened_for = None if upgraded else joined.opened_for  # None: as after any other read
     opens = plan.strategy.join(
         joined.connection, plan.lock, seconds, joined.level, opened_for, plan.table
     )
     return opens or begins or upgraded
-
-
-def _is_upgrade(opened_for: LockOptions | None, lock: LockOptions) -> bool:
-    bases = base_of(opened_for or LockOptions.None_), base_of(lock)
-    return bases == (LockOptions.SharedRead, LockOptions.ForUpdate)

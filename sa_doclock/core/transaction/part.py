@@ -19,7 +19,7 @@ from ...keys import DocumentKey, LockedName
 from ...options import LockOptions
 from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
-from .family import Adoption, Deadline, Guard, Noting, Outbox, Precondition, Versions
+from .family import Adoption, Deadline, Guard, Noting, Pipelined, Precondition, Versions
 from .plan import LockPlan
 
 P = TypeVar("P", bound="SessionPart")
@@ -150,7 +150,7 @@ class SessionParts:
     adoption: Adoption | None = None
     versions: Versions | None = None
     conditions: tuple[Precondition, ...] = ()
-    outbox: Outbox | None = None
+    pipeline: Pipelined | None = None
     deadline: Deadline | None = None
 
     all: tuple[SessionPart, ...] = ()
@@ -192,11 +192,3 @@ class SessionParts:
             if type(part) is kind:
                 return part
         return None
-
-
-_NOTHING: Final = nullcontext()
-
-
-def saving(parts: SessionParts) -> AbstractContextManager[object]:
-    """Return the block around commit(), and around save_changes() where that commits."""
-    return _NOTHING if parts.outbox is None else parts.outbox.around_save() or _NOTHING

@@ -14,17 +14,18 @@ from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 from uuid import UUID
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakSet, ref
 
 from sqlalchemy import Connection, RootTransaction, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.util import greenlet_spawn
 
 from ...interruptions import ErrorsIgnored
 from ...pool import CallFunction, on_return, withdraw
-from ..base import Pipeline, Pipelining, Read
+from ..base import Read
 from .limits import after_lock
 from .pipeline import (
     Call,
@@ -81,8 +82,7 @@ class PsycopgPipeline(CursorInterceptor):
     """The one that the writes are of."""
     _next: Write | None = None
     _failure: Exception | None = None
-    _listens = False
-    _paused = False
+    _executes = _listens = _paused = False
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -96,28 +96,32 @@ class PsycopgPipeline(CursorInterceptor):
         few_rows: bool,
         hold_limit: float | None = None,
     ) -> AbstractContextManager[None]:
-        after = None if hold_limit is None else after_lock(self.connection, hold_limit)
+        after = None
+        if hold_limit is not None:
+            keep_idle_clock(self.connection)
+            after = after_lock(self.connection, hold_limit)
         return PipelinedLock(self.connection, seconds, reads, few_rows=few_rows, after=after)
 
-    def keep_writes(self, may_commit: Callable[[], bool], *, alone: bool = False) -> None:
+    def keep_writes(self) -> None:
+        if keeps_writes(self.connection) or self.driver.autocommit:
+            return
+        listen_once(type(self.connection.dialect), _BEFORE_EXECUTE)
+        setattr(self.connection, _KEEPING, ref(self))
+        self.install()
+        # The transaction may end without a call of forget_writes(): the pool then restores the cursors.
+        self._on_return = CallFunction(
+            partial(_restore_cursors, ref(self), self.driver, self._factory, self._server_factory)
+        )
+        on_return(self.connection, self._on_return)
+
+    def expect_commit(self, may_commit: Callable[[], bool], *, alone: bool) -> None:
         self._may_commit = may_commit
-        if not keeps_writes(self.connection) and not self.driver.autocommit:
-            listen_once(type(self.connection.dialect), _BEFORE_EXECUTE)
-            _keeping[self.connection] = ref(self)
-            self.install()
-            # The transaction may end without a call of forget_writes(): the pool then restores
-            # the cursors.
-            self._on_return = CallFunction(
-                partial(
-                    _restore_cursors, ref(self), self.driver, self._factory, self._server_factory
-                )
-            )
-            on_return(self.connection, self._on_return)
-        if not alone:
+        if self._executes or not alone:
             self._listen_to_commit()
 
     def _listen_to_commit(self) -> None:
-        # As late as it may be: from then on SQLAlchemy calls its listeners for each statement.
+        # As late as it may be: from then on SQLAlchemy calls its listeners for each statement.  Not to
+        # the engine, where each statement of its other sessions would pay for it too.
         if not self._listens:
             self._listens = True
             # The connection is the session's own, and goes with its transaction.
@@ -125,7 +129,7 @@ class PsycopgPipeline(CursorInterceptor):
 
     def forget_writes(self) -> None:
         self._kept = []
-        if _keeping.pop(self.connection, None) is not None:
+        if vars(self.connection).pop(_KEEPING, None) is not None:
             self.uninstall()
             withdraw(self.connection, self._on_return)
 
@@ -186,7 +190,7 @@ class PsycopgPipeline(CursorInterceptor):
         """Return whether this statement is kept back; False: it has to be executed now."""
         write, self._next = self._next, None
         if cursor.expected is not None:
-            cursor.expected = None
+            vars(cursor)["expected"] = None
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -198,7 +202,7 @@ class PsycopgPipeline(CursorInterceptor):
             write = write._replace(parameters=deepcopy(params), many=many)
         self._drop_rolled_back()
         self._kept.append(write)
-        cursor.expected = len(write.rows)
+        vars(cursor)["expected"] = len(write.rows)
         return True
 
     def _drop_rolled_back(self) -> None:
@@ -216,7 +220,9 @@ class PsycopgPipeline(CursorInterceptor):
         """Note the statement that is executed next, and send the kept writes where it cannot wait."""
         if self._failure is not None:
             return
-        self._listen_to_commit()
+        self._executes = True
+        if self._may_commit is not None:
+            self._listen_to_commit()
         self._next = None
         if self._waits(statement, parameters, context):
             updated = context.compiled.statement.table.description if context.isupdate else None
@@ -274,13 +280,6 @@ class PsycopgPipeline(CursorInterceptor):
         raise error
 
 
-class PsycopgPipelining(Pipelining):
-    """The pipelines of psycopg 3."""
-
-    def pipeline(self, connection: Connection) -> Pipeline:
-        return PsycopgPipeline(connection)
-
-
 class _Batch:
     """The statements that are sent in one round trip.
 
@@ -317,28 +316,33 @@ class _Batch:
         return self._rows[at][0]
 
 
-# Threads: a Connection is used by one thread at a time, and each use is one operation of a dict,
-# which is atomic.
-# By connection, the pipeline that keeps its writes back now, and must not be kept alive here.
-_keeping: WeakKeyDictionary[Connection, ref[PsycopgPipeline]] = WeakKeyDictionary()
+_KEEPING: Final = "sa_doclock_pipeline"
+"""The attribute of a Connection with the pipeline that keeps its writes back now.
+
+It does not keep the pipeline alive, which has the connection.
+"""
 
 
 def keeps_writes(connection: Connection) -> bool:
     """Return whether every statement of this connection goes through a pipeline of ours now."""
-    return connection in _keeping
+    return hasattr(connection, _KEEPING)
 
 
 # A listener that is a method of the pipeline would be in a cycle with the connection.
 def _before_commit(connection: Connection) -> None:
-    pipeline = _keeping.get(connection)
-    if pipeline is not None and (alive := pipeline()) is not None:
-        alive.before_commit()
+    pipeline = getattr(connection, _KEEPING, _gone)()
+    if pipeline is not None:
+        pipeline.before_commit()
 
 
 def _before_execute(_cursor: Any, statement: str, parameters: Any, context: Any) -> None:
-    pipeline = _keeping.get(context.root_connection)
-    if pipeline is not None and (alive := pipeline()) is not None:
-        alive.note_next(statement, parameters, context)
+    pipeline = getattr(context.root_connection, _KEEPING, _gone)()
+    if pipeline is not None:
+        pipeline.note_next(statement, parameters, context)
+
+
+def _gone() -> None:
+    """Return what the reference to a pipeline does that is gone."""
 
 
 def _before_execute_no_params(cursor: Any, statement: str, context: Any) -> None:
@@ -381,3 +385,33 @@ def _are_immutable(rows: Any) -> bool:
     return isinstance(rows, Sequence) and all(
         isinstance(row, Mapping) and _IMMUTABLE.issuperset(map(type, row.values())) for row in rows
     )
+
+
+# Threads: a set's add() and the search in it are atomic.
+# Each is the session's own, and goes with its transaction.
+_limited: Final[WeakSet[Connection]] = WeakSet()
+
+
+def keep_idle_clock(connection: Connection) -> None:
+    """Have the server count the idle time of this transaction after ``executemany()`` too.
+
+    psycopg sends the rows in a pipeline of its own, which stops the server's clock of an idle
+    transaction: see pipeline.py.  Inside of a pipeline of ours it opens none.
+    """
+    _limited.add(connection)
+    listen_once(type(connection.dialect), {"do_executemany": _execute_many})
+
+
+def _execute_many(
+    cursor: Any, statement: str, parameters: Any, context: Any
+) -> Literal[True] | None:
+    """Execute it in place of SQLAlchemy, which calls the same method of the cursor."""
+    connection = context.root_connection
+    if connection not in _limited or keeps_writes(connection):
+        return None
+    call = partial(cursor.executemany, statement, parameters)
+    if connection.dialect.is_async:  # the cursor is SQLAlchemy's, which waits for the driver itself
+        call = partial(greenlet_spawn, call)
+    driver = connection.connection.driver_connection
+    send_in_pipeline(driver, [call])
+    return True

@@ -10,7 +10,7 @@ from ...errors import (
     LockNotSupported,
     SnapshotConflict,
 )
-from ..base import Ends, ErrorCode, ErrorCodes, MetError, NativeCode
+from ..base import Ends, ErrorCode, ErrorCodes, EveryError, MetError, NativeCode
 
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
 # another connection of the server than the one that it was prepared on.
@@ -65,7 +65,7 @@ class PostgreSQLErrors(ErrorCodes):
         "26000": _ELSEWHERE,
         "42P05": _ELSEWHERE,
     }
-    every_error = Ends.ABORTS
+    every_error = EveryError.ABORTS
 
     def meaning(self, met: MetError) -> ErrorCode:
         # "while locking tuple (0,1) in relation .." stands in the context, in the language of

@@ -139,7 +139,9 @@ def _query(connection: sa.Connection, statement: Executable, **parameters: Any) 
 def _owners(connection: sa.Connection, rows: Sequence[Any], *, shared: bool) -> Mapping[int, bool]:
     """Return the owners of the transactions that these rows, of these tables, are marked with."""
     oids = sorted({oid for _, oid in rows})
-    numbers = _with_members(connection, {xmax for xmax, _ in rows}, shared=shared)
+    numbers = {xmax for xmax, _ in rows}
+    for number in _newest(numbers):  # which may be that of a group
+        numbers |= _members(connection, number, shared=shared)
     if not numbers:
         return {}
     if owners := _query(connection, _OWNERS, xids=sorted(numbers), oids=oids):
@@ -149,12 +151,6 @@ def _owners(connection: sa.Connection, rows: Sequence[Any], *, shared: bool) -> 
         return {}
     writers = _query(connection, _WRITERS, oids=oids)
     return {pid: len(writers) == 1 for (pid,) in writers}
-
-
-def _with_members(connection: sa.Connection, numbers: set[str], *, shared: bool) -> set[str]:
-    """Return these transaction numbers, with the members of groups."""
-    members = (_members(connection, number, shared=shared) for number in _newest(numbers))
-    return numbers.union(*members)
 
 
 def _newest(numbers: set[str]) -> list[str]:

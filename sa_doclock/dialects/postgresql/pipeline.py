@@ -46,7 +46,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 Call = Callable[[], Any]
 
 # Threads: read and changed under the lock.  The events are those of a class, whose listeners are few.
-_listened: Final[set[tuple[type[Dialect], str, Callable[..., Any]]]] = set()
+_listened: Final[dict[type[Dialect], list[Mapping[str, Callable[..., Any]]]]] = {}
 _listening = Lock()
 
 
@@ -57,10 +57,11 @@ def listen_once(dialect: type[Dialect], listeners: Mapping[str, Callable[..., An
     class come first, before a listener that executes the statement in its own way.
     """
     with _listening:
-        for name, listener in listeners.items():
-            if (dialect, name, listener) not in _listened:
+        known = _listened.setdefault(dialect, [])
+        if listeners not in known:
+            for name, listener in listeners.items():
                 event.listen(dialect, name, listener)
-                _listened.add((dialect, name, listener))
+            known.append(listeners)
 
 
 _make: Final[Callable[[Call], Any]] = methodcaller("__call__")
@@ -254,22 +255,20 @@ def _make_cursor(
     return intercepted(partial(factory, driver, *args, **options), interceptor)
 
 
-_OF_INTERCEPTED: Final = frozenset({"own", "expected"})
-
-
 class InterceptedCursor:
     """Replaces a cursor of the driver, and makes that, as ``own``, when it is used.
+
+    What is set on it is set on the driver's; its own attributes are set in ``vars()``.
 
     :ivar expected: the number of rows that a statement that was not sent yet is sure to find.
     """
 
     own: Any
     interceptor: CursorInterceptor
-    expected: int | None
+    expected: int | None = None
 
     def __init__(self, make: Callable[[], Any], interceptor: CursorInterceptor) -> None:
-        # Past __setattr__(), for each statement has a cursor.
-        vars(self).update(_make=make, interceptor=interceptor, expected=None)
+        vars(self).update(_make=make, interceptor=interceptor)
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
         self.interceptor.execute(self, query, params, options)
@@ -306,9 +305,7 @@ class InterceptedCursor:
         return getattr(self.own, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # row_factory, format, arraysize: attributes that the driver's cursor reads.
-        target = self if name in _OF_INTERCEPTED else self.own
-        object.__setattr__(target, name, value)
+        setattr(self.own, name, value)  # row_factory, format, arraysize: what the driver's looks at
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.own)

@@ -151,7 +151,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
                 if read.cursor.pgresult is None:
                     return False
                 self._early.remove(read)
-                cursor.own = read.cursor
+                vars(cursor)["own"] = read.cursor
                 return True
         return False
 

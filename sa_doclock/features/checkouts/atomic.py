@@ -84,7 +84,7 @@ def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
     connection = part.reader.connection(root, writes=True)
     strategy = strategy_for(connection)
     strategy.check_autocommit(connection)
-    if strategy.locks_database:
+    if strategy.statements.locked is Locked.DATABASE:
         plan = make_plan(None, LockOptions.ForUpdate, strategy, upgrades=True)
         part.reader.state.opener.prepare(connection, plan, None)
     return strategy

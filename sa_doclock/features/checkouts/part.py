@@ -208,7 +208,7 @@ class CheckOuts(SessionPart):
         roots = [inspect(entity) for entity in dict.fromkeys(entity for entity, _ in refused)]
         width = max(len(root.primary_key) for root in roots)
         statements = strategy_for(self.reader.connection(roots[0])).statements
-        most = statements.max_left_out - len(left_out) * width
+        most = statements.max_parameters.left_out - len(left_out) * width
         more = dict.fromkeys(refused)
         if left_out:  # its LIMIT has brought others in their place: leave out all that are known
             is_held = self.reader.state.ledger.may_write

@@ -18,22 +18,23 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
 from ...core.documents import declares, document_key, mapper_of
+from ...core.loading import is_loaded
 from ...core.transaction import (
     Condition,
     LockContext,
     Noting,
     SessionPart,
     add_document,
-    saving,
     state_of,
 )
 from ...dialects import strategy_for
+from ...dialects.base import Locked
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
 from ...keys import document_label
 from ...options import LockOptions
 from ...sqlalchemy_internals import is_flushing
 from ..on_commit import AfterCommit, call_all
-from .pending import Pending, has_row_twice, may_write
+from .pending import has_row_twice, is_same, may_write, pending_changes
 from .queue import QueueEntry
 
 E = TypeVar("E", bound=DocLockError)
@@ -42,6 +43,7 @@ E = TypeVar("E", bound=DocLockError)
 # holds the document, and the next one has to be there when it is released, though it needs one and a
 # half round trips to get there.
 _AT_SERVER: Final = 4
+_NOTHING: Final[list[object]] = []
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -49,9 +51,9 @@ class Call(QueueEntry):
     """One call of gate.run(): its function, and what becomes of it.
 
     :ivar seconds: how long it may wait for its turn; None: any time.
-    :ivar given: ``version=`` and ``checkout=``.
     :ivar is_task: the caller is a task, and not a thread.
     :ivar context: of the caller: another thread may run the function.
+    :ivar attending: the task that waits and leads for it, where that is not its caller's own.
     :ivar leads: the turn that it runs, since it is the first of its queue.
     :ivar turn: the one in which its function has begun.
     :ivar is_done: its value or error is final, or its caller was interrupted.
@@ -65,10 +67,12 @@ class Call(QueueEntry):
     ident: Any
     function: Callable[[Any, Any], Any]
     seconds: float | None
-    given: Mapping[str, Any]
+    version: Any
+    checkout: Any
     is_task: bool
     started: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)
+    attending: asyncio.Task[None] | None = None
     leads: Turn | None = None
     turn: Turn | None = None
     is_done: bool = False
@@ -206,11 +210,12 @@ class Turn(SessionPart):
     _state: Any
     _document: Any
     _root: Any
+    _free: Any = None  # the condition that nobody has the document checked out, if the session asks
 
     def __init__(self, head: Call, *, alone: bool) -> None:
         self.head, self._alone = head, alone
         self.taken: list[Call] = []
-        self._pending = Pending()
+        self._pending = _NOTHING
         self._statements: list[Any] = []
 
     # The hooks of SessionPart.
@@ -225,8 +230,8 @@ class Turn(SessionPart):
         """See :class:`SessionPart`: note whose changes are sent."""
         self._is_stale |= has_row_twice(session)
         if self._running is not None:
-            self._changed |= not self._pending.is_same(Pending(session))
-            self._pending = Pending()
+            self._changed |= not is_same(self._pending, pending_changes(session))
+            self._pending = _NOTHING
         self._has_sent = True
 
     def before_commit(self) -> None:
@@ -296,8 +301,12 @@ class Turn(SessionPart):
             head.ident,
             LockOptions.ForUpdate,
             lock_timeout=head.left(),
-            checkout=head.given["checkout"],
+            checkout=head.checkout,
         )
+        if declares(mapper_of(head.entity), "checkout"):
+            from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
+
+            self._free = None if self._state.parts.find(CheckOuts) is None else FREE
         self._root = self._session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
@@ -305,7 +314,7 @@ class Turn(SessionPart):
     def _locks_database(self) -> bool:
         """Return whether nobody can wait at the server for the same document."""
         bind = self._session.get_bind(mapper_of(self.head.entity))
-        return strategy_for(bind).locks_database
+        return strategy_for(bind).statements.locked is Locked.DATABASE
 
     def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.
@@ -315,7 +324,7 @@ class Turn(SessionPart):
         self._flush_before(call)
         self._changed = False
         self._statements.clear()
-        self._pending, self._running = Pending(self._session), call
+        self._pending, self._running = pending_changes(self._session), call
         try:
             call.value = call.invoke(self, session, self._document_of(call))
             self._check()
@@ -329,7 +338,7 @@ class Turn(SessionPart):
                 self._has_sent = self._is_stale = True
             self._is_stale |= has_row_twice(self._session)
         finally:
-            self._pending, self._running = Pending(), None
+            self._pending, self._running = _NOTHING, None
 
     def _note_error(self, call: Call, error: BaseException) -> None:
         """Note the error of a function.  :raises _Undone: it may have changed something."""
@@ -379,7 +388,7 @@ class Turn(SessionPart):
             and not self._ended
             and self._is_whole()
             and not self._changed
-            and self._pending.is_same(Pending(session))
+            and is_same(self._pending, pending_changes(session))
             and not any(map(may_write, self._statements))
         )
 
@@ -389,7 +398,7 @@ class Turn(SessionPart):
         :raises _Undone: the flush fails, because of a function before it.
         """
         gone = self._document in self._session.deleted
-        if call.given["version"] is not None or gone or self._is_stale:
+        if call.version is not None or gone or self._is_stale:
             try:
                 self._session.flush()
             except Exception as error:  # noqa: BLE001
@@ -403,18 +412,20 @@ class Turn(SessionPart):
 
         :raises StaleDocument, CheckedOut, CheckoutLost: it may not.
         """
-        given = dict(call.given)
-        if given["checkout"] is None and declares(mapper_of(call.entity), "checkout"):
-            given["checkout"] = self._free()  # else a lock that is held is not compared again
-        return self._session.get_one_document(
-            call.entity, call.ident, LockOptions.ForUpdate, **given
-        )
-
-    def _free(self) -> Any:
-        """Return the condition that nobody has the document checked out, if the session asks."""
-        from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
-
-        return None if self._state.parts.find(CheckOuts) is None else FREE
+        session, document = self._session, self._document
+        # A lock that is held is not compared again without the condition that nobody has it.
+        checkout = self._free if call.checkout is None else call.checkout
+        if (
+            (call.version, checkout, call.entity) != (None, None, self.head.entity)
+            or document not in session
+            or not is_loaded(document, LockOptions.ForUpdate)
+        ):
+            self._document = document = session.get_one_document(
+                *(call.entity, call.ident, LockOptions.ForUpdate),
+                version=call.version,
+                checkout=checkout,
+            )
+        return document
 
     def _is_whole(self) -> bool:
         """Return whether the transaction goes on, with the lock."""
@@ -459,7 +470,7 @@ class Turn(SessionPart):
             return
         session = self._session
         try:
-            with saving(self._state.parts):  # a pipeline sends both together
+            with self._state.transaction.saving():  # a pipeline sends both together
                 session.flush()
                 session.commit()
         except Exception as error:

@@ -116,8 +116,8 @@ class DocumentGate(CombinedCommits):
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
-        given = {"version": version, "checkout": checkout}
-        call = new_call(session_factory, entity, ident, function, lock_timeout, given)
+        given = session_factory, entity, ident, function, lock_timeout, version, checkout
+        call = new_call(*given)
         return self.serve(call)  # type: ignore[no-any-return]
 
     async def async_run(
@@ -137,9 +137,8 @@ class DocumentGate(CombinedCommits):
         touch the others.  A caller that is cancelled before its function begins takes it out.
         After that the function is saved as if its caller were still there.
         """
-        given = {"version": version, "checkout": checkout}
-        loop = asyncio.get_running_loop()
-        call = new_call(session_factory, entity, ident, function, lock_timeout, given, loop)
+        given = session_factory, entity, ident, function, lock_timeout, version, checkout
+        call = new_call(*given, asyncio.get_running_loop())
         return await self.async_serve(call)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:

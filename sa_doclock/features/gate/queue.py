@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TypeVar
+from typing import Final, TypeVar
 from weakref import WeakSet
 
 from .wakeup import TaskWakeup, Wakeup, observed_wait
@@ -50,11 +50,15 @@ class DocumentQueue:
         return entry.may_follow(self.admitted)
 
 
+NOWHERE: Final = DocumentQueue()
+
+
 @dataclass(slots=True, eq=False)
 class QueueEntry:
     """One session, or one call of gate.run(), in the queue of one document.
 
     :param next_may_follow: the server has a queue, in which it can wait behind who holds the document.
+    :ivar queue: NOWHERE before it has joined one, and after it has left it.
     :ivar wakeup: ends its wait; None where it was admitted at once.
     :ivar notified: its wait was ended, since it is admitted.
     :ivar granted: the database has granted the lock.
@@ -63,7 +67,7 @@ class QueueEntry:
     key: Hashable
     shared: bool
     next_may_follow: bool
-    queue: DocumentQueue = field(default_factory=DocumentQueue)
+    queue: DocumentQueue = field(default_factory=lambda: NOWHERE)
     wakeup: Wakeup | None = None
     notified: bool = False
     granted: bool = False
@@ -120,21 +124,27 @@ class GateQueues:
 
         :param waiting: makes the block of the wait, where there is one.
         """
+        self.join(entry, under_asyncio=under_asyncio)
+        if entry.wakeup is not None:
+            with waiting():
+                entry.wakeup.wait(seconds)
+        return entry.admitted
 
-        def enter() -> None:
-            entry.queue = queue = self._queues.setdefault(entry.key, entry.queue)
+    def join(self, entry: QueueEntry, *, under_asyncio: bool) -> None:
+        """Stand in the queue; the entry has a wakeup unless it was admitted at once."""
+
+        def join() -> None:
+            queue = self._queues.get(entry.key)
+            if queue is None:
+                queue = self._queues[entry.key] = DocumentQueue()
+            entry.queue = queue
             if not queue.waiting and queue.can_admit(entry):
                 queue.admitted[entry] = None
             else:
                 entry.wakeup = TaskWakeup() if under_asyncio else Wakeup()
                 queue.waiting.append(entry)
 
-        self._call(enter)
-        if entry.wakeup is None:
-            return True
-        with waiting():
-            entry.wakeup.wait(seconds)
-        return self._call(lambda: entry.admitted)
+        self._call(join)
 
     def note_granted(self, entries: Iterable[QueueEntry]) -> None:
         """Note that the database has granted their locks."""
@@ -189,17 +199,17 @@ class GateQueues:
             try:
                 while self._leaving:
                     self._remove(self._leaving[0])
-                    self._leaving.popleft()  # last: after an interruption it is done again
+                    self._leaving.popleft()
             finally:
                 self._busy = False  # what a garbage collection adds from here on, it does itself
 
     def _remove(self, entry: QueueEntry) -> None:
-        entry.queue.admitted.pop(entry, None)
-        if (
-            entry in entry.queue.waiting
-        ):  # else it was admitted, has left before, or has never entered
-            entry.queue.waiting.remove(entry)
-        self._admit_next(entry.key, entry.queue)
+        queue = entry.queue
+        queue.admitted.pop(entry, None)
+        if entry in queue.waiting:
+            queue.waiting.remove(entry)
+        self._admit_next(entry.key, queue)
+        entry.queue = NOWHERE  # last: after an interruption it is done again
 
     def _admit_next(self, key: Hashable, queue: DocumentQueue) -> None:
         self._notify(queue)  # where an interruption came in between

@@ -31,7 +31,7 @@ from ...core.transaction import (
     connections_of,
 )
 from ...dialects import may_wait, strategy_for, translated_schema
-from ...dialects.base import LockStrategy
+from ...dialects.base import Locked, LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
@@ -140,7 +140,7 @@ class SessionQueue(SessionPart):
             schema = translated_schema(
                 own_table(mapper), engine.get_execution_options(), of_session
             )
-        if strategy.locks_database:
+        if strategy.statements.locked is Locked.DATABASE:
             return {where: documents} if documents else {}
         return {(where, schema, document): [document] for document in documents}
 
@@ -153,7 +153,8 @@ class SessionQueue(SessionPart):
             return seconds
         started = time.monotonic()
         waited = False
-        follows = self._gate.next_waits_at_server and not position.strategy.locks_database
+        at_file = position.strategy.statements.locked is Locked.DATABASE
+        follows = self._gate.next_waits_at_server and not at_file
         for key, documents in position.queues.items():
             place = QueueEntry(key, position.shared, next_may_follow=follows)
             self._places[place] = documents  # before it enters: whatever comes, it is left

@@ -8,7 +8,7 @@ import typer
 
 import sa_doclock
 
-from .audit import audit
+from .audit import add_audit
 from .checkouts import check_in, checkouts, take_over
 from .demo import demo
 from .doctor import doctor
@@ -24,8 +24,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, stress, waits, doctor, explain, audit, checkouts, take_over, check_in):
+for command in (demo, stress, waits, doctor, explain, checkouts, take_over, check_in):
     app.command()(command)
+add_audit(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -143,11 +143,11 @@ def compatible_problem(found: FoundServer | None, original: str) -> Iterator[Pro
     """Yield the problem of a server that is another product than its protocol says."""
     if found is None:
         return
-    refused = [feature.value for feature in LockFeature if found.refusal(feature)]
+    refused = [feature.value for feature in LockFeature if feature in found.refused]
     text = f"the server is {found.product.name}, not {original}: {found.text[:120]}"
     if refused:
         text += f"; LockNotSupported there: {', '.join(refused)}"
-    if found.locks_no_rows:
+    if LockFeature.FOR_UPDATE in found.refused:
         cure = f"keep the documents in {original}, or on a server that gives its locks"
     else:
         cure = "run sa-doclock stress on it before you rely on its other locks"

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Mapper, configure_mappers, registry
 
 from ...core.documents import declared_roots, lockable_root, parts_of, root_of
-from ...dialects import schema_translation, side_connection, strategy_for
+from ...dialects import LockFeature, schema_translation, side_connection, strategy_for
 from ...dialects.base import LockStrategy
 from ...errors import LockNotSupported
 from . import (
@@ -78,7 +78,7 @@ def check_database(engine: Engine, base: Any = None) -> list[Finding]:
 def checks_for(strategy: LockStrategy) -> Sequence[Check]:
     """Return the checks of this server."""
     own = CHECKS.get(strategy.name, ())
-    if strategy.compatible is not None and strategy.compatible.locks_no_rows:
+    if strategy.compatible is not None and LockFeature.FOR_UPDATE in strategy.compatible.refused:
         return [check for check in own if check in _COMPATIBLE]
     return (*COMMON_CHECKS, *own)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ...dialects.base import LockStrategy
+from ...dialects.base import Locked, LockStrategy
 from ...options import LockOptions, base_of, is_row_lock
 
 
@@ -135,7 +135,7 @@ def round_trips_of(
     :returns: those of a session as it is by default, None where nobody has counted this driver's;
         and those with ``pipeline=True``, None where there is no pipeline.
     """
-    if strategy.locks_database:  # SQLite: it runs in the program
+    if strategy.statements.locked is Locked.DATABASE:  # SQLite: it runs in the program
         return 0, None
     begin = _BEGINS.get((strategy.name, driver))
     if begin is None:

@@ -24,6 +24,7 @@ from ...core.documents import (
 )
 from ...core.loading import reads_of
 from ...dialects import schema_translation, side_engine, strategy_for
+from ...dialects.base import Locked
 from ...errors import LockNotSupported
 from ...keys import printable
 from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
@@ -183,7 +184,8 @@ def explain_lock(
     if found is None and parts_of(lockable_root(mapper)):
         notes += (_NO_KEY_KNOWN,)
     table = own_table(mapper).fullname
-    where = "" if strategy.locks_database else f"the row of {table} with this key: "
+    whole = strategy.statements.locked is Locked.DATABASE
+    where = "" if whole else f"the row of {table} with this key: "
     rows = () if conflicts.kind is None else (f"{where}{conflicts.kind}",)
     return LockExplanation(
         entity,

@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
+from lab.running.kept import KeptTables
 from sa_doclock import LockingSession
 from tests.integration.checkouts.models import CHECKOUTS, Article, Base, Line, Memo, Order
 from tests.support.databases import Database
-from tests.support.kept import KeptTables
 
 Factory = sessionmaker[LockingSession]
 

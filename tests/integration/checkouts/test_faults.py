@@ -13,11 +13,11 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
+from lab.running.processes import forked
 from sa_doclock import CheckoutLost, LockingSession, LockNotAvailable, LockOptions, lease_each
 from sa_doclock.dialects import strategy_for
 from tests.integration.checkouts.models import CHECKOUTS, Order, expire
 from tests.support.databases import Database
-from tests.support.processes import forked
 from tests.support.waits import wait_until
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
+from lab.running.processes import Forked, forked
 from sa_doclock import LockingSession, claim_each
 from tests.integration.claims.jobs import NEW, Job, Log, Step
 from tests.support.databases import Database
-from tests.support.processes import Forked, forked
 
 Run = Callable[..., list[Any]]
 MANY = 500

@@ -15,14 +15,14 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session as PlainSession
 
+from lab.running.workers import check_required
+from lab.servers.find import start_private
+from lab.servers.model import UnavailableError
 from sa_doclock import CommitUnknown, LockingSession, LockLost, LockOptions
 from tests.reliability.faults.proxy import Link, Proxy, StatementReset, proxy_to
 from tests.support.actors import PATIENCE
 from tests.support.models import Base, Customer
-from tests.support.servers.find import start_private
-from tests.support.servers.model import UnavailableError
 from tests.support.waits import wait_until
-from tests.support.workers import check_required
 
 pytestmark = pytest.mark.slow
 

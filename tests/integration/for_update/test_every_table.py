@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import DeclarativeBase, Mapped, aliased, joinedload, mapped_column, relationship
 
+from lab.running.kept import KeptTables
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from tests.integration.locking.steps import finds_held
 from tests.support.databases import Database
-from tests.support.kept import KeptTables
 from tests.support.models import Customer, Lease, Line, Order
 
 pytestmark = pytest.mark.read_committed

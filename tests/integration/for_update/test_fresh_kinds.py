@@ -17,9 +17,9 @@ from sqlalchemy.orm import (
     selectinload,
 )
 
+from lab.running.kept import KeptTables
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges, document
 from tests.support.databases import Database
-from tests.support.kept import KeptTables
 
 pytestmark = pytest.mark.not_databases("sqlite-journal")
 ForUpdate = LockOptions.ForUpdate

@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, undefer
 
+from lab.running.kept import KeptTables
 from sa_doclock import LockingSession, LockNotSupported, UnlockedWrite, UnsavedChanges
 from tests.integration.for_update.held_rows import (
     AFTER,
@@ -25,7 +26,6 @@ from tests.integration.for_update.held_rows import (
     all_cases,
 )
 from tests.support.databases import MATRIX, Database
-from tests.support.kept import KeptTables
 
 pytestmark = [
     pytest.mark.read_committed,

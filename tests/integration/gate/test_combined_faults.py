@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import sessionmaker
 
+from lab.running.processes import forked
 from sa_doclock import DocLockError, DocumentGate, LockingSession
 from tests.integration.gate.combining_process import INSIDE, add_line
 from tests.integration.gate.stages import STAGES, Stage
@@ -23,7 +24,6 @@ from tests.reliability.faults.proxy import Link, Proxy
 from tests.support.actors import PATIENCE
 from tests.support.databases import Database
 from tests.support.models import Line, Order
-from tests.support.processes import forked
 from tests.support.waits import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -85,8 +85,11 @@ class CtrlCAtCall:
         self.left = number
 
     def __call__(self, frame: FrameType, _what: str, _arg: object) -> None:
-        if frame.f_globals.get("__name__", "").startswith(
-            ("sa_doclock.features.gate", "contextlib")
+        ours = ("sa_doclock.features.gate", "contextlib")
+        # Python prints what __del__() raises, and goes on: so does an interruption in it.
+        if (
+            frame.f_globals.get("__name__", "").startswith(ours)
+            and frame.f_code.co_name != "__del__"
         ):
             self.left -= 1
             if self.left == 0:

@@ -8,11 +8,11 @@ from contextlib import ExitStack
 import pytest
 import sqlalchemy as sa
 
+from lab.running.workers import check_required, note_skipped
+from lab.servers.model import UnavailableError
+from lab.servers.standby import hot_standby
 from tests.support.databases import Database
-from tests.support.servers.model import UnavailableError
-from tests.support.servers.standby import hot_standby
 from tests.support.waits import wait_until
-from tests.support.workers import check_required, note_skipped
 
 
 class Replication:

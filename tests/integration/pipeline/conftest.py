@@ -9,12 +9,12 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
+from lab.running.kept import KeptTables
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
 from tests.integration.pipeline.models import Base, Bill, fill
 from tests.integration.timeouts.wire import Wire, over, wire_to
 from tests.support.databases import Database
-from tests.support.kept import KeptTables
 
 Sessions = Callable[..., LockingSession]
 

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import NullPool
 
+from lab.servers.poolers import start_pgpool
 from sa_doclock import (
     AsyncLockingSession,
     LockingSession,
@@ -28,7 +29,6 @@ from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Line, Order
 from tests.support.poolers import TO_PRIMARY
-from tests.support.servers.poolers import start_pgpool
 from tests.support.waits import wait_until, wait_until_blocked
 
 __all__ = ["documents"]  # a fixture

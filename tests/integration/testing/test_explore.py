@@ -360,7 +360,7 @@ def test_bad_arguments(start_over: Callable[[], None]) -> None:
 def test_progress_of_a_long_exploration(
     explore_race: Explore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sa_doclock.testing.exploration.explorer._SECONDS_TO_PROGRESS", 0.0)
+    monkeypatch.setattr("doclock_audit.exploration.explorer._SECONDS_TO_PROGRESS", 0.0)
     lines: list[str] = []
     explore_race(RACES[0], RACES[0].right, progress=lines.append)
     assert re.match(r"explore: 1 orders in \d+ s, 0 failures", lines[0])

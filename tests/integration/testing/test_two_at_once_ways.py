@@ -26,8 +26,8 @@ from sa_doclock import (
     LockOptions,
 )
 from sa_doclock.testing import concurrent, two_at_once
-from sa_doclock.testing.exploration import participant, scheduler
 from sa_doclock.testing.lock_waits import ServersAsked
+from sa_doclock.testing.scheduling import participant, scheduler
 from tests.integration.asyncio.drivers import PATIENT, drivers_of, url_for
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order

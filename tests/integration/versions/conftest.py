@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, sessionmaker
 
+from lab.running.kept import KeptTables
 from sa_doclock import LockingSession
 from tests.integration.versions.models import KINDS, Base
 from tests.support.databases import Database
-from tests.support.kept import KeptTables
 
 
 def fill(connection: sa.Connection) -> None:

@@ -15,13 +15,13 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
+from lab.running.workers import check_required, note_skipped
+from lab.servers import Server, galera, group_replication
+from lab.servers.model import UnavailableError
 from sa_doclock import LockingSession
 from tests.reliability.cluster.nodes import Nodes
 from tests.support.actors import Actor
 from tests.support.models import Base, refill
-from tests.support.servers import Server, galera, group_replication
-from tests.support.servers.model import UnavailableError
-from tests.support.workers import check_required, note_skipped
 
 
 class Started(Protocol):

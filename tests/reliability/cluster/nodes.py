@@ -7,9 +7,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from lab.servers import Server
 from tests.support.databases import Database
 from tests.support.models import Line, Order
-from tests.support.servers import Server
 
 Seen = tuple[int, list[int]]
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import sqlalchemy as sa
 
+from lab.running.processes import Forked
 from tests.integration.asyncio.drivers import DRIVERS, url_for
 from tests.reliability.combined.answers import Answer, not_rising, wrong
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
-from tests.support.processes import Forked
 
 FIRST_KEY, COUNTER = 1000, 30
 PATIENT = {"sqlite": {"timeout": 60}}

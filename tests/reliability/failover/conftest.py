@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from lab.running.workers import check_required, note_skipped
+from lab.servers.model import UnavailableError
 from tests.reliability.failover.run import Servers
-from tests.support.servers.model import UnavailableError
-from tests.support.workers import check_required, note_skipped
 
 
 @pytest.fixture

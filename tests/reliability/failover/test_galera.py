@@ -15,11 +15,11 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 from sqlalchemy.pool import NullPool
 
+from lab.servers import galera
 from tests.reliability import Reliability, Soak
 from tests.reliability.failover.hosts import engine_of
 from tests.reliability.failover.run import Servers, kill_process, survives
 from tests.reliability.soaked import SEVERAL
-from tests.support.servers import galera
 
 pytestmark = [
     *(pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.soak),

@@ -14,11 +14,11 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 from sqlalchemy.pool import NullPool
 
+from lab.servers.find import start_private
+from lab.servers.standby import hot_standby
 from tests.reliability import Reliability, Soak
 from tests.reliability.failover.run import Servers, kill_process, survives
 from tests.reliability.soaked import SEVERAL
-from tests.support.servers.find import start_private
-from tests.support.servers.standby import hot_standby
 from tests.support.waits import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.exhaustive, pytest.mark.soak]

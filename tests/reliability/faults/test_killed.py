@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import sqlalchemy as sa
 
+from lab.servers import Server, UnavailableError, start_private
 from tests.reliability import Reliability, Soak
 from tests.reliability.faults.crowd import POOL_TIMEOUT
 from tests.reliability.faults.interrupts import Interrupts
@@ -16,7 +17,6 @@ from tests.reliability.faults.scene import INJECTIONS, Scene
 from tests.reliability.faults.terminated import Terminated
 from tests.reliability.faults.together import Together
 from tests.support.databases import Database
-from tests.support.servers import Server, UnavailableError, start_private
 
 pytestmark = [pytest.mark.soak, pytest.mark.databases("postgresql", "mysql", "mariadb")]
 

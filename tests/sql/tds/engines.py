@@ -10,9 +10,9 @@ from urllib.parse import quote_plus
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.exc import NoSuchModuleError
 
+from lab.servers.model import UnavailableError
 from tests.sql.tds import drivers
 from tests.sql.tds.python_drivers import python_driver
-from tests.support.servers.model import UnavailableError
 
 _ADDRESS = "u:p@127.0.0.1"
 

@@ -15,11 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from lab.servers.cache import cached
+from lab.servers.downloads import Download
+from lab.servers.model import UnavailableError
+from lab.servers.wheels import unpack
 from tests.sql.tds import drivers
-from tests.support.servers.cache import cached
-from tests.support.servers.downloads import Download
-from tests.support.servers.model import UnavailableError
-from tests.support.servers.wheels import unpack
 
 WHEELS = Path(__file__).with_name("python_drivers.txt")
 DOWNLOADS = (

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from lab.tsql.checker import Checker
 from tests.sql.tds.conversation import Conversation
 from tests.sql.tds.model import Database, Session
 from tests.sql.tds.packets import receive, send
-from tests.sql.tsql.checker import Checker
 
 
 @dataclass(frozen=True)

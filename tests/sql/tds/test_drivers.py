@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lab.servers.debian import unpacked_alone
+from lab.servers.model import UnavailableError
 from tests.sql.tds import drivers, python_drivers
-from tests.support.servers.debian import unpacked_alone
-from tests.support.servers.model import UnavailableError
 
 
 @pytest.fixture(autouse=True)

@@ -6,11 +6,11 @@ from urllib.parse import quote_plus
 
 import pytest
 
+from lab.servers import Missing, Server, find_servers, url_variable
+from lab.servers.mssql import prepare
 from tests.sql.tds.drivers import pyodbc
 from tests.sql.tds.model import OFF, ON
 from tests.sql.tds.server import TDSServer, said
-from tests.support.servers import Missing, Server, find_servers, url_variable
-from tests.support.servers.mssql import prepare
 
 ALTER = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION"
 

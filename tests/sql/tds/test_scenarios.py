@@ -7,12 +7,12 @@ import re
 import pytest
 from sqlalchemy import Engine
 
+from lab.tsql.checker import Checker
+from lab.tsql.texts import METHODS, with_parameters
 from sa_doclock import DocLockError, LockingSession
 from tests.sql.scenarios import SCENARIOS, Act, sent_by
 from tests.sql.servers import serving, take_first_lock
 from tests.sql.tds.server import TDSServer, wrong
-from tests.sql.tsql.checker import Checker
-from tests.sql.tsql.texts import METHODS, with_parameters
 
 _PARAMETERS = re.compile(r"  -- .*$", re.DOTALL)
 _OWN_LABEL = re.compile(r"\b(\w+)\.(\w+) AS \1_\2\b")  # Session.get() of SQLAlchemy 2.0

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, create_engine, event, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
+from lab.proof.questions import read_only_replica
 from sa_doclock import (
     DocLockError,
     LockingSession,
@@ -22,7 +23,6 @@ from sa_doclock import (
 )
 from sa_doclock.dialects import strategy_for
 from sa_doclock.testing import recorded_locks
-from tests.proof.questions import read_only_replica
 from tests.sql.models import Customer, Order
 from tests.sql.tds.drivers import pyodbc
 from tests.sql.tds.model import READ_COMMITTED, SNAPSHOT

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.tsql.checker import Checker, checking
-from tests.sql.tsql.wheels import PARSER, unpacked
-from tests.support.servers.model import UnavailableError
-from tests.support.workers import check_required, note_skipped
+from lab.running.workers import check_required, note_skipped
+from lab.servers.model import UnavailableError
+from lab.tsql.checker import Checker, checking
+from lab.tsql.wheels import PARSER, unpacked
 
 
 @pytest.fixture(scope="package")

@@ -12,6 +12,7 @@ from sqlalchemy import Engine, Insert, Select, select
 from sqlalchemy.dialects import mssql
 from sqlalchemy.orm import sessionmaker
 
+from lab.tsql.texts import METHODS
 from sa_doclock import LockingSession, LockOptions, claim_each, lock_waits
 from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
 from sa_doclock.guard.targets import targets_of
@@ -27,7 +28,6 @@ from tests.sql.scenarios import SCENARIOS, sent_by
 from tests.sql.script import Script
 from tests.sql.servers import pymssql, pyodbc, serving
 from tests.sql.test_mssql_waits import ACTS, refused
-from tests.sql.tsql.texts import METHODS
 
 DRIVERS: Mapping[str, Callable[[Script], Engine]] = {"pyodbc": pyodbc, "pymssql": pymssql}
 TESTS = Path(__file__).resolve().parents[2]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
+from lab.tsql.live import SentStatements
 from tests.sql.models import Order
 from tests.sql.servers import pyodbc, serving
-from tests.sql.tsql.live import SentStatements
 
 
 @pytest.mark.usefixtures("checker")
@@ -34,5 +34,5 @@ def test_a_statement_is_parsed(statement: sa.Executable, wrong: str | None) -> N
 
 
 def test_a_machine_without_the_parser_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.sql.tsql.live._checker", lambda: None)
+    monkeypatch.setattr("lab.tsql.live._checker", lambda: None)
     SentStatements().check()

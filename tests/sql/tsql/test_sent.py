@@ -11,11 +11,11 @@ from functools import partial
 
 import pytest
 
+from lab.tsql.checker import Checker
+from lab.tsql.texts import statements, with_parameters
 from tests.sql.golden import FOLDER
 from tests.sql.test_checkouts import texts as texts_of_checkouts
 from tests.sql.tsql import senders
-from tests.sql.tsql.checker import Checker
-from tests.sql.tsql.texts import statements, with_parameters
 
 GOLDEN = ("compiled", "sent", "waits")  # a statement after the other
 SCRIPTS = ("migrations",)  # with GO between the batches, which the parser knows

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lab.tsql.texts import METHODS, statements, with_parameters
 from tests.sql.golden import FOLDER
-from tests.sql.tsql.texts import METHODS, statements, with_parameters
 
 SENT = """\
 -- a heading ------

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.sql.tsql import wheels
-from tests.sql.tsql.wheels import unpacked
-from tests.support.servers.model import UnavailableError
+from lab.servers.model import UnavailableError
+from lab.tsql import wheels
+from lab.tsql.wheels import unpacked
 
 
 @pytest.fixture(autouse=True)

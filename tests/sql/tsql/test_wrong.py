@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.sql.tsql.checker import Checker
-from tests.sql.tsql.rules import RULES
+from lab.tsql.checker import Checker
+from lab.tsql.rules import RULES
 from tests.support.rows import rows
 
 #: What the parser itself refuses, and a part of what it says.

@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 import pytest
 import sqlalchemy as sa
 
+from lab.running.workers import check_required, note_skipped
+from lab.servers import Server, UnavailableError, start_private
+from lab.servers.postgresql_versions import VERSIONS
 from sa_doclock import LockingSession, LockOptions
 from tests.integration.locking.held_locks.test_stopped_process import (
     LIMIT,
@@ -18,10 +21,7 @@ from tests.integration.locking.held_locks.test_stopped_process import (
 from tests.integration.locking.steps import soon_free
 from tests.support.databases import Database
 from tests.support.models import Base, Line, Order, refill
-from tests.support.servers import Server, UnavailableError, start_private
-from tests.support.servers.postgresql_versions import VERSIONS
 from tests.support.waits import wait_until
-from tests.support.workers import check_required, note_skipped
 
 pytestmark = [
     *(pytest.mark.slow, pytest.mark.exhaustive),

@@ -1,0 +1,30 @@
+"""audit() and explore(): where a program lacks a lock, and what two of its functions do to each other.
+
+The program need not know sa_doclock: any that uses SQLAlchemy can be watched.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from sa_doclock.testing.instruments import count_as_ours
+
+from .exploration import Exploration, Failure, explore
+from .findings import AuditFinding
+from .watching import Audit, audit, explore_finding
+
+__all__ = [
+    "Audit",
+    "AuditFinding",
+    "Exploration",
+    "Failure",
+    "audit",
+    "explore",
+    "explore_finding",
+]
+
+count_as_ours(Path(__file__).parent)
+
+try:
+    __version__ = version("sa-doclock-audit")
+except PackageNotFoundError:  # the source alone, on sys.path
+    __version__ = "unknown"

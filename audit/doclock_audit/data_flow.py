@@ -1,0 +1,402 @@
+"""The values that the program writes, and those among them that are computed from what it has read.
+
+A write that does not depend on the old value, such as ``user.name = form.name``, loses nothing that
+the program has looked at.  ``account.balance -= 5`` does.  Statements do not tell the two apart; the
+function that assigns does.  A condition on the old value alone is no proof: ``if user.active:
+user.active = False`` writes the same value, whoever comes first.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from .places import Place, Places
+from .source import Scope, certain_parts, names_in, parts_of, scope_of
+
+_ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_EQUALS: Final = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
+_SCALARS: Final = ("scalar", "scalar_one", "scalar_one_or_none", "count")
+
+
+class Column(NamedTuple):
+    """A column that is written.
+
+    :ivar attribute: of the class, or the column's key.
+    :ivar names: by which values are given to it: its own, and those of parameters.
+    :ivar others: the other columns of the row.
+    """
+
+    attribute: str
+    names: frozenset[str]
+    others: frozenset[str]
+
+
+# Threads: the cache is of functions of source files, which have one answer.
+@lru_cache(maxsize=4096)
+def is_computed(column: Column, assigned: Places, read: Place) -> bool:
+    """Return whether the new value of a column depends on its value in the row that was read.
+
+    :param assigned: the line that has assigned it, and the lines that have called that function.
+    :param read: the line that has read the row.
+    """
+    for number, place in enumerate(assigned):
+        scope = scope_of(place)
+        flows = [] if scope is None else [*flows_of(scope, place.line, column, read)]
+        if any(flow.is_computed() for flow in flows):
+            return True
+        if flows and number + 1 < len(assigned):
+            return any(
+                flow.is_computed() for one in flows for flow in one.in_caller(assigned[number + 1])
+            )
+        if flows:
+            return False
+    return False
+
+
+@lru_cache(maxsize=4096)
+def is_claimed(column: Column, assigned: Places, *, tests_null: bool) -> bool:
+    """Return whether a value that selects a row of many is replaced, so that others leave it alone.
+
+    :param tests_null: the row was selected by the absence of a value.
+    """
+    scope = scope_of(assigned[0])
+    nowhere = Place("", 0)
+    flows = [] if scope is None else [*flows_of(scope, assigned[0].line, column, nowhere)]
+    return any(tests_null or flow.is_constant() for flow in flows)
+
+
+def flows_of(scope: Scope, line: int, column: Column, read: Place) -> Iterator[Flow]:
+    """Yield the values that this line gives to the column, by assignment or in a call."""
+    statement = scope.statement_at(line)
+    for value, of in _values_given(scope, statement, column.attribute, column.names):
+        yield Flow(scope, statement, column, read, value, of)
+
+
+@lru_cache(maxsize=4096)
+def _values_given(
+    scope: Scope, statement: ast.AST, attribute: str, names: frozenset[str]
+) -> tuple[tuple[ast.expr | None, str | None], ...]:
+    """Return the values that a statement gives to a column, each with its object where it is assigned."""
+    found: list[tuple[ast.expr | None, str | None]] = []
+    for node in _nodes_on(statement):
+        found += (*_by_statement(node, attribute), *_by_call(node, names))
+    for node in _in_variables(scope, statement, statement, set()):
+        found += ((value, None) for value, _ in _by_call(node, names))
+    return tuple(found)
+
+
+def _nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a statement, less those of its blocks."""
+    left = [statement]
+    while left:
+        node = left.pop()
+        yield node
+        left += [
+            one
+            for one in ast.iter_child_nodes(node)
+            if not isinstance(one, (ast.stmt, ast.excepthandler))
+        ]
+
+
+def _in_variables(
+    scope: Scope, use: ast.AST, expression: ast.AST, seen: set[str]
+) -> Iterator[ast.AST]:
+    """Yield the nodes of the values that the variables in the calls of an expression have."""
+    calls = [node for node in _nodes_on(expression) if isinstance(node, ast.Call)]
+    arguments = [expression, *(one for call in calls for one in (*call.args, *_receiver(call)))]
+    for name in {one.id for one in arguments if isinstance(one, ast.Name)} - seen:
+        seen.add(name)
+        for value in scope.definitions(name, use):
+            yield from ast.walk(value)
+            yield from _in_variables(scope, use, value, seen)
+
+
+def _receiver(call: ast.Call) -> Iterator[ast.expr]:
+    if isinstance(call.func, ast.Attribute):
+        yield call.func.value
+
+
+def _by_statement(node: ast.AST, attribute: str) -> Iterator[tuple[ast.expr | None, str | None]]:
+    match node:
+        case ast.AugAssign(target=ast.Attribute(value=of, attr=name)) if name == attribute:
+            yield None, ast.unparse(of)
+        case ast.Assign(targets=targets, value=value):
+            for target in targets:
+                yield from _assigned_to(target, value, attribute)
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield from _assigned_to(target, value, attribute)
+
+
+def _assigned_to(
+    target: ast.expr, value: ast.expr, attribute: str
+) -> Iterator[tuple[ast.expr, str | None]]:
+    match target, value:
+        case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
+            for one, of_one in zip(targets, values, strict=True):
+                yield from _assigned_to(one, of_one, attribute)
+        case ast.Tuple(elts=targets), _:
+            for one in targets:
+                yield from _assigned_to(one, value, attribute)
+        case ast.Attribute(value=of, attr=name), _ if name == attribute:
+            yield value, ast.unparse(of)
+
+
+def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, str | None]]:
+    """Yield what ``setattr(order, "total", ...)`` and ``values(total=...)`` give to the column."""
+    match node:
+        case ast.Call(func=ast.Name(id="setattr"), args=[target, ast.Constant(value=name), value]):
+            if name in names:
+                yield value, ast.unparse(target)
+        case ast.keyword(arg=name, value=value):
+            if name in names:
+                yield value, None
+        case ast.Dict(keys=columns, values=values):
+            for column, value in zip(columns, values, strict=True):
+                if _named(column) in names:
+                    yield value, None
+
+
+def _named(column: ast.expr | None) -> str | None:
+    """Return the column that a key of a dictionary names: ``"total"``, ``Order.total``."""
+    match column:
+        case ast.Constant(value=str(name)) | ast.Attribute(attr=name):
+            return name
+    return None
+
+
+@dataclass(frozen=True)
+class Flow:
+    """One value, and the expressions of the function that it is computed from.
+
+    :ivar value: None for the old value and another operand.
+    :ivar of: the source of the object; None for a column of a statement.
+    """
+
+    scope: Scope
+    use: ast.AST
+    column: Column
+    read: Place
+    value: ast.expr | None
+    of: str | None
+    names: set[str] = field(default_factory=set)
+
+    def is_computed(self) -> bool:
+        """Return whether the value depends on the old one, or takes a place that only one may take."""
+        if self.value is None or self._depends(self.value):
+            return True
+        return any(self._decides(*guard) for guard in self.scope.guards(self.use))
+
+    def is_constant(self) -> bool:
+        """Return whether the value is a constant, or the member of a class."""
+        match self.value:
+            case ast.Constant():
+                return True
+            case ast.Attribute(value=of):
+                return not names_in(of) & self.scope.parameters
+        return False
+
+    def in_caller(self, place: Place) -> Iterator[Flow]:
+        """Yield the arguments that became this value, in the function that has called this one."""
+        caller = scope_of(place)
+        if caller is None or self.value is None:
+            return
+        statement = caller.statement_at(place.line)
+        for node in _nodes_on(statement):
+            if isinstance(node, ast.Call) and _named_function(node) == self.scope.name:
+                given = dict(self._arguments(node))
+                of = self._object_in(node, given)
+                for name in self._parameters_of(self.value):
+                    if name in given:
+                        yield Flow(caller, statement, self.column, self.read, given[name], of)
+
+    def _arguments(self, call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+        for position, one in enumerate(call.args):
+            name = self.scope.parameter_at(position)
+            if name is not None:
+                yield name, one
+        for keyword in call.keywords:
+            if keyword.arg is not None:
+                yield keyword.arg, keyword.value
+
+    def _object_in(self, call: ast.Call, given: dict[str, ast.expr]) -> str | None:
+        """Return the source of the object in a caller."""
+        if self.of in given:
+            return ast.unparse(given[self.of])
+        if self.of == "self" and isinstance(call.func, ast.Attribute):
+            return ast.unparse(call.func.value)
+        return "" if self.of is not None else None
+
+    def _depends(self, expression: ast.AST) -> bool:
+        match expression:
+            case _ if self._is_old(expression):
+                return True
+            case ast.BoolOp(op=ast.Or(), values=[first, *rest]) if self._is_old(first):
+                return any(self._varies(one) or self._depends(one) for one in rest)
+            case ast.Attribute(value=of, attr=name) if self.of is None:
+                return self._is_of_row(of, name)
+            case ast.Subscript(value=of, slice=ast.Constant(value=name)) if self.of is None:
+                return self._is_of_row(of, name) or self._depends(of)
+            case ast.Name(id=name):
+                return name not in self.names and self._variable_depends(name)
+        return any(map(self._depends, self._parts(expression)))
+
+    def _parts(self, expression: ast.AST) -> list[ast.AST]:
+        """Return the parts that a value is computed from: the old value alone is not written."""
+        match expression:
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return [one for one in values if not self._is_old(one)]
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                rest = [one for one in (body, orelse) if not self._is_old(one)]
+                return [test, *rest] if rest == [body, orelse] else [*rest]
+            case ast.Call(func=ast.Attribute(attr="get" | "pop") as function, args=[key, default]):
+                return [function, key, *([] if self._is_old(default) else [default])]
+        return [*ast.iter_child_nodes(expression)]
+
+    def _is_old(self, expression: ast.AST) -> bool:
+        return (
+            isinstance(expression, ast.Attribute)
+            and expression.attr == self.column.attribute
+            and ast.unparse(expression.value) == self.of
+        )
+
+    def _is_of_row(self, of: ast.expr, name: object) -> bool:
+        """Return whether an attribute or item of this name is the old value, where the row was read."""
+        if name in self.column.others:
+            return False
+        if isinstance(of, ast.Name):
+            return self._is_row(of, set())
+        return self._depends(of)
+
+    def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
+        """Return whether an expression is what was read, or a row of it."""
+        if not isinstance(of, ast.Name):
+            return self._is_read(of)
+        if of.id in seen:
+            return False
+        seen.add(of.id)
+        return any(self._is_row(one, seen) for one in self.scope.definitions(of.id, self.use))
+
+    def _variable_depends(self, name: str) -> bool:
+        self.names.add(name)
+        try:
+            values = self.scope.definitions(name, self.use)
+            scalars = self.of is None and any(
+                self._is_read(one) and _is_scalar(one) for one in values
+            )
+            return scalars or any(map(self._depends, values))
+        finally:
+            self.names.discard(name)
+
+    def _is_read(self, value: ast.AST) -> bool:
+        line, end = getattr(value, "lineno", 0), getattr(value, "end_lineno", 0)
+        return bool(line <= self.read.line <= end)
+
+    def _varies(self, expression: ast.AST) -> bool:
+        """Return whether two callers can have different values here."""
+        return bool(self._parameters_of(expression))
+
+    def _parameters_of(self, expression: ast.AST) -> set[str]:
+        """Return the parameters that a value is computed from, less objects whose methods are called."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        left = [expression]
+        while left:
+            node = left.pop()
+            if isinstance(node, ast.Name) and node.id not in seen:
+                seen.add(node.id)
+                values = self.scope.definitions(node.id, self.use)
+                left += values
+                if not values and node.id in self.scope.parameters:
+                    found.add(node.id)
+            elif isinstance(node, ast.Call):
+                left += [*node.args, *(one.value for one in node.keywords)]
+            else:
+                left += ast.iter_child_nodes(node)
+        return found
+
+    # Conditions on the old value.
+
+    def _decides(self, test: ast.expr, outcome: bool) -> bool:
+        """Return whether the condition lets one of two writers pass, which write different values."""
+        if self.of is None or self.value is None:
+            return False
+        parts = filter(self._mentions, parts_of(test))
+        if any(self._compares_with_new(one, _EQUALS) or self._calls(one) for one in parts):
+            return False
+        return self._varies(self.value) and any(
+            self._compares_with_new(one, _ORDERS) or self._is_empty(one, is_true)
+            for one, is_true in certain_parts(test, outcome=outcome)
+            if self._mentions(one)
+        )
+
+    def _mentions(self, part: ast.AST) -> bool:
+        return any(map(self._stands_for_old, ast.walk(part)))
+
+    def _stands_for_old(self, node: ast.AST) -> bool:
+        if isinstance(node, ast.Name):
+            return any(map(self._is_old, self.scope.definitions(node.id, self.use)))
+        return self._is_old(node)
+
+    def _calls(self, part: ast.AST) -> bool:
+        """Return whether the old value is given to a function, whose answer nobody knows here."""
+        calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
+        return any(self._mentions(argument) for call in calls for argument in call.args)
+
+    def _compares_with_new(self, part: ast.expr, operators: tuple[type[ast.cmpop], ...]) -> bool:
+        if not isinstance(part, ast.Compare) or not isinstance(part.ops[0], operators):
+            return False
+        new = self._texts(self.value) if self.value is not None else set()
+        sides = [one for one in (part.left, *part.comparators) if not self._stands_for_old(one)]
+        return any(self._texts(side) & new for side in sides)
+
+    def _texts(self, expression: ast.AST) -> set[str]:
+        """Return the variables of an expression, with the attributes that are read of them."""
+        if isinstance(expression, ast.Attribute):
+            return {ast.unparse(expression)}
+        if isinstance(expression, ast.Name):
+            values = self.scope.definitions(expression.id, self.use)
+            return {expression.id}.union(*map(self._plain_texts, values))
+        return set().union(*map(self._texts, ast.iter_child_nodes(expression)))
+
+    def _plain_texts(self, value: ast.AST) -> set[str]:
+        return {
+            ast.unparse(node)
+            for node in ast.walk(value)
+            if isinstance(node, (ast.Name, ast.Attribute))
+        }
+
+    def _is_empty(self, part: ast.expr, is_true: bool) -> bool:
+        """Return whether this outcome says that the old value was the one that stands for "free"."""
+        match part:
+            case ast.Compare(ops=[op], comparators=[ast.Constant() | ast.Attribute()]):
+                return (
+                    isinstance(op, (ast.Eq, ast.Is))
+                    if is_true
+                    else isinstance(op, (ast.NotEq, ast.IsNot))
+                )
+            case ast.Compare():
+                return False
+        return not is_true and self._stands_for_old(part)
+
+
+def _named_function(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _is_scalar(value: ast.AST) -> bool:
+    """Return whether an expression returns one value of a row, and not the row."""
+    match value:
+        case ast.Await(value=inner):
+            return _is_scalar(inner)
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in _SCALARS
+        case ast.BoolOp(values=[first, *_]) | ast.BinOp(left=first):
+            return _is_scalar(first)
+    return isinstance(value, ast.Subscript)

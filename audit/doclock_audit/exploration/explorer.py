@@ -1,0 +1,343 @@
+"""explore(): two functions in all orders of their statements, one run after another."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, Final
+
+from sa_doclock.testing import Outcome
+from sa_doclock.testing.instruments import (
+    AsyncConnections,
+    LoopThread,
+    check_function,
+    check_functions,
+)
+from sa_doclock.testing.scheduling import (
+    FIRST,
+    SECOND,
+    WAITS,
+    Chooser,
+    Diverged,
+    Function,
+    Participant,
+    Scheduler,
+    Step,
+    Waits,
+    current_participant,
+    short_line,
+    short_sql,
+)
+
+from .listeners import EnginesSeen, Listeners
+from .result import (
+    Exploration,
+    Failure,
+    kind_of,
+    repeats,
+    timeline_of,
+)
+from .search import Search
+from .unseen import Unseen
+
+Progress = Callable[[str], object]
+
+_SECONDS_TO_PROGRESS: Final = 5.0
+_RUN_ALL: Final = "reduce=False runs all orders"
+
+
+def explore(
+    first: Function,
+    second: Function,
+    *,
+    before: Function,
+    invariant: Callable[..., Any],
+    orders: int = 1000,
+    order: str | None = None,
+    reduce: bool = True,
+    patience: float = 5.0,
+    timeout: float = 60.0,
+    progress: Progress | None = None,
+) -> Exploration:
+    """Run two functions again and again, each time with another order of their statements.
+
+    All orders are run, less those that cannot differ from one that was run: two statements that have
+    no table and row in common, or only read, have no order.  The server says who waits for a lock.
+    So its real locks decide which orders there are.
+
+    Each function is first called once alone, after ``before()``: an error of such a call is raised.
+    Errors in a run, a deadlock or a typed error of this library, are outcomes of the functions, and
+    no failures unless the invariant says so.
+
+    A thread, a process or a connection of the driver is not scheduled: its statements go unseen, and the
+    result says so.
+
+    :param first: a function or coroutine function without arguments, which opens its own session; so
+        is ``second``.  Functions run in a thread each, coroutines in an event loop of their own.
+    :param before: sets the data back before each run, and commits.
+    :param invariant: raises AssertionError, or returns a false value that is not None, where the data
+        are wrong after a run.  Where it takes two arguments, they are the two outcomes, each with
+        ``value`` and ``error``; it may raise their errors too.
+    :param orders: run no more orders than these.
+    :param order: run this order alone, the ``order`` of a failure.
+    :param reduce: False: also run the orders that seem to be equal.  For programs whose statements
+        use tables that they do not name, by a view, a function or a trigger.
+    :param patience: seconds after which a function that does nothing in the database waits for the
+        other one in this process, for a mutex or a connection.
+    :param timeout: seconds after which a run that has not ended is an error.
+    :param progress: is called with a line of text every five seconds; by default the line is written
+        to the standard error.
+    :raises TimeoutError: a run has not ended.
+    :raises RuntimeError: the invariant itself has failed, by another error than AssertionError.
+    :raises ValueError: ``order`` is not made of 1 and 2.
+    """
+    check_functions(first=first, second=second, before=before)
+    check_function("invariant", invariant, "of the two outcomes, or without arguments")
+    if order is not None and not set(order) <= {"1", "2"}:
+        raise ValueError(f'order must be as in "1221", not {order!r}')
+    if orders < 1:
+        raise ValueError(f"orders must be at least 1, not {orders!r}")
+    explorer = Explorer(
+        (first, second),
+        before,
+        invariant,
+        patience=patience,
+        timeout=timeout,
+        every_step=not reduce,
+        progress=progress,
+    )
+    with explorer.listening():
+        explorer.run_alone()
+        if order is None:
+            explorer.run_all(orders, Search(reduce=reduce))
+        else:
+            explorer.run_one(order)
+    return explorer.result()
+
+
+class Explorer:
+    """Runs the orders of two functions.
+
+    :param every_step: also the steps that cannot matter to the other function wait for their turn.
+    """
+
+    def __init__(
+        self,
+        functions: tuple[Function, Function],
+        before: Function,
+        invariant: Callable[..., Any],
+        *,
+        patience: float,
+        timeout: float,
+        every_step: bool,
+        progress: Progress | None,
+    ) -> None:
+        self._functions, self._before, self._invariant = functions, before, invariant
+        self._timeout, self._every_step = timeout, every_step
+        self._progress = progress or partial(print, file=sys.stderr)
+        self._began = self._shown_at = time.monotonic()
+        self._loop = LoopThread()
+        self._engines = EnginesSeen()
+        self._unseen = Unseen()
+        self._listeners = Listeners(self._engines, self._unseen)
+        self._connections: AsyncConnections[Participant] = AsyncConnections(current_participant.get)
+        self._call_function = partial(self._connections.run, self._loop)
+        self._waits = Waits(self._loop.run_function, patience)
+        self._runs = self._waited = self._retried = 0
+        self._repeats: dict[int, int] = {}  # of each function alone
+        self._failures: list[Failure] = []
+        self._reasons: dict[str, None] = {}  # each once, in their order
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to all engines of the process in this block."""
+        with ExitStack() as stack:
+            stack.callback(self._loop.stop, self._connections.close_those_of)
+            stack.callback(self._waits.servers.close)
+            stack.enter_context(self._connections.listening())
+            stack.enter_context(self._listeners.listening())
+            stack.enter_context(self._unseen.listening())
+            yield
+
+    def run_alone(self) -> None:
+        """Call each function alone, which fills the caches of the program and of SQLAlchemy."""
+        for number, function in zip((FIRST, SECOND), self._functions, strict=True):
+            self._loop.call(self._before)
+            participant = Participant(number, self._unseen)
+            current_participant.set(participant)
+            try:
+                with self._unseen.watching():
+                    self._call_function(function)
+            finally:
+                current_participant.set(None)
+            self._repeats[number] = repeats(participant.steps)
+        self._engines.ask(self._waits.servers.ask)
+
+    def run_all(self, orders: int, search: Search) -> None:
+        """Run the orders that the search asks for, up to a number."""
+        while True:
+            forced, steps = self._run(partial(_by_search, search))
+            _note(search, steps)
+            if forced:
+                search.end()
+            else:
+                search.give_up(len(steps))
+            self._show_progress()
+            if not search.next():
+                self._check_relation()
+                return
+            if self._runs >= orders:
+                self._reasons[f"orders={orders} was not enough"] = None
+                return
+
+    def _show_progress(self) -> None:
+        """Show a line of text every five seconds of a long exploration."""
+        now = time.monotonic()
+        if now - self._shown_at >= _SECONDS_TO_PROGRESS:
+            self._shown_at = now
+            done = f"{self._runs} orders in {now - self._began:.0f} s"
+            self._progress(f"explore: {done}, {len(self._failures)} failures")
+
+    def _check_relation(self) -> None:
+        """Run once more, with the two in turn, and see whether only those wait that should.
+
+        This order is equal to one that was run, if the relation of conflicts is right.  Where every
+        order was run, there is nothing to check.
+        """
+        if self._every_step:
+            return
+        counts, failures = (self._runs, self._waited, self._retried), [*self._failures]
+        self._run(_in_turn)
+        self._runs, self._waited, self._retried = counts
+        if failures:
+            self._failures = failures
+        elif self._failures:
+            self._reasons[f"an order that seemed equal to another one failed; {_RUN_ALL}"] = None
+
+    def run_one(self, order: str) -> None:
+        """Run one order."""
+        self._reasons["one order was asked for"] = None
+        self._run(partial(_by_order, order))
+
+    def result(self) -> Exploration:
+        """Return what was found."""
+        unseen = self._unseen.reasons()
+        reasons = "; ".join([*unseen, *self._reasons, *sorted(self._waits.unforced)])
+        return Exploration(
+            self._runs,
+            not reasons,
+            tuple(self._failures),
+            reasons,
+            unseen="; ".join(unseen),
+            waited=self._waited,
+            retried=self._retried,
+        )
+
+    def _run(self, choose: Chooser) -> tuple[bool, Sequence[Step]]:
+        """Run once; return whether the order could be forced, and the steps of its turns."""
+        self._loop.call(self._before)
+        scheduler = Scheduler(
+            self._waits, self._call_function, self._unseen, every_step=self._every_step
+        )
+        self._listeners.turns = scheduler
+        self._runs += 1
+        try:
+            with self._unseen.watching():
+                outcomes = scheduler.run(self._functions, choose, self._timeout)
+        except Diverged as error:
+            self._reasons[f"an order could not be forced: {error}"] = None
+            return False, scheduler.chosen
+        finally:
+            self._listeners.turns = None
+        if scheduler.surprise is not None and not self._every_step:
+            step = scheduler.surprise
+            self._reasons[
+                f"{short_sql(step.statement)!r} in {short_line(step.line)} waited for a statement "
+                f"with which it seems to have nothing in common; {_RUN_ALL}"
+            ] = None
+        self._count(scheduler, outcomes)
+        self._judge(scheduler, outcomes)
+        return True, scheduler.chosen
+
+    def _count(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
+        """Count the order if a function waited in it, or tried again."""
+        both = scheduler.participants.values()
+        for one in both:
+            self._unseen.note_run(one)
+        self._waited += any(kind == WAITS for kind, _ in scheduler.events)
+        self._retried += any(
+            outcome.error is None and repeats(one.steps) > self._repeats[one.number]
+            for one, outcome in zip(both, outcomes, strict=True)
+        )
+
+    def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
+        """Ask the invariant, and note a failure."""
+        error: Exception | None = None
+        order = "".join(str(step.function) for step in scheduler.chosen)
+        try:
+            held = self._loop.call(self._invariant, *outcomes[: _parameters(self._invariant)])
+        except Exception as raised:
+            of_function = any(raised is one.error for one in outcomes)
+            if not isinstance(raised, AssertionError) and not of_function:
+                raise RuntimeError(_bug_of_invariant(raised, order)) from raised
+            held, error = False, raised
+        if held is None or held:
+            return
+        timeline = timeline_of(scheduler.events, outcomes)
+        self._failures.append(
+            Failure(order, kind_of(scheduler.sent, outcomes), timeline, outcomes, error)
+        )
+
+
+def _bug_of_invariant(error: Exception, order: str) -> str:
+    return (
+        f'the invariant failed after order "{order}" with {type(error).__name__}: {error}. It says nothing '
+        "about the two functions: an invariant raises AssertionError, or returns False, where the data are "
+        "wrong; the error of an outcome may come out of it too"
+    )
+
+
+def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
+    """Return the function that the search lets go on."""
+    _note(search, chosen)
+    labels = {number: short_sql(step.statement) for number, step in ready.items()}
+    accesses = {number: step.accesses for number, step in ready.items()}
+    return search.choose(len(chosen), accesses, labels)
+
+
+def _note(search: Search, chosen: Sequence[Step]) -> None:
+    """Note the steps that have run; an error that came late has added accesses."""
+    for depth, step in enumerate(chosen):
+        search.note(depth, step.accesses)
+
+
+def _in_turn(ready: dict[int, Step], chosen: Sequence[Step]) -> int:
+    """Return the function that has not gone the last step, where it can go on."""
+    last = chosen[-1].function if chosen else SECOND
+    return next((one for one in ready if one != last), last)
+
+
+def _by_order(order: str, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
+    """Return the function that an order names; at its end, any that can go on."""
+    turn = len(chosen)
+    if turn >= len(order):
+        return next(iter(ready))
+    wanted = int(order[turn])
+    if wanted not in ready:
+        raise Diverged(f"at turn {turn + 1} function {wanted} has ended, or waits")
+    return wanted
+
+
+def _parameters(function: Callable[..., Any]) -> int:
+    """Return 2 for an invariant that takes the outcomes, and 0 for one that does not."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a function of C has no signature
+        return 0
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [one for one in parameters if one.kind in places and one.default is one.empty]
+    return 2 if len(required) == 2 else 0  # noqa: PLR2004  # first and second

@@ -1,0 +1,139 @@
+"""The search over the orders of two functions' steps: each order that differs, once.
+
+It is dynamic partial order reduction with sleep sets (Flanagan and Godefroid 2005; Abdulla and others
+2014), for two processes.  A run is a sequence of points, at each of which one function goes on by one
+step.  After a run, each pair of steps that conflict, and that no other step keeps in this order, adds
+a point at which the other function goes first.  A step that waits for a lock counts where it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from sa_doclock.testing.scheduling import FIRST, SECOND, Accesses, Diverged, conflict
+
+
+@dataclass
+class Point:
+    """One decision of a run.
+
+    :ivar steps: the functions that could go on, with the accesses of the next step of each.
+    :ivar chosen: the one that did.
+    :ivar todo: those that have to be tried here.
+    :ivar tried: those that were, with the accesses of their steps.
+    :ivar asleep: those whose step was tried before, with nothing in between that could matter to it.
+    :ivar label: the text of the step, which has to be the same in the next run.
+    """
+
+    steps: Mapping[int, Accesses]
+    chosen: int
+    todo: set[int]
+    asleep: Mapping[int, Accesses]
+    tried: dict[int, Accesses] = field(default_factory=dict)
+    label: str = ""
+
+
+class Search:
+    """The orders that were run, and those that have to be.
+
+    :param reduce: leave out the orders that cannot differ from another one; else run each.
+    """
+
+    def __init__(self, *, reduce: bool = True) -> None:
+        self._reduce = reduce
+        self._points: list[Point] = []
+        self._forced = 0
+
+    def next(self) -> bool:
+        """Make the next order the one to be run; return False where there is none left."""
+        while self._points:
+            point = self._points[-1]
+            left = point.todo - set(point.tried)
+            if left:
+                point.chosen = min(left)
+                self._forced = len(self._points)
+                return True
+            self._points.pop()
+        return False
+
+    def choose(self, depth: int, steps: Mapping[int, Accesses], labels: Mapping[int, str]) -> int:
+        """Return the function that goes on at this point of the run.
+
+        :raises Diverged: the one whose turn it is cannot, or has another statement than before.
+        """
+        if depth < self._forced:
+            return self._chosen_before(self._points[depth], steps, labels)
+        last = self._points[-1].chosen if self._points else FIRST
+        asleep = self._asleep() if self._reduce else {}
+        awake = [function for function in steps if function not in asleep] or [*steps]
+        chosen = last if last in awake else awake[0]
+        todo = {chosen} if self._reduce else {*steps}
+        self._points.append(Point(dict(steps), chosen, todo, asleep, label=labels[chosen]))
+        return chosen
+
+    def _asleep(self) -> dict[int, Accesses]:
+        """Return those that are still asleep after the last step."""
+        if not self._points:
+            return {}
+        point = self._points[-1]
+        done, before = point.tried[point.chosen], {**point.asleep, **point.tried}
+        return {
+            function: accesses
+            for function, accesses in before.items()
+            if function != point.chosen and not conflict(accesses, done)
+        }
+
+    def _chosen_before(
+        self, point: Point, steps: Mapping[int, Accesses], labels: Mapping[int, str]
+    ) -> int:
+        if point.chosen not in steps:
+            raise Diverged(
+                "a function that went on in another run has ended, or waits, in this one"
+            )
+        label = labels[point.chosen]
+        if point.chosen in point.tried and label != point.label:
+            raise Diverged(f"{label!r} was {point.label!r} in another run of the same order")
+        point.label = label
+        return point.chosen
+
+    def note(self, depth: int, accesses: Accesses) -> None:
+        """Note the accesses of the step that was chosen at this point, now that it has run."""
+        point = self._points[depth]
+        point.tried[point.chosen] = accesses
+
+    def end(self) -> None:
+        """Look at the run that has ended for orders that have to be tried."""
+        if not self._reduce:
+            return
+        for before, function in races(self._points):
+            point = self._points[before]
+            if function in point.steps and function not in point.asleep:
+                point.todo.add(function)
+
+    def give_up(self, depth: int) -> None:
+        """Leave out an order that could not be forced at this point."""
+        if depth < len(self._points):
+            point = self._points[depth]
+            point.tried.setdefault(point.chosen, point.steps.get(point.chosen, frozenset()))
+            del self._points[depth + 1 :]
+
+
+def races(points: Sequence[Point]) -> list[tuple[int, int]]:
+    """Return the points whose step conflicts with a later one that could have been before it.
+
+    :returns: the point, and the function whose step it is that came later.
+    """
+    found = []
+    known: dict[int, int] = {FIRST: -1, SECOND: -1}  # the last step of the other that came before
+    for index, point in enumerate(points):
+        function, accesses = point.chosen, point.tried[point.chosen]
+        for woken in set(point.steps) - set(points[index - 1].steps if index else point.steps):
+            known[woken] = index - 1  # it waited for the step before
+        for earlier in range(index - 1, known[function], -1):
+            before = points[earlier]
+            if before.chosen != function and conflict(before.tried[before.chosen], accesses):
+                found.append((earlier, function))
+                known[function] = earlier
+                break
+    return found

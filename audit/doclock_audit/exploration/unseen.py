@@ -1,0 +1,174 @@
+"""The work of the two functions that no order was forced on: threads, processes, connections of their own."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.pool import ConnectionPoolEntry, Pool
+
+from sa_doclock.testing.instruments import (
+    frames,
+    is_kit_asking,
+    is_of_sqlalchemy,
+    line_of_program,
+    listening,
+)
+from sa_doclock.testing.scheduling import (
+    FIRST,
+    SECOND,
+    Observer,
+    Participant,
+    Step,
+    current_participant,
+    short_line,
+    short_sql,
+)
+
+_NAMES: Final = {FIRST: "the first function", SECOND: "the second function"}
+_IN_CONTEXT: Final = "contextvars.copy_context().run"
+_RAW: Final = "sa_doclock.testing.raw"
+
+_PROCESS_EVENTS: Final = frozenset(
+    {
+        *("subprocess.Popen", "os.system", "os.fork", "os.forkpty"),
+        *("os.posix_spawn", "os.spawn", "os.exec", "os.startfile"),
+    }
+)
+_CONNECT_EVENTS: Final = frozenset({"sqlite3.connect"})
+_WATCHED: Final = _PROCESS_EVENTS | _CONNECT_EVENTS
+# Threads: two that begin at once add two hooks, which note the same reason once.
+_hooked: list[bool] = []
+
+
+class Unseen(Observer):
+    """Notes what the two functions do out of sight.
+
+    :ivar watches: a function runs, so that a statement of no function is one of a helper's.
+    """
+
+    def __init__(self) -> None:
+        self.watches = False
+        self._reasons: dict[str, str] = {}  # by kind: the first of each
+        self._ran: dict[int, bool] = {}  # by function: whether an order has a statement of it
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen to all pools of the process, and to Python's audit events."""
+        if not _hooked:
+            _hooked.append(True)
+            sys.addaudithook(_on_audit_event)  # for the life of the process
+        with listening(
+            (Pool, "checkout", self._on_checkout),
+            (Engine, "engine_connect", self._on_connect),
+            (Pool, "checkin", self._on_checkin),
+        ):
+            yield
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch while the functions run."""
+        self.watches = True
+        try:
+            yield
+        finally:
+            self.watches = False
+
+    def reasons(self) -> list[str]:
+        """Return why an order may have gone unseen, in words."""
+        return [*self._no_statement(), *self._reasons.values()]
+
+    def _no_statement(self) -> Iterator[str]:
+        blind = [number for number, seen in sorted(self._ran.items()) if not seen]
+        if blind:
+            who = " and ".join(_NAMES[one] for one in blind)
+            yield (
+                f"no statement of {who} was seen on a table: the work is done out of sight, as in another "
+                "process or by a driver's own connection, or there is none"
+            )
+
+    def note_run(self, participant: Participant) -> None:
+        """Note whether a statement of this function was seen in the order that has ended."""
+        number = participant.number
+        self._ran[number] = self._ran.get(number, False) or participant.was_seen
+
+    def note_statement(self, statement: str) -> None:
+        """Note a statement that belongs to neither function, unless it is the kit's own."""
+        if self.watches and not is_kit_asking.get():
+            name = threading.current_thread().name
+            self._note(
+                "thread",
+                f"thread {name!r} sent {short_sql(statement)!r}{_at_line()} without waiting for a turn; "
+                f"send it in the function's own thread, or start the thread with {_IN_CONTEXT}",
+            )
+
+    def note_parallel(self, step: Step) -> None:
+        """Note a step that a second thread or task of a function sends while the first one waits."""
+        who = _NAMES[step.function]
+        self._note(
+            "parallel",
+            f"{who} sends statements in several threads or tasks at once, as {short_sql(step.statement)!r}"
+            f"{_at_line(step.line)}, whose order is not forced",
+        )
+
+    def note_shared(self, step: Step) -> None:
+        """Note a connection that both functions use, in one transaction."""
+        self._note(
+            "shared",
+            f"both functions use one connection{_at_line(step.line)}, and so one transaction, in which nothing "
+            "conflicts: bind the sessions to the engine, and use no StaticPool",
+        )
+
+    def note_raw(self, participant: Participant, line: str | None) -> None:
+        """Note a connection of the driver, past SQLAlchemy's Connection."""
+        who = _NAMES[participant.number]
+        self._note(
+            "raw",
+            f"{who} uses a raw connection{_at_line(line)}, whose statements are not seen",
+        )
+
+    def note_audit_event(self, participant: Participant, event: str) -> None:
+        """Note a process that a function starts, or a connection that it opens past the engine."""
+        if event in _PROCESS_EVENTS:
+            who = _NAMES[participant.number]
+            self._note(
+                "process",
+                f"{who} starts another process{_at_line()}, whose statements are not seen",
+            )
+        elif not any(map(is_of_sqlalchemy, frames())):
+            self.note_raw(participant, line_of_program())
+
+    def _note(self, kind: str, reason: str) -> None:
+        self._reasons.setdefault(kind, reason)
+
+    # A connection of a pool that no Connection takes up is the program's own.
+
+    def _on_checkout(self, _connection: object, record: ConnectionPoolEntry, _: object) -> None:
+        participant: Participant | None = current_participant.get()
+        if participant is not None and participant.unseen is self and not is_kit_asking.get():
+            record.info[_RAW] = participant, line_of_program()
+
+    def _on_connect(self, connection: Connection) -> None:
+        if not connection.invalidated:
+            connection.info.pop(_RAW, None)
+
+    def _on_checkin(self, _connection: object, record: ConnectionPoolEntry) -> None:
+        participant, line = record.info.pop(_RAW, (None, None))
+        if participant is not None and participant.unseen is self:
+            self.note_raw(participant, line)
+
+
+def _at_line(line: str | None = None) -> str:
+    line = short_line(line or line_of_program())
+    return f" in {line}" if line else ""
+
+
+def _on_audit_event(event: str, _: Any) -> None:
+    if event in _WATCHED:
+        participant: Participant | None = current_participant.get()
+        if participant is not None and participant.unseen is not None:
+            participant.unseen.note_audit_event(participant, event)

@@ -1,0 +1,370 @@
+"""The events of SQLAlchemy that an audit hears: of engines, sessions and mapped objects."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from sqlalchemy import Connection, Result, Select, Table, inspect
+from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
+
+from sa_doclock import LockingSession, LockOptions
+from sa_doclock.testing.instruments import (
+    DocumentKey,
+    LockedName,
+    buffer_rows,
+    for_update_of,
+    is_row_lock,
+    locks_database,
+)
+
+from .places import Place, Places, places_of_program
+from .rows import (
+    Row,
+    changed_attributes,
+    entity_name,
+    entity_of_class,
+    entity_of_table,
+    header_rows_of_values,
+    mapper_of_statement,
+    row_of,
+)
+from .sent import Sent, WriteSent, asks_for_lock, facts_of, key_sent, values_sent, whole_row
+from .transactions import Read, RowLock, Transaction, Write
+from .watched import Watched, commits_each_statement, here
+
+_MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
+
+
+class Listeners:
+    """Functions for the events of engines, sessions and mapped objects, by whose names they are called.
+
+    Those of objects are for their states.
+    """
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._guarded_begin = watched.guarded(self._begin_read)
+        self._guarded_note = watched.guarded(self._note_locked)
+
+    # Engines: statements as they are sent, and transactions of connections.
+
+    def begin(self, connection: Connection, *_: object) -> None:
+        """Begin a transaction; if it is a session's, ``after_begin`` follows."""
+        self._watched.begin(connection)
+
+    def commit(self, connection: Connection, *_: object) -> None:
+        self._watched.end(connection, committed=True)
+
+    def rollback(self, connection: Connection, *_: object) -> None:
+        self._watched.end(connection, committed=False)
+
+    begin_twophase, commit_twophase, rollback_twophase = begin, commit, rollback
+
+    def savepoint(self, connection: Connection, *_: object) -> None:
+        watched = self._watched
+        watched.transaction_of(connection).savepoints.append(watched.statements)
+
+    def release_savepoint(self, connection: Connection, *_: object) -> None:
+        self._watched.transaction_of(connection).end_savepoint(rolled_back=False)
+
+    def rollback_savepoint(self, connection: Connection, *_: object) -> None:
+        self._watched.transaction_of(connection).end_savepoint(rolled_back=True)
+
+    def before_cursor_execute(
+        self,
+        connection: Connection,
+        _cursor: Any,
+        text: str,
+        _parameters: Any,
+        context: Any,
+        _many: bool,
+    ) -> None:
+        """Judge a statement by its text, and by what it was compiled from."""
+        watched = self._watched
+        watched.statements += 1
+        transaction = watched.transaction_of(connection)
+        watched.measure_idle(transaction)
+        sent = facts_of(text, context)
+        transaction.written |= sent.written
+        transaction.changes_schema |= bool(getattr(context, "isddl", False))
+        if sent.locks_widely or sent.begins:
+            watched.note_wide_lock(connection, sent)
+        if sent.ends:
+            transaction.forget_locks()
+        if sent.asks or sent.is_select:
+            self._note_select(connection, transaction, sent, context)
+        elif sent.writes:
+            transaction.has_written = True
+            if not watched.is_in_flush(connection):
+                self._note_write(transaction, sent, context)
+
+    def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
+        watched = self._watched
+        watched.begin_idle(watched.transaction_of(connection))
+
+    def _note_select(
+        self, connection: Connection, transaction: Transaction, sent: Sent, context: Any
+    ) -> None:
+        reading = self._reading(connection, sent)
+        if not sent.asks:
+            places = places_of_program() if reading is None else reading.places
+            for rule in self._watched.of_reads:
+                rule.read_table(transaction, sent, places, self._watched.statements, context)
+            return
+        self._check_effect(connection, transaction, sent)
+        place = here()
+        transaction.first_lock = transaction.first_lock or place
+        if reading is not None:
+            reading.locked = True
+            transaction.locking.append(reading)
+        if reading is None or not reading.names_rows:
+            self._note_rows_locked(transaction, sent, context, place)
+
+    def _reading(self, connection: Connection, sent: Sent) -> Read | None:
+        """Return the SELECT of a session that this statement is; None for others on its connection."""
+        user = self._watched.users.get(connection)
+        reading = None if user is None else user.reading
+        if reading is None or reading.number:
+            return None
+        reading.number, reading.claims = self._watched.statements, sent.limited
+        return reading
+
+    def _note_rows_locked(
+        self, transaction: Transaction, sent: Sent, context: Any, place: Place
+    ) -> None:
+        """Note the row that a SELECT locks by its key; where it names none, the tables."""
+        number = self._watched.statements
+        for condition in sent.conditions:
+            for parameters in context.compiled_parameters:
+                key = key_sent(condition.key(), parameters)
+                if key is not None:
+                    row = Row(entity_of_table(condition.table), key)
+                    self._watched.acquire(transaction, row, RowLock(place, number=number))
+                    return
+        for table in sent.locked:
+            transaction.tables_locked.setdefault(table, number)
+
+    def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        written = transaction.has_written and locks_database(connection)
+        if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
+            return  # the transaction has what the SQL lacks
+        database = connection.dialect.name
+        if not sent.locks:
+            reason = "the SQL that is sent has no lock in it"
+        elif commits_each_statement(connection):
+            reason = "the connection commits each statement, which ends the lock"
+        else:
+            return
+        place = here()
+        for rule in self._watched.rules:
+            rule.without_effect(transaction, sent, database, reason, place)
+
+    def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
+        places = places_of_program()
+        parameters = list(islice(context.compiled_parameters, _MOST_VALUES))
+        if sent.update is not None:
+            self._note_update(transaction, sent.update, parameters, places)
+        if sent.insert is not None:
+            self._note_insert(transaction, sent.insert, context, parameters, places)
+        if sent.delete is not None:
+            entity = entity_of_table(sent.delete.table)
+            keys = (key_sent(sent.delete.key(), one) for one in parameters)
+            transaction.deleted |= {Row(entity, key) for key in keys if key is not None}
+
+    def _note_insert(
+        self,
+        transaction: Transaction,
+        table: Table,
+        context: Any,
+        parameters: list[dict[str, Any]],
+        places: Places,
+    ) -> None:
+        mapper = mapper_of_statement(context.compiled.statement)
+        entity = entity_of_table(table)
+        keys = tuple(column.key for column in table.primary_key)
+        transaction.inserted_into.add(entity)
+        for values in parameters:
+            headers = [] if mapper is None else list(header_rows_of_values(mapper, values))
+            key = key_sent(keys, values)
+            if key is not None and Row(entity, key) in transaction.deleted:
+                self._note_update(transaction, whole_row(table), [values], places)
+            for rule in self._watched.rules:
+                if mapper is not None:
+                    rule.inserted(transaction, entity, headers, places[0])
+                rule.inserted_values(transaction, table, values, headers, places)
+
+    def _note_update(
+        self,
+        transaction: Transaction,
+        update: WriteSent,
+        parameters: list[dict[str, Any]],
+        places: Places,
+    ) -> None:
+        entity = entity_of_table(update.table)
+        for one in parameters:
+            key = key_sent(update.key, one)
+            row = None if key is None else Row(entity, key)
+            values = values_sent(update, one)
+            for rule in self._watched.rules:
+                rule.updated(transaction, update, values, row, places)
+            if row is not None:
+                self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+
+    # Sessions: their transactions, and the SELECTs of objects.
+
+    def after_begin(self, session: Session, _: SessionTransaction, connection: Connection) -> None:
+        """Give the connection's statements to the session."""
+        self._watched.use(connection, self._watched.session(session))
+
+    def after_commit(self, session: Session) -> None:
+        """Note that the outer transaction is committed, and not only a savepoint released."""
+        if not session.in_nested_transaction():
+            self._watched.session(session).committed = True
+
+    def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
+        """Forget the rows of the session's transaction."""
+        seen = self._watched.session(session)
+        seen.flush = None  # a flush has one of its own
+        if transaction.parent is None:
+            self._watched.end_session(seen)
+
+    def before_flush(self, session: Session, *_: object) -> None:
+        """Note that objects are written, and not rows of bulk_update_mappings()."""
+        seen = self._watched.session(session)
+        seen.flush = places_of_program()
+        rows = (row_of(inspect(one)) for one in session.deleted)
+        seen.transaction.deleted |= {row for row in rows if row is not None}
+
+    def after_flush(self, session: Session, _: object) -> None:
+        self._watched.session(session).flush = None
+
+    def transient_to_pending(self, _: Session, instance: object) -> None:
+        """Remember the line that adds a new object."""
+        self._watched.added[inspect(instance)] = places_of_program()
+
+    def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
+        """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
+        read = self._guarded_begin(run) if run.is_select else None
+        if read is None or not read.locked or run.execution_options.get("yield_per"):
+            return None
+        result = run.invoke_statement()
+        if hasattr(result, "iterator"):  # rows of objects, not of columns
+            self._guarded_note(run.session, read, buffer_rows(result))
+        return result
+
+    def _begin_read(self, run: ORMExecuteState) -> Read:
+        seen = self._watched.session(run.session)
+        statement = getattr(run.statement, "element", run.statement)
+        read = Read(places_of_program(), seen.transaction, statement)
+        if asks_for_lock(statement):
+            read.locked = read.names_rows = _names_rows(run)
+            read.waits = _waits(statement)
+        elif seen.transaction.first_lock is not None:
+            seen.transaction.read_after_lock |= {entity_name(one) for one in run.all_mappers}
+        seen.reading = read
+        return read
+
+    def _note_locked(self, session: Session, read: Read, rows: list[Any]) -> None:
+        transaction = self._watched.session(session).transaction
+        for row in rows:
+            for value in row if isinstance(row, tuple) else (row,):
+                state = inspect(value, raiseerr=False)
+                if isinstance(state, InstanceState) and read.locks_rows_of(state.mapper):
+                    self._note_kept(transaction, session, state, read)
+
+    def _note_kept(
+        self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
+    ) -> None:
+        """Note the lock of an object's row, and that the object was not read again."""
+        row, before = row_of(state), self._watched.reads.get(state)
+        if row is None:
+            return
+        kept = before is not None and before is not read
+        refreshes = isinstance(session, LockingSession)  # a lock of ours makes the object fresh
+        if before is not None and kept and not refreshes and not transaction.protects(row, before):
+            for rule in self._watched.rules:
+                rule.kept_values(transaction, row, before, read)
+        self._watched.acquire(transaction, row, read.lock)
+
+    def lock_acquired(
+        self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float
+    ) -> None:
+        """Note a lock of a LockingSession, which may be in its transaction and not in its SQL."""
+        entity, key = document
+        if entity is None or not is_row_lock(lock) or not isinstance(key, tuple):
+            return
+        row = Row(entity_of_class(entity), key)
+        waits = not lock & (LockOptions.NoWait | LockOptions.SkipLocked)
+        transaction = self._watched.session(session).transaction
+        self._watched.acquire(transaction, row, RowLock(here(), waits=waits, refreshes=True))
+
+    # Mapped objects: loaded, changed, written.
+
+    def load(self, state: InstanceState[Any], context: Any) -> None:
+        """Remember the SELECT that has read an object."""
+        seen = self._watched.of_object(state)
+        if seen is None or seen.reading is None or context is None:
+            return
+        read = self._watched.reads[state] = seen.reading
+        if read.locked and read.locks_rows_of(state.mapper):
+            row = row_of(state)
+            if row is not None:
+                self._watched.acquire(seen.transaction, row, read.lock)
+
+    def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
+        """Remember it likewise, if all that is loaded of the row was read again."""
+        if attributes is None or attributes >= _loaded_columns(state):
+            self.load(state, context)
+
+    def set(self, state: InstanceState[Any], _value: Any, _old: Any, initiator: Any) -> None:
+        """Remember the line that gives a stored object a new value."""
+        if state.key is not None:
+            self._watched.assigned.setdefault(state, {})[initiator.key] = places_of_program()
+
+    def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
+        self._note_written("insert", mapper, state)
+
+    def after_update(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
+        self._note_written("update", mapper, state)
+
+    def after_delete(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
+        self._note_written("delete", mapper, state)
+
+    def _note_written(self, kind: str, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
+        changed = dict(changed_attributes(state))
+        assigned = self._watched.assigned.pop(state, {})
+        seen, instance = self._watched.of_object(state), state.obj()
+        if seen is None or instance is None or (kind == "update" and not changed):
+            return
+        transaction, inserts = seen.transaction, kind == "insert"
+        row = Row(entity_name(mapper), tuple(mapper.primary_key_from_instance(instance)))
+        read = self._watched.reads.get(state)
+        added = self._watched.added.pop(state, None)
+        places = seen.flush or places_of_program()
+        write = Write(kind, row, state, mapper, places, assigned, read, changed, added)
+        for rule in self._watched.rules:
+            rule.wrote(transaction, write)
+        if transaction.has_room():
+            (transaction.inserted if inserts else transaction.updated).add(row)
+            if kind == "delete":
+                transaction.deleted.add(row)
+        if not inserts:  # an UPDATE or DELETE locks the row by itself
+            self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+
+
+def _loaded_columns(state: InstanceState[Any]) -> set[str]:
+    columns = state.dict.keys() & state.mapper.column_attrs.keys()
+    return columns - {one.key for one in state.mapper.primary_key}
+
+
+def _names_rows(run: ORMExecuteState) -> bool:
+    """Return whether a SELECT returns objects, and not columns of them."""
+    if not isinstance(run.statement, Select):
+        return bool(run.all_mappers)
+    return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
+
+
+def _waits(statement: Any) -> bool:
+    lock = None if not hasattr(statement, "with_for_update") else for_update_of(statement)
+    return lock is None or not (lock.nowait or lock.skip_locked)

@@ -1,0 +1,64 @@
+"""The paths of a report: relative to the project, or to the folder of installed packages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sa_doclock.testing.instruments import printable
+
+from .places import in_packages, is_of_tests
+
+
+class Paths:
+    """Shows places of the program as people of this project name them.
+
+    :param root: the folder of the project.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def site(self, site: str) -> str:
+        """Return the place with its file relative to the project; that of a test says so."""
+        return f"{self.relative(site)}{' (test)' if self.is_of_tests(site) else ''}"
+
+    def relative(self, site: str) -> str:
+        """Return the place with its file relative to the project, or to the installed packages."""
+        packaged = in_packages(site)
+        if packaged:
+            return printable(packaged)
+        try:
+            return printable(Path(site).relative_to(self.root).as_posix())
+        except ValueError:
+            return printable(site)
+
+    def is_of_tests(self, site: str) -> bool:
+        """Return whether a place is one of the tests, and not of the program."""
+        return self.is_file_of_tests(site.rpartition(":")[0])
+
+    def is_file_of_tests(self, file: str) -> bool:
+        """Return whether a file is one of the tests."""
+        return is_of_tests(self.relative(file))
+
+    def text(self, text: str, sites: Sequence[str], *, marks: bool = True) -> str:
+        """Return a text that names these places."""
+        if sites:
+            longest_first = sorted(map(re.escape, sites), key=len, reverse=True)
+            show = self.site if marks else self.relative
+            text = re.sub(
+                f"(?:{'|'.join(longest_first)})(?!\\d)", lambda found: show(found[0]), text
+            )
+        return printable(text)
+
+
+def check_writable(file: Path) -> None:
+    """Find out before a run whether its report can be written.
+
+    :raises OSError: it cannot.
+    """
+    is_new = not file.exists()
+    file.open("ab").close()
+    if is_new:
+        file.unlink()

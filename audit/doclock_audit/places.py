@@ -1,0 +1,287 @@
+"""Places: the lines of the program that a statement, an assignment or a lock comes from."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from os import sep
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, NamedTuple
+
+from sa_doclock.testing.instruments import frames, is_of_library
+
+
+class Place(NamedTuple):
+    """A line of the program."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+Places = tuple[Place, ...]
+"""A place, and those that have called it: the innermost first."""
+
+NOWHERE: Final[Places] = (Place("<unknown>", 0),)
+
+_DEPTH: Final = 3
+#: The names that Alembic looks for in a migration.
+_MIGRATION: Final = {"revision", "down_revision"}
+_PACKAGES: Final = tuple(
+    f"{folder}{sep}"
+    for folder in {
+        *(sysconfig.get_paths()[name] for name in ("purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+    }
+)
+"""The folders of installed packages."""
+
+_INSTALLED: Final = (
+    *_PACKAGES,
+    # The script of a command, such as pytest, is the outermost frame of all that it runs.
+    *(f"{sysconfig.get_paths()[name]}{sep}" for name in ("stdlib", "platstdlib", "scripts")),
+)
+_OTHERS, _PROGRAM, _RUNNER, _UNKNOWN = range(4)
+#: The functions of pytest that call a test or a fixture: what is further out called neither.
+_RUNNERS: Final = tuple(
+    f"{sep}_pytest{sep}{name}.py" for name in ("python", "fixtures", "unittest", "runner")
+)
+# Threads: each use is one operation of a dict, which is atomic; two threads find the same.
+_kinds: dict[
+    str | tuple[str, Any], int
+] = {}  # by file; "<string>" is anybody's, so with its module
+_own_packages: list[str] = []
+_listening: list[RanBy] = []
+
+
+def places_of_program() -> Places:
+    """Return the lines of the program that are being executed, of at most three functions."""
+    found: list[Place] = []
+    for innermost in _stacks():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            kind = _kinds.get(frame.f_code.co_filename, _UNKNOWN)
+            if kind:  # most are of libraries
+                if kind == _UNKNOWN:
+                    kind = _kind_of(frame)
+                if kind == _PROGRAM:
+                    found.append(Place(frame.f_code.co_filename, frame.f_lineno))
+                if kind == _RUNNER or len(found) == _DEPTH:
+                    return _noted(found, frames)
+            frame = frame.f_back
+    return _noted(found, frames)
+
+
+def _stacks() -> Iterator[FrameType]:
+    """Yield the innermost frame of this thread, and those of the greenlets that await it, as asyncio has them."""
+    here = inspect.currentframe()
+    if here is not None and here.f_back is not None:  # which is None while this waits
+        yield here.f_back
+    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
+    while greenlet is not None:
+        greenlet = greenlet.parent
+        if greenlet is not None and greenlet.gr_frame is not None:
+            yield greenlet.gr_frame
+
+
+def waiting_places(thread: int, task: Any) -> Places:
+    """Return the lines under which a thread, or a task of asyncio, waits or works."""
+    awaited = list(_awaited(task.get_coro())) if task is not None and not task.done() else []
+    frames_of_it = reversed(awaited) if awaited else _frames_of(thread)
+    stack = [one for one in frames_of_it if not one.f_code.co_filename.startswith("<")]
+    called = [Place(one.f_code.co_filename, one.f_lineno) for one in _of_program(stack)]
+    return _noted(called[:_DEPTH], lambda: stack)
+
+
+def is_of_migration() -> bool:
+    """Return whether a migration of Alembic is being executed, which runs alone."""
+    return any(
+        frame.f_globals.keys() >= _MIGRATION
+        or str(frame.f_globals.get("__name__", "")).startswith("alembic.")
+        for frame in frames()
+    )
+
+
+def _awaited(coroutine: Any) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine and of those that it awaits; none where it runs."""
+    while coroutine is not None:
+        if getattr(coroutine, "cr_running", False):
+            return
+        frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
+        if frame is not None:
+            yield frame
+        coroutine = getattr(coroutine, "cr_await", None) or getattr(coroutine, "gi_yieldfrom", None)
+
+
+def _frames_of(thread: int) -> Iterator[FrameType]:
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # documented, in spite of its name
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _noted(found: Sequence[Place], stack: Callable[[], Iterable[FrameType]]) -> Places:
+    if not found:
+        return NOWHERE
+    for ran in _listening:
+        ran.note(found[0], stack)
+    return tuple(found)
+
+
+def _of_program(stack: Iterable[FrameType]) -> Iterator[FrameType]:
+    """Yield the frames of the program, as far out as the test or the fixture that is running."""
+    for frame in stack:
+        kind = _kind_of(frame)
+        if kind == _RUNNER:
+            return
+        if kind == _PROGRAM:
+            yield frame
+
+
+def _kind_of(frame: FrameType) -> int:
+    file = frame.f_code.co_filename
+    key = (file, frame.f_globals.get("__name__")) if file.startswith("<") else file
+    known = _kinds.get(key)
+    if known is None:
+        path = os.path.abspath(file)  # noqa: PTH100  # a link stays what it is named
+        installed = path.startswith(_INSTALLED) and not is_of_own_package(path)
+        if path.endswith(_RUNNERS):
+            known = _RUNNER
+        elif installed or file.startswith("<frozen") or is_of_library(frame):
+            known = _OTHERS
+        else:
+            known = _PROGRAM
+        _kinds[key] = known
+    return known
+
+
+def in_packages(file: str) -> str:
+    """Return the path of a file of an installed package below their folder; of others, nothing."""
+    return next((file[len(one) :] for one in _PACKAGES if file.startswith(one)), "")
+
+
+def is_of_own_package(file: str) -> bool:
+    """Return whether a file is of an installed package that is the program's own."""
+    name = in_packages(file).partition(sep)[0]
+    return name.removesuffix(".py") in _own_packages
+
+
+def packages_in(root: Path) -> set[str]:
+    """Return the packages whose source is in this project: an installed copy is the program too."""
+    folders = (path for base in (root, root / "src") for path in base.glob("*/__init__.py"))
+    return {path.parent.name for path in folders} - _FOLDERS_OF_TESTS
+
+
+_FOLDERS_OF_TESTS: Final = frozenset({"test", "tests", "testing"})
+
+
+def is_of_tests(path: str) -> bool:
+    """Return whether a file, by its path in the project, is one of tests."""
+    *folders, name = Path(path).parts or ("",)
+    stem = name.removesuffix(".py")
+    return (
+        not _FOLDERS_OF_TESTS.isdisjoint(folders)
+        or stem == "conftest"
+        or stem.startswith("test_")
+        or stem.endswith("_test")
+    )
+
+
+_MOST_TESTS: Final = 20  # of each line
+
+
+class RanBy:
+    """The tests that ran a line of the program, each with the lines that called it there.
+
+    Of each line the first 20 tests are remembered.
+    """
+
+    def __init__(self) -> None:
+        self._tests: dict[Place, dict[str, tuple[str, ...]]] = {}
+
+    @contextmanager
+    def listening(self, packages: Collection[str]) -> Iterator[None]:
+        """Listen in the block, with these packages as the program's own."""
+        _own_packages.extend(packages)
+        _kinds.clear()
+        _listening.append(self)
+        try:
+            yield
+        finally:
+            _listening.remove(self)
+            for one in packages:
+                _own_packages.remove(one)
+            _kinds.clear()
+
+    def note(self, place: Place, stack: Callable[[], Iterable[FrameType]]) -> None:
+        """Note that this line runs.
+
+        :param stack: the frames that have called it, the innermost first.
+        """
+        tests = self._tests.get(place)
+        if tests is None:
+            tests = self._tests[place] = {}
+        if len(tests) < _MOST_TESTS:
+            test = _current_test()
+            if test not in tests:
+                tests[test] = _callers(place, stack())
+
+    def tests_of(self, sites: Collection[str]) -> list[str]:
+        """Return the tests that ran all of these lines, by their node ids."""
+        each = [known for known in map(self._of, sites) if known]
+        common = [test for test in (each[-1] if each else ()) if all(test in one for one in each)]
+        return [test for test in common or (each[-1] if each else ()) if test]
+
+    def callers_of(self, site: str, tests: Collection[str]) -> tuple[str, ...]:
+        """Return the lines that called this one, if possible in one of these tests."""
+        known = self._of(site)
+        chains = [known[test] for test in (*tests, *known) if test in known]
+        return next(filter(None, chains), ())
+
+    def _of(self, site: str) -> dict[str, tuple[str, ...]]:
+        file, _, line = site.rpartition(":")
+        return self._tests.get(Place(file, int(line)), {})
+
+    def export(self) -> list[Any]:
+        """Return what is known, for ``merge()`` in another process."""
+        return [[*place, tests] for place, tests in self._tests.items()]
+
+    def merge(self, exported: list[Any]) -> None:
+        """Add what is known in another process."""
+        for file, line, tests in exported:
+            mine = self._tests.setdefault(Place(file, line), {})
+            for test, callers in tests.items():
+                if len(mine) < _MOST_TESTS:
+                    mine.setdefault(test, tuple(callers))
+
+
+def _current_test() -> str:
+    """Return the node id of the test that pytest runs in this process; else nothing."""
+    if "pytest" not in sys.modules:  # of a process that started this one
+        return ""
+    return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+
+
+_MOST_CALLERS: Final = 3
+
+
+def _callers(place: Place, stack: Iterable[FrameType]) -> tuple[str, ...]:
+    """Return the line of each file that has called this one, the nearest first."""
+    by_file: dict[str, Place] = {}
+    for frame in _of_program(stack):
+        file = frame.f_code.co_filename
+        if not file.startswith("<"):  # such as a worker of pytest-xdist
+            by_file.setdefault(file, Place(file, frame.f_lineno))
+        if len(by_file) > _MOST_CALLERS:
+            break
+    by_file.pop(place.file, None)
+    return tuple(map(str, by_file.values()))

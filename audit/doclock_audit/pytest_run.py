@@ -1,0 +1,86 @@
+"""``--doclock-audit``: the whole run under audit(), that of pytest-xdist's workers included."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from .paths import check_writable
+from .watching import Audit
+
+_OUTPUT: Final = "sa_doclock_audit"
+_SUFFIXES: Final = (".json", ".sarif")
+
+
+def _check_writable(file: Path) -> None:
+    try:
+        check_writable(file)
+    except OSError as error:
+        raise pytest.UsageError(f"{file} cannot be written: {error.strerror}") from None
+
+
+class RunAudit:
+    """Watches from the configuration on, and reports at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Begin to watch.
+
+        :raises pytest.UsageError: the name of a file does not tell its format, or it cannot be written.
+        """
+        file, html = config.getoption("doclock_audit"), config.getoption("doclock_audit_html")
+        if file and Path(file).suffix not in _SUFFIXES:
+            raise pytest.UsageError(f"--doclock-audit={file}: the name ends with .json or .sarif")
+        self._files = {file: Path(file or "").suffix, html: ".html"}
+        self._folder = config.invocation_params.dir
+        if not hasattr(config, "workerinput"):  # a worker of pytest-xdist writes none
+            for one in filter(None, self._files):
+                _check_writable(self._folder / one)
+        self._config = config
+        packages = config.getoption("doclock_audit_package")
+        self._audit = Audit(packages=packages, root=config.rootpath, tests_alone=True)
+        self._watching = ExitStack()
+        self._watching.enter_context(self._audit.watching())
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Give a worker's findings to its controller; fail, and write the file, in the controller."""
+        self._watching.close()
+        output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
+        if output is not None:
+            output[_OUTPUT] = json.dumps(self._audit.export())  # xdist sends plain types alone
+            return
+        errors = any(one.severity == "error" for one in self._audit.findings)
+        if errors and self._config.getoption("doclock_audit_strict"):
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+        for file, suffix in self._files.items():
+            if file:
+                (self._folder / file).write_text(self._text_in(suffix), encoding="utf-8")
+
+    def _text_in(self, suffix: str) -> str:
+        if suffix == ".json":
+            return self._audit.to_json()
+        return self._audit.to_sarif() if suffix == ".sarif" else self._audit.to_html()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Add what a worker has found; nothing comes of one that has crashed."""
+        exported = getattr(node, "workeroutput", {}).get(_OUTPUT)
+        if exported is not None:
+            self._audit.merge(json.loads(exported))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table."""
+        terminalreporter.ensure_newline()
+        terminalreporter.section("audit (sa_doclock)")
+        for line in self._audit.report().splitlines():
+            terminalreporter.write_line(line)
+        for file in filter(None, self._files):
+            terminalreporter.write_line(f"written to {file}")
+
+    def pytest_unconfigure(self) -> None:
+        """Watch no more, where the run has ended before its tests."""
+        self._watching.close()

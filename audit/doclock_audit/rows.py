@@ -1,0 +1,150 @@
+"""Rows of mapped classes: their keys, and the rows that they refer to by a foreign key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from sqlalchemy import ForeignKeyConstraint, Table, inspect
+from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection
+
+from sa_doclock.testing.instruments import all_mappers
+
+
+class Row(NamedTuple):
+    """A row of a table: the class at the root of its inheritance, and the primary key."""
+
+    entity: str
+    key: tuple[Any, ...]
+
+
+class Header(NamedTuple):
+    """A table that a class refers to by a foreign key on its whole primary key."""
+
+    entity: str
+    foreign_key: tuple[str, ...]  # attributes of the class, in the order of the header's key
+    collection: str | None  # the header's relationship to the class
+    owns: bool  # the header's relationship deletes rows that it loses
+
+
+# Threads: the audit's listeners run in one thread at a time.
+_headers: WeakKeyDictionary[Mapper[Any], tuple[Header, ...]] = WeakKeyDictionary()
+_entities: WeakKeyDictionary[Table, str] = WeakKeyDictionary()
+
+
+def entity_name(mapper: Mapper[Any]) -> str:
+    """Return the full name of the class at the root: ``shop.models.Order``."""
+    return entity_of_class(mapper.base_mapper.class_)
+
+
+def entity_of_class(root: type[Any]) -> str:
+    """Return the same for the class at the root itself."""
+    return f"{root.__module__}.{root.__qualname__}"
+
+
+def entity_of_table(table: Table) -> str:
+    """Return the name of the class whose rows a table has; the table's own where none is mapped to it."""
+    found = _entities.get(table)
+    if found is None:
+        for mapper in all_mappers():
+            for one in mapper.tables:
+                if isinstance(one, Table):
+                    _entities.setdefault(one, entity_name(mapper))
+        found = _entities.setdefault(table, str(table.key))
+    return found
+
+
+def mapper_of_statement(statement: Any) -> Mapper[Any] | None:
+    """Return the mapper of an INSERT or UPDATE; None for one of a table."""
+    entity = statement.entity_description.get("entity") if statement.is_dml else None
+    found = None if entity is None else inspect(entity, raiseerr=False)
+    return None if found is None else found.mapper
+
+
+def short_name(entity: str) -> str:
+    """Return the name of the class alone."""
+    return entity.rpartition(".")[2]
+
+
+def row_of(state: InstanceState[Any]) -> Row | None:
+    """Return the row of a persistent object."""
+    return None if state.key is None else Row(entity_name(state.mapper), tuple(state.key[1]))
+
+
+def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the column attributes that have another value than the row had, with the new value.
+
+    After the flush, those that an SQL expression has set are expired and not among them.
+    """
+    unmodified = state.unmodified
+    for attribute in state.mapper.column_attrs:
+        if attribute.key not in unmodified:
+            history = state.attrs[attribute.key].history
+            if history.added and list(history.added) != list(history.deleted or ()):
+                yield attribute.key, history.added[0]
+
+
+def headers_of(mapper: Mapper[Any]) -> tuple[Header, ...]:
+    """Return the headers that the rows of this class may belong to."""
+    found = _headers.get(mapper)
+    if found is None:
+        found = _headers[mapper] = tuple(_find_headers(mapper))
+    return found
+
+
+def _find_headers(mapper: Mapper[Any]) -> Iterator[Header]:
+    for table in mapper.tables:
+        if not isinstance(table, Table):
+            continue
+        for constraint in table.foreign_key_constraints:
+            for other in mapper.registry.mappers:
+                is_root = other.local_table is constraint.referred_table and other.inherits is None
+                if is_root and other is not mapper.base_mapper:
+                    yield from _header(mapper, constraint, other)
+
+
+def _header(
+    mapper: Mapper[Any], constraint: ForeignKeyConstraint, parent: Mapper[Any]
+) -> Iterator[Header]:
+    by_column: dict[Any, Any] = {one.column: one.parent for one in constraint.elements}
+    if by_column.keys() != {*parent.primary_key}:
+        return
+    columns = [by_column[column] for column in parent.primary_key]
+    if not all(column in mapper.columns.values() for column in columns):
+        return
+    names = tuple(mapper.get_property_by_column(column).key for column in columns)
+    collection, owns = _collection(parent, mapper, columns)
+    yield Header(entity_name(parent), names, collection, owns)
+
+
+def _collection(
+    parent: Mapper[Any], mapper: Mapper[Any], columns: Sequence[Any]
+) -> tuple[str | None, bool]:
+    """Return the relationship from a header to this class, and whether it deletes what it loses."""
+    for relationship in parent.relationships:
+        down = relationship.direction is RelationshipDirection.ONETOMANY
+        same = relationship.mapper.base_mapper is mapper.base_mapper
+        if down and same and {*relationship.remote_side} >= {*columns}:
+            return relationship.key, relationship.cascade.delete_orphan
+    return None, False
+
+
+def header_rows(state: InstanceState[Any]) -> Iterator[tuple[Header, Row]]:
+    """Yield the rows that this object's row refers to, as far as its foreign keys are loaded."""
+    values = state.dict
+    for header in headers_of(state.mapper):
+        key = tuple(values.get(name) for name in header.foreign_key)
+        if None not in key:
+            yield header, Row(header.entity, key)
+
+
+def header_rows_of_values(
+    mapper: Mapper[Any], values: Mapping[str, Any]
+) -> Iterator[tuple[Header, Row]]:
+    """Yield the rows that a row with these values, by column, refers to."""
+    for header in headers_of(mapper):
+        columns = [mapper.column_attrs[name].columns[0].key for name in header.foreign_key]
+        key = tuple(values.get(column) for column in columns)
+        if None not in key:
+            yield header, Row(header.entity, key)

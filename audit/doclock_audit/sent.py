@@ -1,0 +1,438 @@
+"""Facts of a statement that is sent: the lock that it asks for, what it reads, and what it writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+from sqlalchemy import (
+    BindParameter,
+    ClauseElement,
+    Column,
+    Delete,
+    Insert,
+    Select,
+    Table,
+    TextClause,
+    Update,
+    UpdateBase,
+)
+from sqlalchemy.sql import operators
+from sqlalchemy.sql.elements import BinaryExpression, BooleanClauseList, Grouping
+from sqlalchemy.sql.expression import CompoundSelect
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.sql.visitors import iterate
+
+from sa_doclock.testing.instruments import (
+    all_mappers,
+    conflict_of,
+    for_update_clause,
+    for_update_tables,
+    has_limit,
+    values_of,
+    written_out,
+)
+from sa_doclock.testing.scheduling import Mode
+
+from .exploration.footprint import modes_of_tables, table_name
+
+#: The row locks of all databases, in the text of a SELECT.
+_ROW_LOCK: Final = re.compile(
+    r"\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b|\bFOR\s+(?:KEY\s+)?SHARE\b|\bIN\s+SHARE\s+MODE\b"
+    r"|\bWITH\s*\([^)]*\b(?:UPDLOCK|XLOCK|TABLOCKX|HOLDLOCK)\b",
+    re.IGNORECASE,
+)
+#: Locks of a name, or of whole tables: others queue there before they lock any row.
+_WIDE_LOCK: Final = re.compile(
+    r"\bpg_(?:try_)?advisory_(?:xact_)?lock|\bGET_LOCK\s*\(|\bsp_getapplock\b|^\s*LOCK\s+TABLES?\b",
+    re.IGNORECASE,
+)
+#: The write lock of an SQLite file, in which there are no row locks.
+_FILE_LOCK: Final = re.compile(r"^\s*BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)\b", re.IGNORECASE)
+#: A transaction of SQLite that begins before its first read: a write after another's commit is an error.
+_BEGIN: Final = re.compile(r"^\s*BEGIN\b", re.IGNORECASE)
+_END: Final = re.compile(
+    r"^\s*(?:COMMIT|END|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO))\b", re.IGNORECASE
+)
+_QUERY: Final = re.compile(r"^[\s(]*(?:SELECT|WITH)\b", re.IGNORECASE)
+_INSERT: Final = re.compile(r"^\s*INSERT\b", re.IGNORECASE)
+_UPDATE: Final = re.compile(
+    r"^\s*UPDATE\s+(?P<table>[\w.\"`\[\]]+)\s+(?:(?:AS\s+)?(?!SET\b)\w+\s+)?SET\s+(?P<sets>.*?)"
+    r"(?:\s+WHERE\s+(?P<where>.*?))?(?:\s+RETURNING\s.*)?;?\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_EQUAL: Final = re.compile(r"^\(*\s*([\w.\"`\[\]]+)\s*=\s*:(\w+)\s*\)*$")
+
+
+class Value(NamedTuple):
+    """A column that the program gives a value, and the names of the parameters that may have it."""
+
+    column: str
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSent:
+    """An UPDATE, or the UPDATE that an INSERT makes of a row that is there already.
+
+    :ivar values: those of the program; what the database computes is left out.
+    :ivar conditions: columns of the WHERE that are not in the primary key.
+    :ivar key: the names of the parameters that the whole primary key is equal to.
+    """
+
+    table: Table
+    values: tuple[Value, ...]
+    conditions: frozenset[str]
+    key: tuple[str, ...] | None
+    from_parameters: bool = False  # it may have columns that only the parameters name
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The rows of a table that a SELECT reads, or locks.
+
+    :ivar equal: columns that are equal to a parameter, with its name.
+    :ivar exact: there is no other condition.
+    """
+
+    table: Table
+    equal: tuple[tuple[str, str], ...] = ()
+    exact: bool = True
+
+    def key(self) -> tuple[str, ...] | None:
+        """Return the parameters that the whole primary key is equal to."""
+        return _key_of(self.table, dict(self.equal))
+
+    def values(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the values of the columns; None where a parameter is missing."""
+        if not all(name in parameters for _, name in self.equal):
+            return None
+        return {column: parameters[name] for column, name in self.equal}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Facts of a statement: from its text, and from the construct that it was compiled from."""
+
+    asks: bool = False  # with_for_update() stands somewhere in it
+    locks: bool = False  # a row lock stands in the text
+    locks_widely: bool = False  # a name, or whole tables
+    locks_file: bool = False
+    begins: bool = False  # by its text; drivers begin without
+    ends: bool = False  # the transaction, by its text
+    is_select: bool = False
+    tables: frozenset[str] = frozenset()  # that it reads: lower case, without schema
+    conditions: tuple[Condition, ...] = ()  # of a SELECT on one table
+    locked: tuple[str, ...] = ()  # tables whose rows it locks, less those of conditions by key
+    aggregates: bool = False  # it counts, or takes the greatest
+    limited: bool = False
+    update: WriteSent | None = None
+    insert: Table | None = None
+    delete: Condition | None = None
+    writes: bool = False
+    written: frozenset[str] = frozenset()  # tables whose rows are changed or deleted
+
+
+# Threads: the audit's listeners run in one thread at a time; the caches are safe by themselves.
+_known: WeakKeyDictionary[Any, Sent] = WeakKeyDictionary()  # by the compiled statement
+_tables_by_name: WeakValueDictionary[str, Table] = WeakValueDictionary()
+
+
+def facts_of(text: str, context: Any) -> Sent:
+    """Return the facts of this statement; they are found once for each compiled statement."""
+    compiled = getattr(context, "compiled", None)
+    if compiled is None:
+        return _facts_of_text(text)
+    found = _known.get(compiled)
+    if found is None:
+        found = _known[compiled] = _facts_of_compiled(text, compiled)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _facts_of_text(text: str) -> Sent:
+    locks = _ROW_LOCK.search(text) is not None
+    is_select = _QUERY.search(text) is not None
+    modes = modes_of_tables(text, Mode.READ)
+    tables = {name for name, _ in modes} if is_select else set()
+    written = () if _INSERT.search(text) else (one for one, mode in modes if mode is Mode.WRITE)
+    return Sent(
+        asks=locks,
+        locks=locks,
+        locks_widely=_WIDE_LOCK.search(text) is not None,
+        locks_file=_FILE_LOCK.search(text) is not None,
+        begins=_BEGIN.search(text) is not None,
+        ends=_END.search(text) is not None,
+        is_select=is_select,
+        tables=frozenset(tables),
+        locked=tuple(tables) if locks else (),
+        written=frozenset(written),
+    )
+
+
+def _facts_of_compiled(text: str, compiled: Any) -> Sent:
+    statement = written_out(compiled.statement)
+    of_text = _facts_of_text(text)
+    if isinstance(statement, TextClause):
+        update = _update_of_text(statement.text)
+        return replace(of_text, update=update, writes=update is not None)
+    if not isinstance(statement, ClauseElement):
+        return of_text
+    elements = list(iterate(statement))
+    found = replace(
+        of_text,
+        asks=of_text.locks or any(map(asks_for_lock, elements)),
+        is_select=isinstance(statement, (Select, CompoundSelect)),
+        tables=frozenset(map(plain_name, _tables(elements))),
+        writes=isinstance(statement, UpdateBase),
+    )
+    if isinstance(statement, UpdateBase):
+        return _with_writes(found, statement, compiled.bind_names)
+    return _with_conditions(found, compiled, elements) if found.is_select else found
+
+
+def _with_writes(found: Sent, statement: Any, names: _Names) -> Sent:
+    table = statement.table
+    if not isinstance(table, Table):
+        return found
+    _tables_by_name[plain_name(table)] = table
+    if isinstance(statement, Insert):
+        return replace(found, insert=table, update=_overwritten(statement, table))
+    if isinstance(statement, Delete):
+        return replace(found, delete=_condition(statement.whereclause, table, names))
+    return replace(found, update=_update(statement, table, names))
+
+
+def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sent:
+    statement = written_out(compiled.statement)
+    tables = list(dict.fromkeys(_tables(elements)))
+    for table in tables:
+        _tables_by_name[plain_name(table)] = table
+    plain = isinstance(statement, Select)
+    conditions: tuple[Condition, ...] = ()
+    if plain and len(tables) == 1:
+        conditions = (_condition(statement.whereclause, tables[0], compiled.bind_names),)
+    names = {getattr(one, "name", "") for one in elements if isinstance(one, FunctionElement)}
+    return replace(
+        found,
+        conditions=conditions,
+        locked=tuple(_locked(statement, tables)) if found.asks else (),
+        aggregates=not names.isdisjoint(_AGGREGATES),
+        limited=plain and has_limit(statement),
+    )
+
+
+def _locked(statement: Any, tables: list[Table]) -> Iterator[str]:
+    """Yield the names of the tables whose rows a SELECT locks."""
+    of = for_update_tables(statement) if isinstance(statement, Select) else []
+    for one in [getattr(table, "element", table) for table in of] or tables:
+        if isinstance(one, Table):
+            yield plain_name(one)
+
+
+_AGGREGATES: Final = ("count", "max", "sum")
+
+
+def plain_name(table: Table) -> str:
+    """Return the name of a table as a text may have it: lower case, without schema."""
+    return str(table.name).lower()
+
+
+def _tables(elements: Iterable[Any]) -> Iterator[Table]:
+    """Yield the tables that stand in a statement, or whose columns do."""
+    for element in elements:
+        table = element.table if isinstance(element, Column) else element
+        if isinstance(table, Table):
+            yield table
+
+
+def table_named(name: str) -> Table | None:
+    """Return the Table that a text means by this name, if the program has one."""
+    found = _tables_by_name.get(name)
+    if found is None:
+        for mapper in all_mappers():
+            for table in mapper.tables:
+                if isinstance(table, Table):
+                    _tables_by_name.setdefault(plain_name(table), table)
+        found = _tables_by_name.get(name)
+    return found
+
+
+def asks_for_lock(element: Any) -> bool:
+    """Return whether this part of a statement asks for row locks."""
+    if isinstance(element, (Select, CompoundSelect)):
+        return for_update_clause(element) is not None
+    return isinstance(element, TextClause) and _ROW_LOCK.search(element.text) is not None
+
+
+# Conditions.
+
+
+_Names = Mapping[BindParameter[Any], str]
+"""The names of the parameters as they are sent."""
+
+
+def _condition(where: Any, table: Table, names: _Names) -> Condition:
+    parts = list(_parts(where))
+    equal = [(one.column.key, names.get(one.value)) for one in map(_equality, parts) if one]
+    known = [(column, name) for column, name in equal if name and column in table.columns]
+    return Condition(table, tuple(known), exact=len(known) == len(parts))
+
+
+def _parts(where: Any) -> Iterator[Any]:
+    """Yield the criteria that are joined by AND."""
+    if isinstance(where, Grouping):
+        yield from _parts(where.element)
+    elif isinstance(where, BooleanClauseList) and where.operator is operators.and_:
+        for part in where.clauses:
+            yield from _parts(part)
+    elif where is not None:
+        yield where
+
+
+class _Equality(NamedTuple):
+    column: Column[Any]
+    value: BindParameter[Any]
+
+
+def _equality(part: Any) -> _Equality | None:
+    if not isinstance(part, BinaryExpression) or part.operator is not operators.eq:
+        return None
+    for column, value in ((part.left, part.right), (part.right, part.left)):
+        if isinstance(column, Column) and isinstance(value, BindParameter):
+            return _Equality(column, value)
+    return None
+
+
+def _key_of(table: Table, equal: Mapping[str, str]) -> tuple[str, ...] | None:
+    keys = [column.key for column in table.primary_key]
+    return tuple(equal[one] for one in keys) if keys and equal.keys() >= {*keys} else None
+
+
+def _columns(where: Any) -> Iterator[Column[Any]]:
+    """Yield the columns that stand in a WHERE, where there is one."""
+    for element in () if where is None else iterate(where):
+        if isinstance(element, Column):
+            yield element
+
+
+def conditions_of(statement: Any) -> frozenset[str]:
+    """Return the columns that a SELECT has conditions on, less those that identify or refer to a row."""
+    return frozenset(
+        one.key
+        for one in _columns(getattr(statement, "whereclause", None))
+        if not (one.primary_key or one.unique or one.foreign_keys)
+    )
+
+
+def tests_null(statement: Any, column: str) -> bool:
+    """Return whether a SELECT has the condition that this column IS NULL."""
+    return any(
+        isinstance(part, BinaryExpression)
+        and part.operator is operators.is_
+        and getattr(part.left, "key", None) == column
+        for part in _parts(getattr(statement, "whereclause", None))
+    )
+
+
+# Writes.
+
+
+def _update(statement: Update, table: Table, names: _Names) -> WriteSent:
+    condition = _condition(statement.whereclause, table, names)
+    keys = {column.key for column in table.primary_key}
+    others = {one.key for one in _columns(statement.whereclause)} - keys
+    rows = values_of(statement).rows
+    values = tuple(_values(rows))
+    return WriteSent(table, values, frozenset(others), condition.key(), from_parameters=True)
+
+
+def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
+    """Yield the columns that have a value from the program."""
+    for row in rows:
+        for column, value in row.items():
+            key = str(getattr(column, "key", column))
+            is_expression = isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
+            if isinstance(value, BindParameter):
+                yield Value(key, frozenset({key, value.key}))
+            elif not is_expression:
+                yield Value(key, frozenset({key}))
+
+
+def _overwritten(statement: Insert, table: Table) -> WriteSent | None:
+    """Return what an INSERT overwrites of a row that is there already, with values of the program."""
+    if not values_of(statement).overwrites:
+        return None
+    keys = tuple(column.key for column in table.primary_key)
+    conflict = conflict_of(statement)
+    if conflict is None:  # OR REPLACE: the whole row
+        values = [
+            Value(one.key, frozenset({one.key})) for one in table.columns if one.key not in keys
+        ]
+    else:
+        values = [
+            Value(column, frozenset({column}))
+            for column, value in conflict.sets.items()
+            if _is_of_program(value)
+        ]
+    return WriteSent(table, tuple(values), frozenset(), keys)
+
+
+def whole_row(table: Table) -> WriteSent:
+    """Return the write of an INSERT whose row was there before: all columns are replaced."""
+    keys = tuple(column.key for column in table.primary_key)
+    return WriteSent(table, (), frozenset(), keys, from_parameters=True)
+
+
+def _is_of_program(value: Any) -> bool:
+    """Return whether a value of ON CONFLICT is the program's: itself, or of the row to insert."""
+    if isinstance(value, BindParameter) or not isinstance(value, ClauseElement):
+        return True
+    if not isinstance(value, Column):
+        return False
+    return getattr(value.table, "name", "") in ("excluded", "inserted", "new")
+
+
+def _update_of_text(text: str) -> WriteSent | None:
+    """Return the UPDATE of a text, as far as it has one table that the program knows."""
+    found = _UPDATE.match(text)
+    table = None if found is None else table_named(table_name(found["table"]))
+    if found is None or table is None:
+        return None
+    sets = filter(None, map(_EQUAL.match, found["sets"].split(",")))
+    values = tuple(
+        Value(table_name(one[1]), frozenset({table_name(one[1]), one[2]})) for one in sets
+    )
+    equal = _equal_in_text(found["where"] or "")
+    if equal is None:
+        return None  # compare and set, perhaps
+    others = equal.keys() - {column.key for column in table.primary_key}
+    return WriteSent(table, values, frozenset(others), _key_of(table, equal))
+
+
+def _equal_in_text(where: str) -> dict[str, str] | None:
+    """Return the parameters that columns are equal to; None where there are other conditions."""
+    parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
+    tests = [_EQUAL.match(part.strip()) for part in parts]
+    equal = {table_name(one[1]): one[2] for one in tests if one is not None}
+    return None if None in tests else equal
+
+
+def values_sent(update: WriteSent, parameters: Mapping[str, Any]) -> tuple[Value, ...]:
+    """Return the columns that are written, those included that only the parameters name."""
+    known = {value.column for value in update.values}.union(update.key or ())
+    if not update.from_parameters:
+        return update.values
+    more = [name for name in parameters if name in update.table.columns and name not in known]
+    return (*update.values, *(Value(name, frozenset({name})) for name in more))
+
+
+def key_sent(names: Sequence[str] | None, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Return the values of these parameters; None where one is missing."""
+    if names is None or not all(name in parameters for name in names):
+        return None
+    return tuple(parameters[name] for name in names)

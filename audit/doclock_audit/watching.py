@@ -1,0 +1,298 @@
+"""audit(): a block in which every Session and Engine of the process is watched; explore_finding() replays a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final
+
+from sqlalchemy import Engine, event
+from sqlalchemy.orm import Mapper, QueryableAttribute, Session
+
+from sa_doclock import LockingSession
+
+from .exploration import Exploration, explore
+from .findings import CODES, AuditFinding, each_once, json_of, sarif_of, table_of
+from .html import html_of
+from .inserts import InsertRace
+from .listeners import Listeners
+from .lock_order import LockOrder
+from .paths import Paths
+from .places import RanBy, packages_in
+from .rules import (
+    HOLD_LIMIT,
+    DetailWithoutHeader,
+    LockWithoutEffect,
+    LongHold,
+    LostUpdate,
+    Rule,
+    StaleAfterLock,
+)
+from .watched import Watched
+
+_EVENTS: Final[Mapping[Any, Sequence[str]]] = {
+    Engine: (
+        *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
+        *("savepoint", "release_savepoint", "rollback_savepoint"),
+        *("before_cursor_execute", "after_cursor_execute"),
+    ),
+    Session: (
+        *("after_begin", "after_commit", "after_transaction_end"),
+        *("before_flush", "after_flush", "transient_to_pending"),
+    ),
+    LockingSession: ("lock_acquired",),
+    Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
+    QueryableAttribute: ("set",),
+}
+_SAMPLE: Final = 0.02  # seconds
+_OF_STATES: Final = (Mapper, QueryableAttribute)
+
+
+class Audit:
+    """The findings of a run, which grow while it is watched.
+
+    An audit keeps no object, session or connection alive, and forgets the rows of a transaction with
+    it.  It keeps at most 10,000 rows of one transaction, 20,000 pairs of rows in the order in which
+    they were locked, and 2,000 different things of each code; ``left_out`` counts what had no room.
+
+    :param hold_limit: seconds that a transaction may be open, with locks or without, while no
+        statement runs.
+    :param packages: the names of installed packages whose lines are the program's own.  Those whose
+        source is in the project are found without.
+    :param root: the folder of the project, to which paths are relative; by default the current one.
+    :param tests_alone: the run is one of tests: nobody else runs the lines of its tests at the same time.
+    """
+
+    def __init__(
+        self,
+        *,
+        hold_limit: float = HOLD_LIMIT,
+        packages: Collection[str] = (),
+        root: Path | None = None,
+        tests_alone: bool = False,
+    ) -> None:
+        self._paths = Paths(Path.cwd() if root is None else root)
+        self._packages = packages_in(self._paths.root) | {*packages}
+        self._ran_by = RanBy()
+        self._rules: tuple[Rule, ...] = (
+            *(LostUpdate(), DetailWithoutHeader(), LockOrder(), LockWithoutEffect()),
+            *(StaleAfterLock(), InsertRace(), LongHold(hold_limit)),
+        )
+        self._hold_limit = hold_limit
+        if tests_alone:
+            known = lru_cache(maxsize=4096)(self._paths.is_file_of_tests)
+            for rule in self._rules:
+                rule.is_of_tests = known
+        self._watched = Watched(self._rules)
+
+    @property
+    def findings(self) -> list[AuditFinding]:
+        """The findings that have a place, each once: errors first, then by code, the most frequent first.
+
+        Those of lines of tests alone are the last of their severity.
+        """
+        codes = list(CODES)
+        found = [one for rule in self._rules for one in rule.findings() if one.sites]
+
+        def rank(one: AuditFinding) -> tuple[Any, ...]:
+            of_tests = all(map(self._paths.is_of_tests, one.sites))
+            return (one.severity, of_tests, codes.index(one.code), -one.count)
+
+        return [self._with_callers(one) for one in sorted(each_once(found), key=rank)]
+
+    def _with_callers(self, finding: AuditFinding) -> AuditFinding:
+        tests = self._ran_by.tests_of(finding.sites)
+        callers = self._ran_by.callers_of(finding.sites[-1], tests)
+        files = {site.rpartition(":")[0] for site in finding.sites}
+        others = tuple(one for one in callers if one.rpartition(":")[0] not in files)
+        return replace(finding, callers=others, tests=tuple(tests))
+
+    @property
+    def statements(self) -> int:
+        """The number of statements that were watched."""
+        return self._watched.statements
+
+    @property
+    def transactions(self) -> int:
+        """The number of transactions that were watched."""
+        return self._watched.transactions
+
+    @property
+    def left_out(self) -> int:
+        """The number of observations that have found no room; 0 in all but very long runs."""
+        return self._watched.rows_left_out + sum(rule.left_out for rule in self._rules)
+
+    @property
+    def failures(self) -> tuple[int, str]:
+        """The number of times that the audit itself has failed, unseen by the program; the first traceback."""
+        return self._watched.failures, self._watched.first_failure
+
+    def report(self) -> str:
+        """Return the findings as a table, for people."""
+        found = self.findings
+        table = [*table_of(found, self._paths), ""] if found else []
+        return "\n".join([*table, *self._summary(found)])
+
+    def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
+        """Return how much was seen, in lines."""
+        left_out, (times, first) = self.left_out, self.failures
+        lines = []
+        errors = sum(one.severity == "error" for one in found)
+        lines.append(
+            f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
+            f"{self.transactions} transactions"
+        )
+        if left_out:
+            lines.append(f"{left_out} observations had no room, so findings may be missing")
+        if times:
+            lines.append(
+                f"the audit has failed {times} times, so findings may be missing; the first:"
+            )
+            lines.append(first)
+        return lines
+
+    def to_json(self) -> str:
+        """Return the findings as a list of JSON objects, whose members are those of AuditFinding.
+
+        Files of the project are relative to it, and installed ones to their folder.  ``in_tests`` is true
+        where all lines are those of tests, and ``story`` has the steps of two transactions.
+        """
+        return json_of(self.findings, self._paths)
+
+    def to_html(self) -> str:
+        """Return the findings as one page of HTML, which loads nothing and runs no script."""
+        found = self.findings
+        return html_of(found, self._summary(found), self._paths)
+
+    def to_sarif(self) -> str:
+        """Return the findings as SARIF 2.1.0, which code forges show at the line.
+
+        Files of the project are relative to it.
+        """
+        return sarif_of(self.findings, self._paths)
+
+    def export(self) -> dict[str, Any]:
+        """Return all that was found, in lists, texts and numbers, for ``merge()`` in another process."""
+        watched = self._watched
+        return {
+            "rules": {rule.code: rule.export() for rule in self._rules},
+            "counts": [watched.statements, watched.transactions, watched.rows_left_out],
+            "failures": [watched.failures, watched.first_failure],
+            "ran_by": self._ran_by.export(),
+        }
+
+    def merge(self, exported: dict[str, Any]) -> None:
+        """Add what an audit in another process has found.
+
+        A cycle of locks that only both together show is possible, not certain: rows of two processes
+        may be of two databases.
+        """
+        for rule in self._rules:
+            rule.merge(exported["rules"][rule.code])
+        watched = self._watched
+        statements, transactions, rows = exported["counts"]
+        watched.statements += statements
+        watched.transactions += transactions
+        watched.rows_left_out += rows
+        failures, first = exported["failures"]
+        watched.failures += failures
+        watched.first_failure = watched.first_failure or first
+        self._ran_by.merge(exported["ran_by"])
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch in the block."""
+        listeners = list(self._listeners())
+        ended = Event()
+        sampler = Thread(target=self._sample, args=(ended,), name="sa_doclock audit", daemon=True)
+        with self._ran_by.listening(self._packages):
+            for target, name, listener, options in listeners:
+                event.listen(target, name, listener, **options)
+            sampler.start()
+            try:
+                yield
+            finally:
+                ended.set()
+                sampler.join()
+                for target, name, listener, _ in listeners:
+                    event.remove(target, name, listener)
+
+    def _sample(self, ended: Event) -> None:
+        """Look from time to time which transactions wait, and where."""
+        note = self._watched.guarded(lambda: self._watched.note_waiting(self._hold_limit))
+        while not ended.wait(max(self._hold_limit / 2, _SAMPLE)):
+            note()
+
+    def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
+        listeners = Listeners(self._watched)
+        for target, names in _EVENTS.items():
+            options = {"raw": True} if target in _OF_STATES else {}
+            for name in names:
+                yield target, name, self._watched.guarded(getattr(listeners, name)), options
+        # Not guarded as a whole: it executes the program's statement.
+        yield Session, "do_orm_execute", listeners.do_orm_execute, {}
+
+
+@contextmanager
+def audit(
+    *,
+    hold_limit: float = HOLD_LIMIT,
+    packages: Collection[str] = (),
+    root: Path | None = None,
+) -> Iterator[Audit]:
+    """Watch every Session and Engine of this process in the block, and find what lacks a lock.
+
+    Sync or async, of whatever class, ours or not.  No model is changed and nothing is sent.  The
+    context manager yields an :class:`Audit`, whose findings can be read in the block and afterwards.
+    A transaction counts when it ends.  What is seen is what the block executes: an audit of code
+    that does not run finds nothing in it.
+
+    :param hold_limit: seconds that a transaction may be open, with locks or without, while no
+        statement runs.
+    :param packages: the names of installed packages whose lines are the program's own, as of a program
+        that is tested as it is installed.
+    :param root: the folder of the project, to which paths are relative; by default the current one.
+    """
+    found = Audit(hold_limit=hold_limit, packages=packages, root=root)
+    with found.watching():
+        yield found
+
+
+def explore_finding(
+    finding: AuditFinding,
+    first: Callable[[], Any],
+    second: Callable[[], Any] | None = None,
+    *,
+    before: Callable[[], Any],
+    invariant: Callable[..., Any],
+    orders: int = 1000,
+) -> Exploration:
+    """Run the functions of a finding in all orders of their statements, as :func:`explore` does.
+
+    An audit knows the lines of a finding, but no arguments for them.  So the functions are the
+    caller's, and the exploration is audited: if it does not meet the finding again, at the same
+    lines, it is about something else, and that is an error.
+
+    :param finding: of an :func:`audit` of this program, unchanged since.  After the cure it is not
+        met any more: then give the functions to :func:`explore`.
+    :param first: a function or coroutine function without arguments, that executes the finding's lines.
+    :param second: the other one; by default the first once more.
+    :raises ValueError: the finding was not met.
+    :raises TimeoutError: as :func:`explore` says of this and of the other parameters.
+    """
+    with audit() as again:
+        explored = explore(
+            first, second or first, before=before, invariant=invariant, orders=orders
+        )
+    if not any(
+        (one.code, one.message) == (finding.code, finding.message) for one in again.findings
+    ):
+        raise ValueError(
+            f"the functions do not execute the lines of this {finding.code}: "
+            f"{', '.join(finding.sites)}"
+        )
+    return explored

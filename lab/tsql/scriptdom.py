@@ -1,0 +1,77 @@
+"""The process that has the .NET runtime in it: ``python -m lab.tsql.scriptdom FOLDER``.
+
+A line of standard input is a list of texts, as JSON; the line that answers is a list of what is
+wrong with each.  A process of its own, for a runtime brings threads and signal handlers that the
+other tests, which fork and count, must not meet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from lab.tsql.rules import broken
+
+# What is where in the folder.
+ASSEMBLY = "mssqlcli/mssqltoolsservice/bin/Microsoft.SqlServer.TransactSql.ScriptDom.dll"
+DOTNET = "dotnetcore2/bin"
+RUNTIME_CONFIG = "runtimeconfig.json"
+
+
+class Parser:
+    """The parsers of SQL Server 2016 and 2019, and a visitor of the trees that they make."""
+
+    def __init__(self, folder: Path) -> None:
+        pythonnet, clr_loader = map(importlib.import_module, ("pythonnet", "clr_loader"))
+        config, dotnet = str(folder / RUNTIME_CONFIG), str(folder / DOTNET)
+        pythonnet.set_runtime(clr_loader.get_coreclr(runtime_config=config, dotnet_root=dotnet))
+        importlib.import_module("clr").AddReference(str(folder / ASSEMBLY))
+        script_dom = importlib.import_module("Microsoft.SqlServer.TransactSql.ScriptDom")
+        self._reader = importlib.import_module("System.IO").StringReader
+        newest, oldest = script_dom.TSql150Parser, script_dom.TSql130Parser
+        self._parsers = [newest(True), oldest(True)]  # with QUOTED_IDENTIFIER ON
+        self._visitor = _visitor(script_dom.TSqlConcreteFragmentVisitor)
+
+    def check(self, text: str) -> dict[str, list[str]]:
+        """Return what the parser refuses; if nothing, what the server would refuse all the same."""
+        nodes, errors = self._parse(text)
+        return {"syntax": errors, "rules": [] if errors else list(broken(nodes, self._parse))}
+
+    def _parse(self, text: str) -> tuple[list[Any], list[str]]:
+        for parser in self._parsers:
+            tree, errors = parser.Parse(self._reader(text), None)
+            if errors.Count:
+                return [], [f"{one.Message} ({one.Number}, line {one.Line})" for one in errors]
+        visitor = self._visitor()
+        tree.Accept(visitor)
+        return visitor.seen, []
+
+
+def _visitor(base: Any) -> Any:
+    class Visitor(base):  # type: ignore[misc]  # a class of .NET
+        """Writes down every node of the tree, a parent before its children."""
+
+        __namespace__ = "Doclock"  # makes it a class of .NET too
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Any] = []
+
+        def Visit(self, node: Any) -> None:  # noqa: N802  # overrides one for each class of nodes
+            self.seen.append(node)
+
+    return Visitor
+
+
+def main() -> None:
+    """Answer until there are no more questions."""
+    parser = Parser(Path(sys.argv[1]).resolve())
+    for line in sys.stdin:
+        print(json.dumps([parser.check(text) for text in json.loads(line)]), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Component: a version of a server, driver, SQLAlchemy, SQLite or Python, and what it is tested with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lab.versions.essentials import ESSENTIALS
+
+
+@dataclass(frozen=True)
+class Component:
+    """The subject of a row of docs/versions-tested.md.
+
+    :ivar name: also that of its file in ``results``.
+    :ivar product: PostgreSQL, psycopg, Python and so on.
+    :ivar server: of lab/servers; None for SQLite.
+    :ivar python: a version; None for the Python of this run.
+    :ivar requirements: what pip installs beside, or in place of, the newest packages.
+    :ivar package: whose version is that of the component; None where it is the server, SQLite or Python.
+    :ivar driver: in the URL, in place of SQLAlchemy's name of the default one.
+    :ivar async_driver: in place of those of tests/integration/asyncio.
+    :ivar sqlite: the Debian suite whose SQLite library is used.
+    :ivar tests: files and folders.
+    """
+
+    name: str
+    product: str
+    server: str | None
+    python: str | None = None
+    requirements: tuple[str, ...] = ()
+    package: str | None = None
+    driver: str | None = None
+    async_driver: str | None = None
+    sqlite: str | None = None
+    tests: tuple[str, ...] = ESSENTIALS
+
+    @property
+    def database(self) -> str:
+        """The column of the matrix."""
+        return "sqlite" if self.server is None else self.server.partition("-")[0]

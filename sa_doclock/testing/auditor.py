@@ -1,0 +1,38 @@
+"""The way to sa-doclock-audit, a distribution of its own: nothing of sa_doclock imports it before it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+_PACKAGE: Final = "doclock_audit"
+
+NAMES: Final = frozenset(
+    ("Audit", "AuditFinding", "Exploration", "Failure", "audit", "explore", "explore_finding")
+)
+"""The names of the test kit that are the auditor's."""
+
+
+def is_installed() -> bool:
+    """Return whether the auditor can be imported."""
+    return find_spec(_PACKAGE) is not None
+
+
+def import_auditor(needed_by: str, module: str = "") -> Any:
+    """Import the auditor, or a module of it.
+
+    :param needed_by: the name that the program has used; the error begins with it.
+    :raises ModuleNotFoundError: the auditor is not installed.
+    """
+    try:
+        import_module(_PACKAGE)
+    except ModuleNotFoundError as error:
+        if error.name != _PACKAGE:
+            raise
+        raise ModuleNotFoundError(
+            f"{needed_by} needs the package sa-doclock-audit, which is not installed: "
+            "pip install 'sa-doclock[audit]'",
+            name=_PACKAGE,
+        ) from None
+    return import_module(f"{_PACKAGE}{module}")

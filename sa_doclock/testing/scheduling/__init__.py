@@ -1,0 +1,43 @@
+"""The turns of two functions that run at once, one statement at a time: for two_at_once() and for explore().
+
+The names in ``__all__`` are for sa-doclock-audit, and keep their meaning within one version of sa_doclock.
+"""
+
+from .accesses import ANYTHING, Access, Accesses, Mode, TransactionAccesses, at_end, conflict
+from .participant import (
+    FIRST,
+    OWN_TRANSACTION,
+    SECOND,
+    Participant,
+    Step,
+    current_participant,
+    short_line,
+    short_sql,
+)
+from .scheduler import GOES_ON, WAITS, Chooser, Diverged, Function, Observer, Scheduler, Waits
+
+__all__ = [
+    "ANYTHING",
+    "FIRST",
+    "GOES_ON",
+    "OWN_TRANSACTION",
+    "SECOND",
+    "WAITS",
+    "Access",
+    "Accesses",
+    "Chooser",
+    "Diverged",
+    "Function",
+    "Mode",
+    "Observer",
+    "Participant",
+    "Scheduler",
+    "Step",
+    "TransactionAccesses",
+    "Waits",
+    "at_end",
+    "conflict",
+    "current_participant",
+    "short_line",
+    "short_sql",
+]

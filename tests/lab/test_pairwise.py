@@ -1,0 +1,117 @@
+"""--pairwise: what is in the selection, that it depends on the items alone, and that little is."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.running.pairwise import cover, select
+
+
+def table(*sizes: int) -> dict[str, frozenset[object]]:
+    values = [[(column, number) for number in range(size)] for column, size in enumerate(sizes)]
+    return {
+        str(row): frozenset(itertools.combinations(row, 2)) for row in itertools.product(*values)
+    }
+
+
+def test_every_pair_is_in_the_selection() -> None:
+    rows = table(5, 4, 3, 3)
+    kept = set(cover(rows))
+    assert set().union(*(rows[name] for name in kept)) == set().union(*rows.values())
+    assert len(kept) <= 2 * 5 * 4 < len(rows)
+
+
+def test_it_depends_on_the_rows_alone() -> None:
+    rows = table(4, 3, 3)
+    shuffled = random.Random(7).sample(sorted(rows), len(rows))
+    assert list(cover({name: rows[name] for name in shuffled})) == list(cover(rows))
+
+
+def test_no_row_is_in_it_twice_or_for_nothing() -> None:
+    rows = table(6, 2, 2)
+    kept = list(cover(rows))
+    assert len(kept) == len(set(kept))
+    seen: set[object] = set()
+    for name in kept:
+        assert rows[name] - seen
+        seen |= rows[name]
+
+
+def test_of_two_columns_all_rows_are() -> None:
+    assert set(cover(table(4, 3))) == {*table(4, 3)}
+
+
+INNODB = {"mysql", "mariadb"}
+
+
+def databases_of_tests(path: Path, *marks: pytest.Mark, tests: int) -> dict[str, set[str]]:
+    """Return the databases that are selected for each of these tests of one file, all alike."""
+    items: list[Any] = [
+        SimpleNamespace(
+            nodeid=f"{path.name}::test_{test}[{database}]",
+            path=path,
+            callspec=SimpleNamespace(params={"database": database}),
+            iter_markers=lambda kind: [mark for mark in marks if mark.name == kind],
+        )
+        for test in range(tests)
+        for database in ("postgresql", *INNODB)
+    ]
+    selected: Any = select(items, lambda _: False)
+    ids = ((item.nodeid.partition("[")[0], item.callspec.params["database"]) for item in selected)
+    grouped: Iterator[tuple[str, Any]] = itertools.groupby(ids, lambda one: one[0])
+    return {test: {database for _, database in found} for test, found in grouped}
+
+
+def test_mysql_and_mariadb_take_turns_and_each_file_has_both(tmp_path: Path) -> None:
+    file = tmp_path / "test_any.py"
+    file.write_text("def test_any(database): ...")
+    many = databases_of_tests(file, tests=20)
+    assert all("postgresql" in found and len(found & INNODB) == 1 for found in many.values())
+    assert all(3 < sum(one in found for found in many.values()) < 17 for one in INNODB)
+    assert databases_of_tests(file, tests=1) == {"test_any.py::test_0": {"postgresql", *INNODB}}
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"),
+    [
+        ("", [pytest.mark.databases("postgresql", "mysql", "mariadb").mark]),
+        ("", [pytest.mark.not_databases("mariadb").mark]),
+        ('KILL = {"mysql": "KILL {}"}', []),
+        ("...  # MariaDB counts whole seconds", []),
+    ],
+    ids=["a marker", "a marker that excludes", "a table", "a comment"],
+)
+def test_a_test_that_names_one_of_the_two_is_on_both(
+    tmp_path: Path, text: str, marks: list[pytest.Mark]
+) -> None:
+    file = tmp_path / "test_one.py"
+    file.write_text(text)
+    found = databases_of_tests(file, *marks, tests=5)
+    assert set(map(frozenset, found.values())) == {frozenset({"postgresql", *INNODB})}
+
+
+def test_values_that_cannot_be_hashed_have_pairs_too(request: pytest.FixtureRequest) -> None:
+    """They are the same where they are the same object, whatever number pytest gives them in an item."""
+    values: list[list[object]] = [[], [], [], [], []]
+    items: list[Any] = [
+        SimpleNamespace(
+            nodeid=f"test_any.py::test_any[{number}]",
+            path=request.path,
+            callspec=SimpleNamespace(
+                params=dict(zip("abc", row, strict=True)), indices=dict.fromkeys("abc", number)
+            ),
+        )
+        for number, row in enumerate(itertools.product(values, repeat=3))
+    ]
+    selected: Any = select(items, lambda _: False)
+    assert len(values) ** 2 <= len(selected) <= 2 * len(values) ** 2
+    for one, other in itertools.combinations("abc", 2):
+        pairs = [(item.callspec.params[one], item.callspec.params[other]) for item in selected]
+        assert len({(id(first), id(second)) for first, second in pairs}) == len(values) ** 2

@@ -1,0 +1,162 @@
+"""Whoever waits is informed for what: by make, by downloads, and by a test run that prints no result."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lab.running import progress, silence
+from lab.running.silence import NoSilence
+from lab.servers.downloads import Download, downloading
+
+SOON = 0.01  # seconds
+
+
+class Terminal:
+    """Keeps the lines that are said, and tells when there are enough."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._more = threading.Condition()
+
+    def say(self, line: str) -> None:
+        with self._more:
+            self.lines.append(line.strip())
+            self._more.notify_all()
+
+    def wait_for(self, words: str) -> str:
+        with self._more:
+            assert self._more.wait_for(lambda: self._with(words), timeout=20), self.lines
+            return self._with(words)[0]
+
+    def _with(self, words: str) -> list[str]:
+        return [line for line in self.lines if words in line]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    found = Terminal()
+    for module in (progress, silence):
+        monkeypatch.setattr(module, "say", found.say)
+    monkeypatch.setattr("lab.servers.downloads.say", found.say)
+    return found
+
+
+def ran(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-I", progress.__file__, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_command_that_goes_well_is_silent_but_for_the_texts() -> None:
+    done = ran("Creating it", "it is large", "--", sys.executable, "-c", "print('noise')")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "Creating it\nit is large\n")
+
+
+def test_a_command_that_fails_is_heard() -> None:
+    done = ran("Creating it", "--", sys.executable, "-c", "print('why'); raise SystemExit(3)")
+    assert done.returncode == 3
+    assert done.stderr == "Creating it\nwhy\n\n"
+
+
+@pytest.mark.parametrize("words", [(), ("text",), ("--", "command"), ("text", "--")])
+def test_a_call_without_a_text_or_a_command(words: tuple[str, ...]) -> None:
+    assert "usage: progress.py TEXT... -- COMMAND..." in ran(*words).stderr
+
+
+def test_a_long_command_tells_its_last_line(terminal: Terminal, tmp_path: Path) -> None:
+    go_on = tmp_path / "go on"
+    waits = (
+        "import pathlib, sys, time\n"
+        "print('Collecting SQLAlchemy\\nunfinished', end='', flush=True)\n"
+        "while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)\n"
+    )
+    command = [sys.executable, "-c", waits, str(go_on)]
+    running = threading.Thread(target=progress.run, args=(["Installing"], command, SOON))
+    running.start()
+    try:
+        assert terminal.wait_for("Collecting").endswith(" s: Collecting SQLAlchemy")
+    finally:
+        go_on.touch()
+        running.join()
+    assert terminal.lines[0] == "Installing"
+
+
+def test_a_download_is_announced_and_its_size_reported(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        "lab.servers.downloads.progress",
+        lambda state: progress.progress(state, SOON),
+    )
+    parts = tmp_path / "partial"
+    parts.mkdir()
+    (parts / "half").write_bytes(bytes(12_000_000))
+    one = Download("a server", "Debian sid", 20_400_000, "GPL-2.0")
+    other = Download("its libraries", "Debian sid", 1_550_000, "LGPL-2.1")
+    with downloading(one, other, folder=tmp_path):
+        reported = terminal.wait_for(" s: ")
+    assert terminal.lines[:2] == [
+        "Downloading a server, from Debian sid: 20 MB, GPL-2.0",
+        "Downloading its libraries, from Debian sid: 1.6 MB, LGPL-2.1",
+    ]
+    assert reported.endswith(" s: a server and its libraries: 12 MB of 22 MB")
+
+
+def result(nodeid: str, when: str = "call") -> Any:
+    return SimpleNamespace(nodeid=nodeid, when=when, outcome="passed")
+
+
+def test_a_silent_run_tells_what_it_waits_for(terminal: Terminal) -> None:
+    watched = NoSilence(alone=False, interval=SOON)
+    terminal.wait_for(" s: the tests are collected")
+    watched.pytest_runtest_logstart("test_slow")
+    watched.pytest_runtest_logstart("test_fast")
+    watched.pytest_runtest_logreport(result("test_fast", "setup"))  # pytest prints nothing for it
+    watched.pytest_runtest_logreport(result("test_fast"))
+    watched.pytest_runtest_logfinish("test_fast")
+    terminal.wait_for(" s: 1 tests are over; waiting for test_slow")
+    watched.pytest_runtest_logfinish("test_slow")
+    terminal.wait_for(" s: 1 tests are over; waiting for the next test")
+    watched.pytest_unconfigure()
+    assert not watched._watcher.is_alive()
+
+
+def test_a_run_that_prints_results_is_left_alone(terminal: Terminal) -> None:
+    plugin = NoSilence(alone=False, interval=3600)
+    plugin.pytest_runtest_logreport(result("test_fast"))
+    plugin.pytest_unconfigure()
+    assert terminal.lines == []
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_no_thread_beside_the_tests_of_its_own_process(alone: bool) -> None:
+    plugin = NoSilence(alone=alone)
+    plugin.pytest_runtestloop()
+    assert plugin._watcher.is_alive() is not alone
+    plugin.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_line_of_a_worker_gets_past_the_capture_of_pytest(pytester: pytest.Pytester) -> None:
+    root = Path(progress.__file__).parents[2]
+    pytester.makeconftest(
+        f"import sys; sys.path.insert(0, {str(root)!r})\n"
+        "from lab.running.progress import keep_terminal\n"
+        "def pytest_configure(): keep_terminal()\n"
+    )
+    pytester.makepyfile(
+        "from lab.running.progress import say\n"
+        "def test_it():\n    print('captured')\n    say('Downloading it')\n"
+    )
+    for workers in ("0", "1"):
+        done = pytester.runpytest_subprocess(f"-n{workers}", "-p", "no:randomly")
+        done.assert_outcomes(passed=1)
+        done.stderr.fnmatch_lines(["Downloading it"])
+        assert "captured" not in done.stdout.str() + done.stderr.str()
