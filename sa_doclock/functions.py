@@ -1,7 +1,7 @@
 """The check of every function that a program hands over: that a call of it runs it, and that it fits.
 
 The signature tells most of it before anything is sent.  A lambda that returns a coroutine or a
-generator looks like any other function, so what a function returns is checked too.
+generator looks like any other function, so the result of a function is checked too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 def check_function(
     name: str, function: object, of: str = "", *, arguments: int | None = None, instead: str = ""
 ) -> None:
-    """Check what is to be called, as far as its signature tells.
+    """Check a function before it is called, as far as its signature tells.
 
     :param name: that of the argument, in the texts of errors.
     :param of: the arguments, in the same texts.
     :param arguments: their number; None: it is not known.
-    :param instead: what to use for a coroutine function; "": it may be one.
+    :param instead: the replacement for a coroutine function; "": it may be one.
     :raises TypeError: a call would raise it, or would run nothing.
     """
     if arguments is not None and _is_plain(function, arguments, coroutine=not instead):
@@ -97,7 +97,7 @@ def _check_arguments(name: str, function: Callable[..., Any], of: str, number: i
 
 
 def check_result(name: str, function: object, result: object, *, awaited: bool = False) -> None:
-    """Check what a function has returned.
+    """Check the result of a function.
 
     :param awaited: it is about to be awaited.
     :raises TypeError: nothing of the function has run, or would.
@@ -118,7 +118,7 @@ def check_result(name: str, function: object, result: object, *, awaited: bool =
 
 
 def call_checked(name: str, awaited: bool, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, and return what it returns, checked."""
+    """Call a function, and return its checked result."""
     result = function(*arguments)
     check_result(name, function, result, awaited=awaited)
     return result

@@ -2,7 +2,7 @@
 
 A deadlock or a snapshot conflict has undone the whole transaction, so that the whole
 transaction has to be run again, in a new session.  ``retry_on`` names further errors of which
-the program knows the same.  What may be repeated is decided here alone; when, and how long to
+the program knows the same.  Only this module decides which errors are repeated; when, and how long to
 wait, is tenacity's part.
 """
 
@@ -76,7 +76,7 @@ def run_transaction(
     them, also where the function has swallowed them; no other error is, unless ``retry_on`` names
     it, and nothing after a commit.  docs/retrying.md has the cases one by one.
 
-    All that the function does happens once for each attempt.  What is no part of the
+    All that the function does happens once for each attempt.  Effects outside the
     transaction, such as a mail, belongs in ``session.on_commit()``.  Entities that the function
     returns are detached, and with ``expire_on_commit`` (the default) expired.
 
@@ -199,7 +199,7 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], T]) -> T:
-    """Do what :func:`run_transaction` does, with arguments that are right."""
+    """Run :func:`run_transaction` with checked arguments."""
     from tenacity import Retrying  # noqa: PLC0415  # it takes 30 ms, and only retries need it
 
     attempts_of_call = Attempts(policy)
@@ -220,7 +220,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
 
 
 def checked_session(made: object, session: object, maker: str, kind: str) -> LockingSession:
-    """Return the LockingSession of what a session_factory has made."""
+    """Return the LockingSession that a session_factory has made."""
     if not isinstance(session, LockingSession):
         if inspect.iscoroutine(made):
             made.close()  # nobody will await it
@@ -410,7 +410,7 @@ def _summary(failure: BaseException) -> str:
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
     """Return the first failure; some errors only say that there was one before."""
-    # After a flush that failed, SQLAlchemy raises either without a cause; the second is what
+    # After a flush that failed, SQLAlchemy raises either without a cause; the second is the error that
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:

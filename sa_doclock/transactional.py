@@ -57,7 +57,7 @@ def transactional(
     )
 
     def decorate(function: Callable[Concatenate[S, P], T]) -> Callable[P, T]:
-        check_function("what @transactional(session_factory) decorates", function)
+        check_function("the argument of @transactional(session_factory)", function)
         signature = _without_session(function)
         wrap = _awaited if is_coroutine_function(function) else _called
         call = wraps(function)(wrap(policy, session_factory, function))

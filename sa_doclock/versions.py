@@ -1,4 +1,4 @@
-"""The version of a document: what a caller has seen, and a change of a part that raises it.
+"""The version of a document: a caller's old version is refused, and a change of a part raises it.
 
 The version is the ``version_id_col`` of the header, which SQLAlchemy raises in each UPDATE of the
 header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html

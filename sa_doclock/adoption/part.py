@@ -1,7 +1,7 @@
 """Adoption: the object by which the ``with_for_update()`` of a session's statements are locks.
 
 A select that has one is executed as a lock.  Any other, in a statement that is about to be sent, is
-made real or refused: by what SQLAlchemy has compiled, whoever has put the lock there, and wherever it
+made real or refused: by SQLAlchemy's compiled statement, whoever has put the lock there, and wherever it
 stands.
 """
 
@@ -38,7 +38,7 @@ class Adoption:
     """Adoption in a session whose ``with_for_update()`` are locks; it keeps nothing of it."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return what executes the statement: a select that has a ``with_for_update()`` is executed here."""
+        """Return the executor of the statement: a select that has a ``with_for_update()`` is executed here."""
         select = inner_select(statement)
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:

@@ -25,7 +25,7 @@ Alembic's type stubs know Alembic's own operations alone; for a type checker, wr
 
 On every other database these two do nothing: not one statement, online or with ``--sql``.
 
-Never run on a real SQL Server here; what is sent rests on Microsoft's documentation: "ALTER
+Never run on a real SQL Server here; the statements rest on Microsoft's documentation: "ALTER
 DATABASE SET options", "sys.databases", "Enabling Row Versioning-Based Isolation Levels".
 """
 

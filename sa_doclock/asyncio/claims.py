@@ -58,7 +58,7 @@ class AsyncSessions:
 class AsyncClaims(Generic[T]):
     """The asynchronous iterator that async_claim_each() returns, with a report.
 
-    An ``async for`` that is left early gives back what it holds soon after, when the event
+    An ``async for`` that is left early gives back its rows soon after, when the event
     loop closes the generator in it; :meth:`aclose`, or ``async with async_claim_each(...) as
     claims:``, does so before it returns.
     """

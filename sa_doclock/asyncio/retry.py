@@ -1,4 +1,4 @@
-"""async_run_transaction(): run_transaction(), awaited; retry.py decides what is repeated."""
+"""async_run_transaction(): run_transaction(), awaited; retry.py decides which errors are repeated."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def async_run_transaction(
 async def run_checked(
     policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], Awaitable[T]]
 ) -> T:
-    """Do what :func:`async_run_transaction` does, with arguments that are right."""
+    """Run :func:`async_run_transaction` with checked arguments."""
     from tenacity import AsyncRetrying  # noqa: PLC0415  # as in retry.py
 
     attempts_of_call = Attempts(policy)

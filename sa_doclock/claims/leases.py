@@ -194,7 +194,7 @@ class Lease(Generic[T]):
         """Return a block that locks the row under the epoch of the lease, and commits at its end.
 
         ``with lease.saving() as row:``.  The row is read again, in a session of its own
-        (``object_session(row)``), so what was read before the work may have changed.  The block is
+        (``object_session(row)``), so rows read before the work may have changed.  The block is
         that of ``session.locked()``.
 
         :raises CheckoutLost: another worker has had the row since; nothing is saved.
@@ -417,7 +417,7 @@ def lease_each(
 
     At most one worker saves a row at a time: one that was stopped, or cut off, for longer than its
     lease cannot save any more, and its row is another's.  Not promised: that the *work* begins only
-    once.  What it does elsewhere, such as a mail or a payment, may be done twice.
+    once.  Effects elsewhere, such as a mail or a payment, can happen twice.
 
     The saved row should match the statement no more, as by ``row.state = "done"``.  A row that
     others have checked out, or that somebody has locked, is skipped.
@@ -435,7 +435,7 @@ def lease_each(
         claim_each().
     :param owner: the name of this worker; each worker needs another one.
     :param lease: a timedelta, or seconds: longer than any pause of the process that is no failure.
-    :param note: what others are shown beside the owner.
+    :param note: a text that others see beside the owner.
     :param limit: at most so many leases come up.
     :param order_by: a column, or several: in which order, where the statement does not say it.
     :returns: an iterator of :class:`Lease`, with ``report``.

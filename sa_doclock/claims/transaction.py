@@ -31,7 +31,7 @@ class Claim(Generic[T]):
     :ivar key: the primary key: a scalar, or a tuple when composite.
     :ivar session: the session that the row is in. Its transaction is the claim's: flush() and
         save_changes() only flush. ``commit()`` ends the claim there, and SQLAlchemy refuses
-        what follows in the block; ``rollback()`` gives the row back.
+        the rest of the block; ``rollback()`` gives the row back.
     """
 
     def __init__(self, transaction: ClaimTransaction[T], identity: Identity, row: T) -> None:
@@ -112,7 +112,7 @@ class ClaimTransaction(Generic[T]):
                 raise
 
     def exit_block(self, identity: Identity, raised: BaseException | None) -> bool:
-        """End the block; return True if the report keeps what it raised.
+        """End the block; return True if the report keeps its error.
 
         :raises Exception: the end of the savepoint or the commit has failed, unless failures
             are collected.

@@ -116,8 +116,8 @@ class LockStrategy:
     whose server is different.  The built-in classes replace some for an engine, also those that a
     subclass of theirs has given.  ``statements.texts`` are always those of the class.
 
-    There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember what
-    it has asked its server.  Facts are class attributes; a method answers what a fact cannot.  A
+    There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember the
+    answers of its server.  Facts are class attributes; a method computes the rest.  A
     strategy knows SQL and the driver, never a Session.
     """
 
@@ -211,7 +211,7 @@ class LockStrategy:
     def check_support(self, lock: LockOptions) -> None:
         """Raise LockNotSupported if this database or version cannot give that lock.
 
-        What ``compatible`` does not give is refused before this is asked.
+        A lock that ``compatible`` denies is refused before this call.
         """
 
     def check_table(
@@ -239,7 +239,7 @@ class LockStrategy:
         return None
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        """Send what must be the first statement of a transaction opened for this lock."""
+        """Send the first statement of a transaction opened for this lock."""
 
     def join(
         self,

@@ -180,7 +180,7 @@ class Creation(Generic[T]):
             )
 
     def _inserted(self) -> T:
-        """Lock the row that was inserted, and read what the database has put into it."""
+        """Lock the inserted row, and read the values that the database has put into it."""
         found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
         if found is None:
             raise LockMisuse(

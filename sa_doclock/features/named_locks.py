@@ -31,8 +31,8 @@ def doclock_key(*parts: KeyPart) -> str:
     ``"user:42"``.
 
     Other parts give another key: ``:`` and ``%`` inside of a part are written ``%3A`` and
-    ``%25``.  What is written the same is the same, so 42 and ``"42"`` are one key: an id that
-    comes out of a URL locks what the number locks.
+    ``%25``.  Parts with the same text are the same, so 42 and ``"42"`` are one key: an id from a URL locks
+    the same name as the number.
 
     Example::
 
@@ -106,7 +106,7 @@ class NamedLock(LockTarget[None]):
     def prepare(
         self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
-        """Have the transaction fit for what is changed under the key, whatever its mode."""
+        """Make the transaction fit for the changes under the key, whatever its mode."""
         seconds = 0.0 if LockOptions.NoWait in request.lock else request.seconds
         request = request._replace(lock=LockOptions.ForUpdate, seconds=seconds)
         return super().prepare(bind, strategy, request)
@@ -142,18 +142,18 @@ class NamedLockMethods(CoreSession):
     ) -> None:
         """Lock a name in place of a row: nobody else has this key until the transaction ends.
 
-        What is read afterwards is not older than the lock; objects that the session has loaded
+        Later reads are not older than the lock; objects that the session has loaded
         before stay as they are, so take the key first.  A key that is held already is not asked
         for again.  Pending changes are not flushed before.  On SQLite it is the write lock on the
         whole file.  docs/named-locks.md has each database.
 
-        What else is raised, and what follows a failure: see :meth:`get_entity`.
+        Other errors, and the state after a failure: see :meth:`get_entity`.
 
         Example::
 
             session.lock_key("import:customers", lock_timeout=10)
 
-        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
+        :param key: any non-empty text, such as the result of :func:`doclock_key`.  Programs that
             use the same database and the same key exclude each other.
         :param lock_timeout: as for :meth:`get_entity`.
         :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB

@@ -363,7 +363,7 @@ def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
 def _read_once(idents: Iterable[T]) -> Iterable[T]:
     """Return the keys as a list where they are no collection, and may come only once.
 
-    What is no list of keys, such as a text, is returned as it is: the call for the lock refuses it.
+    Another value, such as a text, is returned unchanged: the call for the lock refuses it.
     """
     if isinstance(idents, Iterable) and not isinstance(idents, Collection):
         return list(idents)

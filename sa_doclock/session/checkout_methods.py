@@ -51,10 +51,10 @@ class CheckoutMethods(BlockMethods):
 
         :param entity: a class that is declared by ``@document(checkout=True)``.
         :param ident: the primary key, as for :meth:`get_entity`.
-        :param owner: who checks it out: any text of 1 to 255 characters, such as a user's id.
+        :param owner: the owner's name: a text of 1 to 255 characters, such as a user's id.
         :param lease: the time of the check-out from now on: a timedelta, or seconds; rounded up to
             milliseconds.
-        :param note: what others are shown beside the owner; None keeps that of the same check-out.
+        :param note: a text that others see beside the owner; None keeps the note of the same check-out.
         :param lock_timeout: as for :meth:`get_entity`.
         :raises CheckedOut: another owner has it, as ``error.checkout`` says.
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
@@ -200,7 +200,7 @@ class CheckoutMethods(BlockMethods):
         return self._checkouts().find_all(entity, owner, expired=expired)
 
     def _checkouts(self) -> CheckOutCalls:
-        """Return what does it.  :raises LockMisuse: the session was made without ``checkouts=``."""
+        """Return the implementation.  :raises LockMisuse: the session was made without ``checkouts=``."""
         from ..features.checkouts import CheckOutCalls  # noqa: PLC0415  # of a session that uses it
 
         return CheckOutCalls(self._context, self.get_one_entity)

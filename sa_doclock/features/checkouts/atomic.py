@@ -50,7 +50,7 @@ def compared_with_checkouts(
 
 
 def _targets(statement: Any, parameters: Any) -> list[Target]:
-    """Return the headers that can be checked out, of those that the statement writes."""
+    """Return the headers that the statement writes and that can be checked out."""
     found = filter(is_header_target, targets_of(statement, parameters))
     return [one for one in found if declares(one.root, "checkout")]
 

@@ -29,7 +29,7 @@ class Condition:
     def error(self, row: CheckoutRow, checkout: Checkout | None) -> DocLockError:
         """Return the error of a lock that is refused.
 
-        :param checkout: what the row is; None of a document that is checked in.
+        :param checkout: the row's check-out; None of a document that is checked in.
         """
         if self.epoch is not None:
             return lost(self.epoch, row)

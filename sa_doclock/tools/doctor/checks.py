@@ -47,7 +47,7 @@ NOT_CHECKED: Final = "not-checked"
 
 
 def check_database(engine: Engine, base: Any = None) -> list[Finding]:
-    """Return what is set wrong for locks, in this engine and its database; the worst comes first.
+    """Return the settings of this engine and its database that are wrong for locks, the worst first.
 
     The checks read settings and catalogs, over a connection of the engine and one of their own.
     They lock no row, and change nothing.
@@ -84,7 +84,7 @@ def checks_for(strategy: LockStrategy) -> Sequence[Check]:
 
 
 def findings_of(check: Check, subject: Subject) -> list[Finding]:
-    """Return what one check finds; that it has failed is a finding too."""
+    """Return the findings of one check; its failure is a finding too."""
     try:
         found = [Finding(check.severity, check.code, *problem) for problem in check.find(subject)]
     except Exception as error:
