@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper, Session, class_mapper
 
 from ..dialects import SCHEMA_OPTION
 from ..dialects.base import LockStrategy
@@ -153,16 +153,18 @@ class Ledger:
         :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
         """
         known = self._places_of_classes.get(entity)
-        if known is None:
-            self._places_of_classes[entity] = place
-        elif known != place and not known.is_same(place):
-            held = self.place_of(entity)
-            if held is not None:
-                raise LockMisuse(
-                    f"this transaction holds rows of {entity.__name__} in {held}, and cannot lock others in "
-                    f"{place}: the same key names another row there. Use one session, or one transaction, for each"
-                )
-            self._places_of_classes[entity] = place
+        if known is not None and (known == place or known.is_same(place)):
+            return
+        table = class_mapper(entity).local_table
+        for other in self._places_of_classes:  # a second class has the same rows
+            held = self.place_of(other)
+            if held is None or held.is_same(place) or class_mapper(other).local_table is not table:
+                continue
+            raise LockMisuse(
+                f"this transaction holds rows of {other.__name__} in {held}, and cannot lock others in "
+                f"{place}: the same key names another row there. Use one session, or one transaction, for each"
+            )
+        self._places_of_classes[entity] = place
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.
