@@ -137,6 +137,9 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             adopt_for_update,
             commit_outcome,
         )
+        for usual in OF_DOCUMENTS_ALONE:  # one object for most sessions
+            if usual == self._part_options:
+                self._part_options = usual
         super().__init__(*args, options=options, **kwargs)
         if self._part_options not in OF_DOCUMENTS_ALONE or is_routed(self):
             _ = self._context  # made now, so that wrong options are refused here
