@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,7 +20,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import strategies
+from ...dialects import check_features, strategies, translated_table, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -243,6 +244,8 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     if strategy.compatible is not None or strategy.cluster is not None:
         _check_server(strategy, request)
     connection, plan = target.prepare(bind, strategy, request)
+    if plan.table is not None and target.options:
+        plan = replace(plan, table=translated_table(plan.table, *target.options))
     _check_place(context, target, connection.connection)
     if isinstance(bind, Connection):
         watch(context, connection)
@@ -314,9 +317,28 @@ def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
 def _check_server(strategy: LockStrategy, request: LockRequest) -> None:
     """:raises LockNotSupported: this product, which answers to the dialect, cannot give the lock."""
     if strategy.compatible is not None:
-        strategy.compatible.check(request.lock, request.seconds, named=request.named)
+        check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
+<<<<<<< HEAD
         strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
+=======
+        warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
+    return bind, strategy
+
+
+def _note_database(
+    context: LockContext,
+    target: LockTarget[Any],
+    request: LockRequest,
+    bind: Engine | Connection,
+    connection: TransactionConnection,
+) -> None:
+    """Follow a Connection that the program has lent, and tell the parts of the database."""
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    for bound in context.parts.bound:
+        bound(request, target.roots(), bind)
+>>>>>>> 309aceb916f9d063ea2d41514ca266ba6d51e6a7
 
 
 def _blocks(
