@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -124,7 +123,6 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
     return "changed by another transaction meanwhile; run the whole transaction again"
 
 
-@dataclass(eq=False)
 class LockCall:
     """The state of one call: what it locks, its start, and the error that it has met.
 
@@ -141,17 +139,24 @@ class LockCall:
     :ivar requested: the request for listeners, where there are any.
     """
 
-    target: Any  # a LockTarget, which stands above this file
-    request: LockRequest
-    started: float
-    opens: bool
-    outer: LockCall | None
-    new: list[DocumentKey | LockedName] = field(default_factory=list, init=False)
-    met: BaseException | None = field(default=None, init=False)
-    engine: Engine | None = field(default=None, init=False)
-    unsaved: UnsavedChanges | None = field(default=None, init=False)
-    undone_by_savepoint: bool = field(default=False, init=False)
-    requested: RequestedLock | None = field(default=None, init=False)
+    met: BaseException | None = None
+    engine: Engine | None = None
+    unsaved: UnsavedChanges | None = None
+    undone_by_savepoint = False
+    requested: RequestedLock | None = None
+
+    def __init__(
+        self,
+        target: Any,
+        request: LockRequest,
+        started: float,
+        outer: LockCall | None,
+        *,
+        opens: bool,
+    ) -> None:
+        self.target = target  # a LockTarget, which stands above this file
+        self.request, self.started, self.opens, self.outer = request, started, opens, outer
+        self.new: list[DocumentKey | LockedName] = []
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
         """Return the error of this call, which the server has refused by value."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -74,7 +73,6 @@ class WrittenRow(NamedTuple):
         return Refusal(root, identity, f"{self.label} {words}{one}", rows, self.state)
 
 
-@dataclass(eq=False)
 class FullCheck:
     """The full check of the rows of one flush; those of one call share what is read from the database.
 
@@ -82,12 +80,18 @@ class FullCheck:
     :param written: the rows are in the database already.
     """
 
-    refusals: Refusals
-    session: Session
-    new: States | None = None
-    written: bool = False
-    resolvers: dict[Mapper[Any], HeaderResolver] = field(init=False)
-    found: list[Refusal] = field(init=False)
+    def __init__(
+        self,
+        refusals: Refusals,
+        session: Session,
+        new: States | None = None,
+        *,
+        written: bool = False,
+    ) -> None:
+        self.refusals, self.session = refusals, session
+        self.new, self.written = new, written
+        self.resolvers: dict[Mapper[Any], HeaderResolver] = {}
+        self.found: list[Refusal] = []
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
         """Refuse the writes to documents that are not held; ask the database anew."""

@@ -8,6 +8,7 @@ session's parts.
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -174,9 +175,12 @@ def acquire(target: LockTarget[T]) -> T:
     context = target.context
     if context.transaction.condition is not Condition.OPEN:
         context.transaction.refuse()
-    if context.connections.by_engine:  # mostly this is the first lock of a transaction
-        _check_transaction(context, target.session)
     session, call, outer = target.session, None, context.calls.current
+    if context.connections.by_engine:  # mostly this is the first lock of a transaction
+        if not session.is_active:
+            session.connection()  # raises PendingRollbackError
+        context.end_if_over()
+        context.transaction.check_locks()
     autoflush = session.autoflush
     try:
         request = target.not_held()
@@ -202,17 +206,6 @@ def acquire(target: LockTarget[T]) -> T:
         context.calls.current, session.autoflush = outer, autoflush
     _end_granted(context, call)
     return result
-
-
-def _check_transaction(context: LockContext, session: Session) -> None:
-    """See what has become of the locks of the transaction.
-
-    :raises PendingRollbackError: nothing can be done in it before a rollback.
-    """
-    if not session.is_active:
-        session.connection()
-    context.end_if_over()
-    context.transaction.check_locks()
 
 
 def _complete(error: BaseException, target: LockTarget[Any]) -> None:
@@ -244,12 +237,20 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     """Take the lock: prepare the transaction, expire what is loaded, send, record."""
     context, session = target.context, target.session
     call.met = None
-    bind, strategy = _database_of(request, target)
+    if not session.is_active:
+        session.connection()  # raises PendingRollbackError, as after a failed flush
+    bind = session.get_bind(**request.bind_arguments)
+    strategy = strategies.get(bind.dialect) or context.opener.learn(bind)
+    if strategy.compatible is not None or strategy.cluster is not None:
+        _check_server(strategy, request)
     connection, plan = target.prepare(bind, strategy, request)
     if plan.table is not None and target.options:
         plan = replace(plan, table=translated_table(plan.table, *target.options))
     _check_place(context, target, connection.connection)
-    _note_database(context, target, request, bind, connection)
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    for bound in context.parts.bound:
+        bound(request, target.roots(), bind)
     if session.identity_map or context.loaded.added:
         target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
@@ -313,21 +314,14 @@ def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
             )
 
 
-def _database_of(
-    request: LockRequest, target: LockTarget[Any]
-) -> tuple[Engine | Connection, LockStrategy]:
-    """Return the database of the lock, and its dialect.
-
-    :raises LockNotSupported: this server cannot give the lock.
-    """
-    session = target.session
-    if not session.is_active:
-        session.connection()  # raises PendingRollbackError, as after a failed flush
-    bind = session.get_bind(**request.bind_arguments)
-    strategy = strategies.get(bind.dialect) or target.context.opener.learn(bind)
+def _check_server(strategy: LockStrategy, request: LockRequest) -> None:
+    """:raises LockNotSupported: this product, which answers to the dialect, cannot give the lock."""
     if strategy.compatible is not None:
         check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
+<<<<<<< HEAD
+        strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
+=======
         warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
     return bind, strategy
 
@@ -344,6 +338,7 @@ def _note_database(
         watch(context, connection)
     for bound in context.parts.bound:
         bound(request, target.roots(), bind)
+>>>>>>> 309aceb916f9d063ea2d41514ca266ba6d51e6a7
 
 
 def _blocks(
@@ -364,7 +359,8 @@ def _blocks(
 def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
     context, opens = target.context, not target.session.in_transaction()
-    call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
+    started = time.monotonic() - context.opener.connecting  # now(), without a call
+    call = LockCall(target, request, started, context.calls.current, opens=opens)
     if (
         "before_lock" in listened
         and (request.entity is not None or request.named)  # not rows of tables
@@ -388,7 +384,7 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
 
     :raises UnsavedChanges: some of its rows have pending changes that collide.
     """
-    waited = context.opener.now() - call.started
+    waited = time.monotonic() - context.opener.connecting - call.started
     # Nobody is told of most locks, which is found out here without a call.
     if (
         call.requested is not None

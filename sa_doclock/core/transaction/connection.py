@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -85,7 +84,6 @@ def is_lost(connection: Connection, strategy: LockStrategy, error: Any) -> bool:
     return is_broken(connection, strategy, error)
 
 
-@dataclass(eq=False)
 class TransactionConnection:
     """One connection that takes part in the session's transaction.
 
@@ -108,24 +106,25 @@ class TransactionConnection:
     :ivar on_return: the actions of its return to the pool, from the commit on.
     """
 
-    connection: Connection
-    known: LockStrategy | None
     # What is not set for each transaction is left to the class.
-    opened_for: LockOptions | None = field(default=None, init=False)
-    fit_for: tuple[LockPlan, float | None] | None = field(default=None, init=False)
-    level: str | None = field(default=None, init=False)
-    level_before: str | None = field(default=None, init=False)
-    mark: object = field(default=None, init=False)
-    schema: str | None = field(default=None, init=False)
-    schema_in_doubt: bool = field(default=False, init=False)
-    in_doubt: bool = field(default=False, init=False)
-    unmarked: bool = field(default=False, init=False)
-    begun: bool = field(default=False, init=False)
-    foreign_asked: int = field(default=0, init=False)
-    may_have_ended: bool = field(default=False, init=False)
-    savepoints: tuple[tuple[str, Mark], ...] = field(default=(), init=False)
-    listeners: tuple[tuple[str, Callable[..., Any], str], ...] = field(default=(), init=False)
-    on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
+    opened_for: LockOptions | None = None
+    fit_for: tuple[LockPlan, float | None] | None = None
+    level: str | None = None
+    level_before: str | None = None
+    mark: object = None
+    schema: str | None = None
+    schema_in_doubt = False
+    in_doubt = False
+    unmarked = False
+    begun = False
+    foreign_asked = 0
+    may_have_ended = False
+    savepoints: tuple[tuple[str, Mark], ...] = ()
+    listeners: tuple[tuple[str, Callable[..., Any], str], ...] = ()
+    on_return: dict[ReturnAction, None] | None = None
+
+    def __init__(self, connection: Connection, known: LockStrategy | None) -> None:
+        self.connection, self.known = connection, known
 
     @property
     def strategy(self) -> LockStrategy:
@@ -319,10 +318,6 @@ class TransactionConnection:
     def note_level(self, level: str | None, foreign_asked: int) -> None:
         """Note the isolation level of its transaction; see the attributes."""
         self.level, self.foreign_asked = level, foreign_asked
-
-    def note_opened(self, plan: LockPlan, seconds: float | None) -> None:
-        """Note that its transaction was opened for this lock, and this limit."""
-        self.opened_for, self.fit_for = plan.lock, (plan, seconds)
 
     def restore_at_end(self, level: str | None) -> None:
         """Have the isolation level of a lent connection restored at the end of the transaction."""

@@ -116,7 +116,7 @@ class TransactionOpener:
             strategy.isolation.set_once(opened.connection, level.once)
         opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
-        opened.note_opened(plan, seconds)
+        opened.opened_for, opened.fit_for = plan.lock, (plan, seconds)
         if plan.lock is LockOptions.SnapshotRead:
             connections.reads_snapshot = True
         if nested:

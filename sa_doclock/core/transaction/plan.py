@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
@@ -14,8 +13,7 @@ from ...options import LockOptions, base_of
 from ..documents import clear_with_mappers, own_table
 
 
-@dataclass(frozen=True, slots=True)
-class LockPlan:
+class LockPlan(NamedTuple):
     """The plan of one kind of lock on rows of one class, at one engine.
 
     :ivar strategy: the dialect of the engine.
