@@ -100,8 +100,8 @@ class CombinedCommits(GateQueues):
         """:raises LockMisuse: the caller is a function of gate.run()."""
         if any(not turn.has_ended for turn in running.get()):
             raise LockMisuse(
-                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function of gate.run(), which may run "
-                "more than once, while this call would save each time; call it when the outer "
+                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function "
+                "of gate.run(), which may run more than once, while this call would save each time; call it when the outer "
                 "gate.run() has returned, or lock the second document by the function's session"
             )
         call.next_may_follow = self._next_waits_at_server
