@@ -1,8 +1,8 @@
 """Products that answer as PostgreSQL, MySQL or SQL Server, and which of their locks are real.
 
-A row has what its vendor says is no lock, with the source of each fact.  The tests run on none of these
+A row lists the locks that the vendor's documentation denies, with the source of each fact.  The tests run on none of these
 products, and were run by hand on Babelfish alone.  A server that is not in the table is treated as the product that it says it is, and
-so is what a row has no fact about.  What else the page about them says is in tests/docs.
+so is a feature without a fact.  The other facts of the page about them are in tests/docs.
 """
 
 from __future__ import annotations
@@ -100,6 +100,16 @@ def check_features(
             raise LockNotSupported(reason)
 
 
+def _refused(product: CompatibleServer, version: tuple[int, ...]) -> dict[LockFeature, str]:
+    name = f"{product.name} {'.'.join(map(str, version))}".rstrip()
+    return {
+        feature: f"{feature.value} is not given by {name}: {fact.text}; see {fact.source}"
+        for feature in LockFeature
+        if (fact := product.refused.get(feature)) is not None
+        and not (fact.before and version and version >= fact.before)
+    }
+
+
 def find_server(protocol: str, version: str, host: str | None = None) -> FoundServer | None:
     """Return the product of the table that answers with this version; None where it is none.
 
@@ -111,18 +121,11 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
         if product.protocol != protocol:
             continue
         found = re.search(product.mark, version, re.IGNORECASE)
-        by_host = product.host and host and re.search(product.host, host, re.IGNORECASE)
-        if not (found or by_host):
-            continue
-        known = tuple(int(number) for number in found.groups() if number) if found else ()
-        name = f"{product.name} {'.'.join(map(str, known))}".rstrip()
-        refused = {
-            feature: f"{feature.value} is not given by {name}: {fact.text}; see {fact.source}"
-            for feature in LockFeature
-            if (fact := product.refused.get(feature)) is not None
-            and not (fact.before and known and known >= fact.before)
-        }
-        return FoundServer(product, known, text, refused)
+        if found:
+            known = tuple(int(number) for number in found.groups() if number)
+            return FoundServer(product, known, text, _refused(product, known))
+        if product.host and host and re.search(product.host, host, re.IGNORECASE):
+            return FoundServer(product, (), text, _refused(product, ()))
     return None
 
 

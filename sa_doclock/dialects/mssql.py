@@ -48,7 +48,7 @@ from .compatible_servers import find_server
 from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
 from .lock_statements import LockText, MaxParameters, index_like_rows
 from .monitoring import connections_by_id, elapsed_seconds
-from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
+from .mssql_errors import SQLServerErrors
 from .mssql_keys import StoredKey
 from .named_locks import short_name
 from .names import quoted_name
@@ -110,7 +110,7 @@ _REFUSED_BY_VALUE: dict[int, type[LockFailed]] = {
 }
 # "Optimized locking" (Azure SQL, SQL Server 2025): of rows that were changed, "the only lock held until
 # end of transaction is the X lock on the TID resource", listed as XACT and without a table.
-# The locks of rows are listed by hashes of their keys.  What would tell the hash of a row,
+# The locks of rows are listed by hashes of their keys.  The function that tells the hash of a row,
 # %%lockres%%, is not documented, and Microsoft's own parser does not know it: so by table.
 # The page spells a lock of a range RangeS_U, and servers were seen to spell it RangeS-U.
 # https://learn.microsoft.com/sql/relational-databases/system-dynamic-management-views/sys-dm-tran-locks-transact-sql
@@ -170,8 +170,6 @@ _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable":
 
 
 class SQLServerMonitoring(LockMonitoring):
-    privilege_errors = PRIVILEGE_ERRORS
-
     def connection_id(self, connection: Connection) -> int | None:
         cursor: Any = connection.connection.cursor()  # no driver knows it by itself
         with closing(cursor):
@@ -205,7 +203,7 @@ def _timestamp() -> TypeEngine[Any]:
 
 class SQLServerIsolation(IsolationLevels):
     levels = {
-        # At the two others reads take locks as well, so what is read after the grant is current.
+        # At the two others reads take locks as well, so reads after the grant are current.
         _FOR_UPDATE: (READ_COMMITTED, *_STRICTER),
         _FOR_UPDATE | _SKIP: _SKIPPING_LEVELS,
         # A reader that holds S(header) and waits for X(detail), and a writer that holds
@@ -275,7 +273,9 @@ class SQLServerLifecycle(TransactionLifecycle):
 class BeginsAtOnce(SQLServerLifecycle):
     """The begin of a transaction whose time goes into the rows of temporal tables."""
 
-    def begin_now(self, connection: Connection) -> None:
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        if lent:
+            return
         # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
         # Driver 18 sends no commit for a transaction in which nothing was sent.
         connection.exec_driver_sql("DECLARE @doclock int")
@@ -298,7 +298,7 @@ class SQLServerMarks(TransactionMarks):
 
 
 class SQLServerWaits(LockWaits):
-    """The waits at one server, which is asked once what it does with a limit."""
+    """The waits at one server, which is asked once how it treats a limit."""
 
     _restores: bool | None = None
 
@@ -421,10 +421,16 @@ class SQLServerLocks(LockStrategy):
         return opens
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
-        if adopted is not None:
-            self._refuse_read_only(connection, adopted)
+        if adopted and lock is not None:
+            self._refuse_read_only(connection, lock)
             if not isinstance(table, Table):
                 return
         # A lock by key would seek either of two: the row, or an entry of this index alone.
@@ -466,7 +472,7 @@ def _lock_timeout(connection: Connection, seconds: float) -> AbstractContextMana
 
 
 def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:
-    # What sp_executesql and sp_prepexec run is a batch of its own, at whose end the server puts
+    # sp_executesql and sp_prepexec run a batch of their own, at whose end the server puts
     # SET options back: https://learn.microsoft.com/sql/t-sql/statements/set-statements-transact-sql
     limit = f"SET LOCK_TIMEOUT {milliseconds(seconds)}; "
 

@@ -21,8 +21,8 @@ from tests.support.rows import rows
 
 #: The objects of a dialect, by their names.
 PARTS: dict[str, type] = {**ROLES, "compatible": FoundServer}
-#: What has more subjects than eight: a row for each error, each hint and each property of a level.
-MOST = {"errors": 16, "statements": 10, "isolation": 8, "lifecycle": 12}
+#: What has more subjects than eight.
+MOST = {"statements": 9}
 
 
 #: The classes of the state of a session that have more than ten members: the most that each may have.

@@ -379,9 +379,8 @@ class TransactionConnections:
             if known is not None:
                 if known.cluster is not None:
                     added.follow_cluster(known.cluster, self._session)
-                now = type(known.lifecycle).begin_now is not TransactionLifecycle.begin_now
-                if now and not self.is_lent(connection):
-                    known.lifecycle.begin_now(connection)
+                if type(known.lifecycle).begun is not TransactionLifecycle.begun:  # saves two calls
+                    known.lifecycle.begun(connection, lent=self.is_lent(connection))
         if self._session().in_nested_transaction():
             self.before_savepoint()
 

@@ -100,6 +100,14 @@ class DocumentGate:
         it waits, so does the queue.  ``flush()`` and ``save_changes()`` send what is pending;
         ``commit()`` and ``rollback()`` are refused.
 
+        Example::
+
+            def add_one(session, order):
+                order.total += 1
+                return order.total
+
+            total = gate.run(Session, Order, 42, add_one)
+
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
         :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
@@ -142,6 +150,14 @@ class DocumentGate:
         The functions run in a task of their own, so that the cancellation of a caller does not
         touch the others.  A caller that is cancelled before its function begins takes it out.
         After that the function is saved as if its caller were still there.
+
+        Example::
+
+            async def add_one(session, order):
+                order.total += 1
+                return order.total
+
+            total = await gate.async_run(AsyncSession, Order, 42, add_one)
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
         call = new_call(given, asyncio.get_running_loop())

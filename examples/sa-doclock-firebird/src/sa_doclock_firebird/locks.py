@@ -148,7 +148,7 @@ class FirebirdStatements(LockStatements):
 class FirebirdStatus(TransactionStatus):
     """The state of the driver's transaction."""
 
-    def in_transaction(self, connection: Connection) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         """Return the driver's word."""
         return bool(_driver(connection).is_active())
 
@@ -156,7 +156,7 @@ class FirebirdStatus(TransactionStatus):
 class FirebirdLifecycle(TransactionLifecycle):
     """The begin of a transaction."""
 
-    def note_begin(self, connection: Connection) -> None:
+    def begun(self, connection: Connection, *, lent: bool) -> None:
         """Remember the connection's id: nobody can ask for it while a statement waits."""
         remember_id(connection)
 
