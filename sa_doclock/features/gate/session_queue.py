@@ -189,14 +189,13 @@ class SessionQueue(SessionPart):
             self._find_in_ledger(asked)
             self._queues.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
-        if is_row_lock(request.lock) and ledger_of(self._session()).places:
-            self._note_held(request.document)
-
-    def _note_held(self, document: str) -> None:
-        """Note which connections the task holds with a lock, where it may want no second one."""
-        if self._gate.refuses_second_session:
+        if (
+            self._gate.refuses_second_session
+            and is_row_lock(request.lock)
+            and ledger_of(self._session()).places
+        ):
             pools = [one.engine.pool for one in connections_of(self._session()).all()]
-            self._in_task.hold(document, pools)
+            self._in_task.hold(request.document, pools)
 
     def _find_in_ledger(self, asked: Sequence[QueueEntry]) -> None:
         """Note the ledger's name of a document that was asked for by another form of its key.
