@@ -64,9 +64,9 @@ def atomic_update(statement: U) -> U:
         if not _is_relative(value) and _key_of(name) not in versions
     ]
     if plain or not rows:
-        what = f"the value of {plain[0]}" if plain else "what it sets"
+        subject = f"the value of {plain[0]}" if plain else "its new value"
         raise ValueError(
-            f"{what} is no SQL expression, as Item.stock - 2 is: it may come from what was read "
+            f"{subject} is not an SQL expression such as Item.stock - 2: it may come from a read "
             "without the lock; take the lock, and change the object"
         )
     return _raising_versions(statement).execution_options(**{_OPTION: True})

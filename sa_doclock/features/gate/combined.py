@@ -135,7 +135,9 @@ class CombinedCommits(GateQueues):
 
         def withdraw() -> bool:
             if call.turn is None and not call.is_done:
-                late = LockNotAvailable("others have the document; try again later, or wait longer")
+                late = LockNotAvailable(
+                    "other callers hold the document; try again later, or wait longer"
+                )
                 call.finish(call.named(late))
                 return True
             return False

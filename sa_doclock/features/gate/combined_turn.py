@@ -421,7 +421,7 @@ class Turn(SessionPart):
         if ended or not self._is_whole():
             raise LockMisuse(
                 "the function has ended the transaction, which is the gate's; leave out commit() "
-                "and rollback(), and raise an error to undo what it has done"
+                "and rollback(), and raise an error to undo its changes"
             )
 
     def _take_on_commit(self) -> Sequence[Callable[[], object]]:
@@ -511,7 +511,7 @@ def _is_of_write(error: Exception) -> bool:
 def _doubt(reason: str) -> CommitUnknown:
     """Return the error of a call of which nobody knows whether it was saved."""
     doubt = CommitUnknown(
-        f"{reason}: nobody knows whether that was saved; look whether the change is there before you "
+        f"{reason}: the change may or may not be saved; look whether it is there before you "
         "run it again"
     )
     doubt.connection_invalidated = True  # as of a connection that is lost in a COMMIT

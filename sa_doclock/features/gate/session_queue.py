@@ -255,10 +255,10 @@ class SessionQueue(SessionPart):
             ):
                 raise LockMisuse(
                     f"this task or thread holds {other.document} in another session, and now wants "
-                    "a second connection of the same pool: when all of a pool's connections are "
-                    "held by those who want a second one, none of them goes on.  Pass the first "
-                    "session on, or end its transaction before, or make an engine of its own for "
-                    'what is done beside; DocumentGate(second_session="allow") lets it'
+                    "a second connection of the same pool: if every connection in the pool belongs to a "
+                    "task that waits for a second one, all of them hang. Pass the first session on, end its "
+                    "transaction first, or use a separate engine; "
+                    'DocumentGate(second_session="allow") permits it'
                 )
 
 
