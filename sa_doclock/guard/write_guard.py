@@ -160,7 +160,9 @@ class WriteGuard(Refusals):
         if write is Write.INSERT:
             self._add_header(state)
         elif write is Write.UPDATE:
-            self._add_new_key(state, rules)
+            new_key = new_key_of(state, rules)
+            if new_key is not None:
+                self.add_key((rules.entity, state.identity or ()), new_key)
 
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -174,11 +176,6 @@ class WriteGuard(Refusals):
             if self.may_write((rules.entity, header)):
                 return True
         return self._is_held(self.session(), write, rules, state)
-
-    def _add_new_key(self, state: InstanceState[Any], rules: WriteRules) -> None:
-        key = new_key_of(state, rules)
-        if key is not None:
-            self.add_key((rules.entity, state.identity or ()), key)
 
     def _add_header(self, state: InstanceState[Any]) -> None:
         """Note an inserted row: a new header belongs to this transaction alone."""
