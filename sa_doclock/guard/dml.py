@@ -25,10 +25,10 @@ from sqlalchemy.orm.attributes import instance_state
 
 from ..core.documents import UNKNOWN, declares, document_key, has_null, key_attributes
 from ..core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table, root_of_table
+from ..dml_internals import returned_columns, values_of
 from ..keys import DocumentKey, Identity
 from ..sqlalchemy_internals import autoflush, buffer_rows
 from ..versions import counts_up
-from .dml_internals import returned_columns, values_of
 from .refusals import Refusal, Refusals
 from .statement_check import ATOMIC, StatementCheck
 from .targets import (
@@ -175,20 +175,28 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
             key = getattr(result, "inserted_primary_key", None)
         return result, [] if key is None or None in key else [tuple(key)]
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        rows = (
-            one if isinstance(one, (tuple, ResultRow)) else (one,) for one in buffer_rows(result)
-        )
-        headers = (one for one in chain(*rows) if isinstance(one, target.root.class_))
-        objects = [instance_state(one).identity for one in headers]
-        if objects:
-            return result, [key for key in objects if key is not None]
+        headers = list(_headers_among(buffer_rows(result), target))
+        if headers:
+            return result, headers
+    return result, _keys_among(columns, target, result)
+
+
+def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
+    for row in rows:
+        for one in row if isinstance(row, (tuple, ResultRow)) else (row,):
+            key = instance_state(one).identity if isinstance(one, target.root.class_) else None
+            if key is not None:
+                yield key
+
+
+def _keys_among(columns: Sequence[Any], target: Target, result: Any) -> list[Identity]:
     assert target.mapper is not None
     returned = [target.attribute_of(one) if hasattr(one, "key") else None for one in columns]
     names = key_attributes(target.mapper)
     if not {*names} <= {*returned}:
-        return result, []
+        return []
     places = [returned.index(name) for name in names]
-    return result, [tuple(row[place] for place in places) for row in buffer_rows(result)]
+    return [tuple(row[place] for place in places) for row in buffer_rows(result)]
 
 
 @contextmanager

@@ -42,9 +42,9 @@ from ..core.documents import (
     takes,
 )
 from ..core.statements import add_lock, chunks, key_in
+from ..dml_internals import Conflict, conflict_of, select_of_insert, values_of
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
-from .dml_internals import conflict_of, select_of_insert, values_of
 from .refusals import Refusal, Refusals
 from .targets import (
     Execution,
@@ -72,14 +72,13 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     deciding = _deciding_attributes(target)
     if conflict is None or not deciding:
         return False
-    for name, value in conflict.sets.items():
-        # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
-        stays = isinstance(value, Column) and value.key == name
-        if not stays and target.attribute_of(name) in deciding:
-            return False
-    table, named = table_of(statement), conflict.columns
+    # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
+    stay = {k for k, v in conflict.sets.items() if isinstance(v, Column) and v.key == k}
+    if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
+        return False
+    table = table_of(statement)
     generated = getattr(table, "autoincrement_column", None)  # its value is one that no row has yet
-    for key in _unique_keys(table) if named is None else [named]:
+    for key in _keys_of(conflict, table):
         columns = {*map(target.attribute_of, key)}
         is_new = generated is not None and target.attribute_of(generated) in columns - {*given}
         if not deciding <= columns and not is_new:
@@ -97,7 +96,11 @@ def _deciding_attributes(target: Target) -> set[str]:
     return set() if target.by_identity else links
 
 
-def _unique_keys(table: Any) -> Iterator[Collection[str]]:
+def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[str]]:
+    """Yield the keys of which the new row and the one that is there have one in common."""
+    if conflict.columns is not None:
+        yield conflict.columns
+        return
     for one in (*table.constraints, *table.indexes):
         is_key = isinstance(one, (PrimaryKeyConstraint, UniqueConstraint))
         if is_key or getattr(one, "unique", False):
@@ -264,10 +267,13 @@ class StatementCheck:
             for row in named:
                 self._check_owners(row)
             self._settle()
+        return self._new_documents(named)
+
+    def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
         target = self.target
         if self._write is not Write.INSERT or target.extended or not is_header_target(target):
             return []
-        keys = map(target.identity, named)
+        keys = map(target.identity, rows)
         return [document_key(target.root, key) for key in keys if key is not None]
 
     def statement(self, run: Execution) -> list[DocumentKey]:
@@ -324,23 +330,26 @@ class StatementCheck:
         self, statement: Insert, rows: Iterable[Row]
     ) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
-        target, table, conflict = self.target, table_of(statement), conflict_of(statement)
-        mapper, named = target.mapper, [*map(target.by_attribute, rows)]
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        if conflict is None or not whole or target.unclear or target.extended or target.stored:
+        target, conflict = self.target, conflict_of(statement)
+        if conflict is None or not self._is_one_of(table := table_of(statement)):
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
-        found: list[Select[Any]] = []
-        keys = _unique_keys(table) if conflict.columns is None else [conflict.columns]
-        for key in keys:
+        named, found = [*map(target.by_attribute, rows)], list[Select[Any]]()
+        for key in _keys_of(conflict, table):
             names = [*map(target.attribute_of, key)]
             values = {tuple(literal(row.get(name), row) for name in names) for row in named}
-            plain = not any(v is None or isinstance(v, ClauseElement) for v in chain(*values))
-            if not plain or (mapper is not None and not {*names} <= {*mapper.column_attrs.keys()}):
+            plain = not any(one is None or isinstance(one, ClauseElement) for one in chain(*values))
+            if not plain or not target.has({*names}):
                 return None
             found += self._rows_of(names, [*values])
         return found
+
+    def _is_one_of(self, table: Any) -> bool:
+        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
+        target, mapper = self.target, self.target.mapper
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        return whole and not (target.unclear or target.extended or target.stored)
 
     def _rows_of(self, names: Sequence[str], values: Sequence[Identity]) -> Iterator[Select[Any]]:
         """Yield the SELECTs of rows by the values of these attributes: they return these and ``target.read``."""

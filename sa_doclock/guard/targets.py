@@ -1,13 +1,13 @@
 """The tables of documents: whose rows a write to one of them is.
 
-:class:`DocumentTables` is the one registry of them.  A :class:`Target` says how the rows of a table, or of a
-class on it, tell their documents: by their own key, by a link to their owners, or by what the database has.
+The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a table, or of a
+class on it, tells its document: by its own key, by a link to its owner, or by what the database has.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, product, starmap
 from typing import Any, NamedTuple
 
@@ -44,9 +44,9 @@ from ..core.same_tables import (
     same_attribute,
 )
 from ..dialects import schema_translation
+from ..dml_internals import values_of
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes, kinds_of
-from .dml_internals import values_of
 
 
 class Write(enum.Enum):
@@ -186,6 +186,11 @@ class Target(NamedTuple):
         for one in of_table:
             if (own := column_named(self.table, one.name)) is not None:
                 yield own
+
+    def has(self, names: set[str]) -> bool:
+        """Return whether the class, or the association table, has columns of all these names."""
+        columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
+        return names <= {*columns.keys()}
 
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
@@ -330,18 +335,21 @@ def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterat
     names = () if mapper is None else kind_attributes(mapper)
     if mapper is None or not names:
         return
-    kinds: dict[Mapper[Any], None] = {}
-    for row in map(found[0].by_attribute, rows):
-        if kind_attribute(mapper) is not None:
-            (name,) = names
-            kinds.update(dict.fromkeys(kinds_of(mapper, literal(row.get(name), row))))
-        elif not row.keys().isdisjoint(names):
-            kinds.update(dict.fromkeys(mapper.polymorphic_map.values()))
-    for kind in kinds:
+    set_to = (found[0].by_attribute(row) for row in rows)
+    kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
+    for kind in dict.fromkeys(kinds):
         if kind.local_table is kind.base_mapper.local_table:  # else the row needs another beside it
             for target in targets_of_class(kind):
                 if target.mapper is kind:
                     yield target._replace(of_any_kind=True, named=found[0].named)
+
+
+def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
+    """Return the classes of which a row may be when it has these values."""
+    if kind_attribute(mapper) is not None:
+        (name,) = names
+        return kinds_of(mapper, literal(row.get(name), row))
+    return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
 
 
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:

@@ -40,8 +40,8 @@ from sqlalchemy.sql.visitors import iterate, replacement_traverse
 from ..core.documents import has_subquery
 from ..core.same_tables import column_named, is_other_object, mapped_table
 from ..dialects import schema_translation
+from ..dml_internals import conflict_of, returned_columns, set_names, values_of
 from ..sqlalchemy_internals import buffer_rows, options_of
-from .dml_internals import conflict_of, returned_columns, set_names, values_of
 from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, named_table, table_of
 
 
@@ -235,11 +235,7 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
 
     :param to_lock: a SELECT of them is to have a lock, for which it names the class.
     """
-    entity, criteria = None, criteria_of(statement)
-    if _is_direct(statement, target):
-        entity = table_of(statement) if target.mapper is None else target.mapper.class_
-    elif not to_lock and _tells_alone(statement, target):
-        entity = table_of(statement)
+    entity, criteria = _read_from(statement, target, to_lock=to_lock), criteria_of(statement)
     if entity is None or entity_of(statement) is not entity:
         where = statement.whereclause
         has_others = isinstance(statement.table, Alias) or (
@@ -258,6 +254,14 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
         criteria,
         schema_translation(statement.get_execution_options()),
     )
+
+
+def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
+    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
+    if _is_direct(statement, target):
+        return table_of(statement) if target.mapper is None else target.mapper.class_
+    alone = not to_lock and _tells_alone(statement, target)
+    return table_of(statement) if alone else None
 
 
 def _tells_alone(statement: Any, target: Target) -> bool:

@@ -152,17 +152,18 @@ class WriteGuard(Refusals):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            memory = self.memory
-            memory.written = memory.written or FullCheck(self, self.session(), written=True)
-            memory.written.check([WrittenRow(state, rules, judged)])
+            self._check_written(WrittenRow(state, rules, judged))
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
             self._add_header(state)
         elif write is Write.UPDATE:
-            new_key = new_key_of(state, rules)
-            if new_key is not None:
-                self.add_key((rules.entity, state.identity or ()), new_key)
+            self.add_key((rules.entity, state.identity or ()), new_key_of(state, rules))
+
+    def _check_written(self, row: WrittenRow) -> None:
+        memory = self.memory
+        memory.written = memory.written or FullCheck(self, self.session(), written=True)
+        memory.written.check([row])
 
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
