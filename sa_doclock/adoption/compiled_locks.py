@@ -181,9 +181,5 @@ def _elements_within(*statements: Any) -> Iterator[ExternallyTraversible]:
         if isinstance(one, ColumnClause) and one.table is not None:
             to_visit.append(one.table)
         elif isinstance(one, Insert):
-            to_visit += _values_within(one)
-
-
-def _values_within(insert: Insert) -> Iterator[ExternallyTraversible]:
-    for row in rows_of_values(insert):
-        yield from (one for one in row.values() if isinstance(one, ExternallyTraversible))
+            values = (value for row in rows_of_values(one) for value in row.values())
+            to_visit += (value for value in values if isinstance(value, ExternallyTraversible))

@@ -81,7 +81,10 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
         return
     call = state.calls.current
     unseen = locks.all if call is None else locks.within
-    _refuse_union(unseen)
+    if any(lock.lock is None for lock in unseen):
+        raise LockNotSupported(
+            "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
+        )
     if one.known is None:
         return
     _refuse_without_hints(unseen, one.known)
@@ -94,13 +97,6 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
     if one.known.statements.locked is Locked.DATABASE:
         _lock_database(one.known, state, connection, unseen)
         _lock_schemas(one.known, connection, written)
-
-
-def _refuse_union(locks: Iterable[CompiledLock]) -> None:
-    if any(lock.lock is None for lock in locks):
-        raise LockNotSupported(
-            "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
-        )
 
 
 def _lock_database(
