@@ -76,7 +76,7 @@ def warn_program(text: str, category: type[Warning]) -> None:
 
 
 def frames() -> Iterator[FrameType]:
-    """Yield the frames of this thread, the innermost first, and those that await its greenlet."""
+    """Yield the frames of this thread, the innermost first, and the frames that await its greenlet."""
     frame = inspect.currentframe()
     greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
     while frame is not None:

@@ -20,7 +20,14 @@ from .driver_frames import raised_by_driver
 from .error_codes import code_of
 from .lock_statements import NO_TEXT, has_hints
 from .monitoring import LockMonitoring, describe_connections
-from .names import SCHEMA_OPTION, quoted_name, schema_of, schema_translation, translated_schema
+from .names import (
+    SCHEMA_OPTION,
+    quoted_name,
+    schema_of,
+    schema_translation,
+    translated_schema,
+    translated_table,
+)
 from .registry import (
     ENTRY_POINT_GROUP,
     by_keys_hints,

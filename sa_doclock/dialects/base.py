@@ -116,8 +116,8 @@ class LockStrategy:
     whose server is different.  The built-in classes replace some for an engine, also those that a
     subclass of theirs has given.  ``statements.texts`` are always those of the class.
 
-    There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember what
-    it has asked its server.  Facts are class attributes; a method answers what a fact cannot.  A
+    There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember the
+    answers of its server.  Facts are class attributes; a method computes the rest.  A
     strategy knows SQL and the driver, never a Session.
     """
 
@@ -211,7 +211,7 @@ class LockStrategy:
     def check_support(self, lock: LockOptions) -> None:
         """Raise LockNotSupported if this database or version cannot give that lock.
 
-        What ``compatible`` does not give is refused before this is asked.
+        A lock that ``compatible`` denies is refused before this call.
         """
 
     def check_table(
@@ -239,7 +239,7 @@ class LockStrategy:
         return None
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        """Send what must be the first statement of a transaction opened for this lock."""
+        """Send the first statement of a transaction opened for this lock."""
 
     def join(
         self,
@@ -262,7 +262,7 @@ class LockStrategy:
         snapshot = LockOptions.SnapshotRead
         if wanted is snapshot and opened is not snapshot:
             raise WrongIsolation(
-                "a snapshot starts with its transaction, and this one is open already; "
+                "a snapshot starts with its transaction, and this transaction is already open; "
                 "read the snapshot first, or in a session of its own"
             )
         if opened is snapshot and wanted is not snapshot:
@@ -273,8 +273,8 @@ class LockStrategy:
         levels = self.isolation.levels_for(lock)
         if levels and level not in levels:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where what is read after the grant can be "
-                f"older than the lock; take the lock before any other statement of the "
+                f"the transaction is open at {level}, where reads after the grant can be older "
+                f"than the lock; take the lock before any other statement of the "
                 f'transaction, or make the engine with isolation_level="{levels[0]}"'
             )
         return False

@@ -29,7 +29,7 @@ _mutex = Lock()
 class Cluster:
     """A cluster whose other nodes may end a transaction of this one.
 
-    :ivar name: what a warning calls it, where other nodes take writes too and do not know the locks
+    :ivar name: its name in a warning, where other nodes take writes too and do not know the locks
         of this one; None where this node alone takes writes.
     """
 

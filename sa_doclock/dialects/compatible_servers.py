@@ -1,8 +1,8 @@
 """Products that answer as PostgreSQL, MySQL or SQL Server, and which of their locks are real.
 
-A row has what its vendor says is no lock, with the source of each fact.  The tests run on none of these
+A row lists the locks that the vendor's documentation denies, with the source of each fact.  The tests run on none of these
 products, and were run by hand on Babelfish alone.  A server that is not in the table is treated as the product that it says it is, and
-so is what a row has no fact about.  What else the page about them says is in tests/docs.
+so is a feature without a fact.  The other facts of the page about them are in tests/docs.
 """
 
 from __future__ import annotations

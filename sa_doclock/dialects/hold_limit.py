@@ -34,6 +34,6 @@ class ServerHoldLimit(ABC):
         *,
         few_rows: bool,
     ) -> AbstractContextManager[None]:
-        """Do what ``limit()`` and ``waits.limited()`` do, in one round trip where that is possible."""
+        """Send ``limit()`` and ``waits.limited()`` in one round trip where that is possible."""
         self.limit(connection, hold_limit)
         return waits.limited(connection, lock, seconds, few_rows=few_rows)

@@ -87,7 +87,7 @@ def _timestamp() -> TypeEngine[Any]:
 class SessionIsolation(IsolationLevels):
     """The levels of a product that cannot set that of the next transaction alone."""
 
-    # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
+    # At REPEATABLE READ the first plain SELECT of any table fixes how the details look
     # like, and a lock granted later shows a fresh header over stale details.
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
@@ -374,7 +374,7 @@ class InnoDBLocks(LockStrategy):
                 ) from error
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
-        """Return what stores the rows of this table; None where there is no such table."""
+        """Return the storage engine of this table; None where there is no such table."""
         with self.asking_schema(connection) as asked:
             return engine_in_schema(asked, schema_of(connection, table), table.name)
 
@@ -468,7 +468,7 @@ class InnoDBMonitoring(LockMonitoring):
 
 
 def lock_data(dialect: Dialect, header: Table, keys: Sequence[Identity]) -> list[str]:
-    """Return the keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
+    """Return the keys as InnoDB writes them in LOCK_DATA, without keys that it writes as bytes."""
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]
     whole = [isinstance(column.type, Integer) for column in header.primary_key]
     found = []

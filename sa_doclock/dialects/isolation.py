@@ -46,7 +46,7 @@ class IsolationLevels:
     """One row for each level whose reads without a lock are special."""
 
     locking_read_is_latest: ClassVar[bool] = False
-    """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
+    """FOR SHARE reads the last commit, also in a transaction whose plain reads are older."""
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         """Return the ``levels`` of this lock."""

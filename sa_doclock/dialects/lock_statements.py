@@ -1,4 +1,4 @@
-"""The SELECTs that lock rows: what a database must have in them, and what they lock."""
+"""The SELECTs that lock rows: the text that a database needs in them, and the rows that they lock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class MaxParameters(NamedTuple):
 
 
 class LockStatements:
-    """The SELECTs that lock rows.  Here what SQLAlchemy's ``with_for_update()`` writes is the lock."""
+    """The SELECTs that lock rows.  Here the text of SQLAlchemy's ``with_for_update()`` is the lock."""
 
     texts: ClassVar[Mapping[LockOptions, LockText]] = {}
     """One row for each lock that ``with_for_update()`` does not write, or not as a whole."""
@@ -140,7 +140,7 @@ def _read_beside_index(table: Table, unread: tuple[Any, ...]) -> Sequence[Any] |
 
 
 def index_like_rows(table: Table) -> Iterator[Any]:
-    """Yield what a row may be found in by its key, as in the primary key's own index, with all its columns.
+    """Yield the structures in which a row is found by its key, as the primary key's index with all its columns.
 
     Not in a table whose columns are all in its key: there nothing can be changed.
     """
@@ -157,14 +157,14 @@ def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
 
     :param unread: its columns that the SELECT does not read.
     """
-    # By their names: what is not read may be columns of an alias.
+    # By their names: unread columns may be those of an alias.
     not_read = {column.name for column in (*unread, *table.primary_key)}
     read = {column.name for column in table.columns} - not_read
     return any(map(read.issubset, map(_names_in, _secondary_indexes(table))))
 
 
 def _names_in(index: Any) -> list[str]:
-    """Return the names of the columns that it has, with those that an index INCLUDEs at the end."""
+    """Return the names of the columns that it has, with the INCLUDEd columns of an index at the end."""
     included = [
         column
         for key, given in index.dialect_kwargs.items()
@@ -175,7 +175,7 @@ def _names_in(index: Any) -> list[str]:
 
 
 def _secondary_indexes(table: Table) -> Iterator[Any]:
-    """Yield what has an index besides the primary key, which has the rows."""
+    """Yield the indexes besides the primary key, which has the rows."""
     yield from table.indexes
     for constraint in table.constraints:
         if isinstance(constraint, (UniqueConstraint, ForeignKeyConstraint)):

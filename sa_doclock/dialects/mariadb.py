@@ -38,7 +38,7 @@ HAS_SKIP_LOCKED = (10, 6)
 # innodb_snapshot_isolation is on, error 1020: https://mariadb.com/kb/en/mariadb-11-6-2-release-notes/
 _DETECTS_CONFLICTS = (11, 6, 2)
 
-# INNODB_LOCKS has only the locks that somebody waits for, and those that are waited for.  Our own wait
+# INNODB_LOCKS has only locks with a waiter, and the locks of the waiters.  Our own wait
 # has ended: without another waiter we know only which connections hold any locks of rows, or of tables.
 _HOLDERS = text(
     """

@@ -29,7 +29,7 @@ class LockMonitoring(ABC):
     def holders(
         self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
-        """Return the connections that hold these rows, or else those that may hold them.
+        """Return the connections that hold these rows, or else the ones that might hold them.
 
         :param keys: of the rows; empty where they are not known.
         :param shared: whether a shared lock was asked for, which other readers do not block.
@@ -44,7 +44,7 @@ class LockMonitoring(ABC):
     def describe(
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
-        """Return what the server knows of these connections, by their ids."""
+        """Return the server's knowledge of these connections, by their ids."""
 
 
 def describe_connections(

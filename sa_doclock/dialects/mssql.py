@@ -110,7 +110,7 @@ _REFUSED_BY_VALUE: dict[int, type[LockFailed]] = {
 }
 # "Optimized locking" (Azure SQL, SQL Server 2025): of rows that were changed, "the only lock held until
 # end of transaction is the X lock on the TID resource", listed as XACT and without a table.
-# The locks of rows are listed by hashes of their keys.  What would tell the hash of a row,
+# The locks of rows are listed by hashes of their keys.  The function that tells the hash of a row,
 # %%lockres%%, is not documented, and Microsoft's own parser does not know it: so by table.
 # The page spells a lock of a range RangeS_U, and servers were seen to spell it RangeS-U.
 # https://learn.microsoft.com/sql/relational-databases/system-dynamic-management-views/sys-dm-tran-locks-transact-sql
@@ -203,7 +203,7 @@ def _timestamp() -> TypeEngine[Any]:
 
 class SQLServerIsolation(IsolationLevels):
     levels = {
-        # At the two others reads take locks as well, so what is read after the grant is current.
+        # At the two others reads take locks as well, so reads after the grant are current.
         _FOR_UPDATE: (READ_COMMITTED, *_STRICTER),
         _FOR_UPDATE | _SKIP: _SKIPPING_LEVELS,
         # A reader that holds S(header) and waits for X(detail), and a writer that holds
@@ -298,7 +298,7 @@ class SQLServerMarks(TransactionMarks):
 
 
 class SQLServerWaits(LockWaits):
-    """The waits at one server, which is asked once what it does with a limit."""
+    """The waits at one server, which is asked once how it treats a limit."""
 
     _restores: bool | None = None
 
@@ -472,7 +472,7 @@ def _lock_timeout(connection: Connection, seconds: float) -> AbstractContextMana
 
 
 def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:
-    # What sp_executesql and sp_prepexec run is a batch of its own, at whose end the server puts
+    # sp_executesql and sp_prepexec run a batch of their own, at whose end the server puts
     # SET options back: https://learn.microsoft.com/sql/t-sql/statements/set-statements-transact-sql
     limit = f"SET LOCK_TIMEOUT {milliseconds(seconds)}; "
 

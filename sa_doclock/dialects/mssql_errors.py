@@ -1,4 +1,4 @@
-"""The errors of SQL Server: their numbers, and how a number is found in what a driver raises.
+"""The errors of SQL Server: their numbers, and how a number is found in a driver's error.
 
 The texts are those of "Database engine events and errors":
 https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors

@@ -148,7 +148,7 @@ class MySQLMonitoring(InnoDBMonitoring):
 def _ids(
     blockers: Iterable[int], threads: Mapping[int, tuple[int | None, Any]], waiting: set[int]
 ) -> Iterator[int]:
-    """Yield the connections of these threads, but for threads of the server and those that have ended.
+    """Yield the connections of these threads, but for threads of the server and ended ones.
 
     0 is a transaction that was prepared, by XA, in a thread that has ended.  It does not wait.
     """
@@ -159,7 +159,7 @@ def _ids(
 
 
 def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
-    """Yield the thread that waits for a row, those that it waits for, and what is known of the row."""
+    """Yield the thread that waits for a row, the threads it waits for, and the row's details."""
     rows = connection.execute(_ROW_WAITS).all()
     found = connection.execute(_OWNERS) if rows else ()
     owners = {str(transaction): thread for transaction, thread in found}
@@ -238,7 +238,7 @@ class OldMySQLStatements(MySQLStatements):
 
 class MySQLWaits(InnoDBWaits):
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
+        # innodb_lock_wait_timeout counts whole seconds, and a setting of a connection
         # goes back to the pool with it; the optimizer hint does neither.
         # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
         program = " ".join(hint_comments_of(statement))

@@ -58,7 +58,7 @@ class Pipeline(Protocol):
         """
 
     def forget_writes(self) -> None:
-        """Keep no more writes back, and discard those that were not sent."""
+        """Keep no more writes back, and discard the unsent ones."""
 
     def pause(self, *, paused: bool) -> None:
         """Keep no writes back while paused."""

@@ -34,14 +34,14 @@ _BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLo
 # What a statement carries for all databases, whichever it is sent to.
 _TEXTS = ("texts", "by_keys_hint")
 # Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
-# what it has learned from its server must not be asked again.  An entry goes with its engine.
+# the answers of its server must not be asked for again.  An entry goes with its engine.
 # Threads: of two threads that ask a server at once both get the strategy of the first that is
 # done.
 strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
 _strategies_lock = Lock()
 
 
-# Threads: a cache of what does not change.
+# Threads: a cache of a constant.
 @cache
 def strategy_classes() -> dict[str, type[LockStrategy]]:
     """Return all strategies by the names of their databases; a built-in one wins.
@@ -64,7 +64,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     """Return the strategy of this engine's database, the same object every time.
 
     The first call for an engine may check out a connection: only a server that answered
-    says whether it is MySQL or MariaDB, and what its default isolation level is.  A Connection
+    says whether it is MySQL or MariaDB, and its default isolation level.  A Connection
     that is given stays as it is; see ``LockStrategy.asking()``.
 
     :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
@@ -77,7 +77,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     if found is None:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
             point.load()  # raises the ImportError that strategy_classes() ignores
-        raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
+        raise LockNotSupported(f"no lock dialect is registered for {bind.dialect.name}")
     if not found.isolation.levels and found.note_server is LockStrategy.note_server:
         return _remember(bind.dialect, found(bind.dialect))
     if isinstance(bind, Connection):
@@ -117,7 +117,7 @@ def product_of(dialect: Dialect) -> str:
 
 
 def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> LockStrategy:
-    """Ask the server of an engine what has to be known of it, and remember the strategy.
+    """Ask the server of an engine for the facts of its strategy, and remember the strategy.
 
     :param dialect: the engine's; a connection of our own has another one.
     """
@@ -201,7 +201,7 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
             yield strategy.statements.by_keys_hint.format(index=index), strategy.name
 
 
-# Threads: caches of what does not change.
+# Threads: caches of constants.
 @cache
 def suffixed() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are text at the end of a SELECT."""

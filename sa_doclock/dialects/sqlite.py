@@ -2,7 +2,7 @@
 
 There are no row locks.  The lock is the transaction's: BEGIN IMMEDIATE is the write lock
 on the whole file, BEGIN followed by a read is a snapshot (WAL) or a lock that keeps
-writers from committing (rollback journal).  Either is stronger than what was asked.
+writers from committing (rollback journal).  Either is stronger than the requested lock.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ class SQLiteLocks(LockStrategy):
             )
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
-            # lock, and fails with 517 if what was read before it is not the newest.
+            # lock, and fails with 517 if the rows read before it are not the newest.
             with _limited(connection, lock, seconds):
                 try:
                     _take_write_lock(connection, header)

@@ -25,7 +25,7 @@ class TransactionLifecycle:
         """
 
     def before_savepoint(self, connection: Connection) -> None:
-        """Send what a SAVEPOINT needs in front of it."""
+        """Send the statement that a SAVEPOINT needs in front of it."""
 
     def commit_failed(self, connection: Connection, cursor: Any = None) -> None:
         """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not.

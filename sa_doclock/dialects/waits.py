@@ -38,7 +38,7 @@ class LockWaits:
     def sent_around(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> tuple[str, ...]:
-        """Return what limits the wait and goes past SQLAlchemy, so that explain_lock() cannot see it.
+        """Return the limit of the wait that goes past SQLAlchemy, so that explain_lock() cannot see it.
 
         The last statement is sent after the lock, the others are sent before it.
         """

@@ -179,7 +179,7 @@ def _exceeded(state: LockContext, seconds: float) -> LockLost:
         state,
         LockLost(
             f"held{others_text(state)} for {state.ledger.held_for():.1f} s, past the hold_limit of "
-            f"{seconds:g} s; {done} saved; run the whole transaction again with less to do between "
+            f"{seconds:g} s; {done} saved; run the whole transaction again, do less between "
             "the lock and the commit, or raise hold_limit"
         ),
     )

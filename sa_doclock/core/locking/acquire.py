@@ -11,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import check_features, strategies, warn_of_lock
+from ...dialects import check_features, strategies, translated_table, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -245,6 +246,8 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     call.met = None
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
+    if plan.table is not None and target.options:
+        plan = replace(plan, table=translated_table(plan.table, *target.options))
     _check_place(context, target, connection.connection)
     _note_database(context, target, request, bind, connection)
     if session.identity_map or context.loaded.added:

@@ -74,6 +74,11 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     does there, and is in no list.  A select of columns alone locks its rows, but ``held_locks`` cannot list
     them, so neither an upgrade nor pending changes are noticed.
 
+    Example::
+
+        newest = select(Order).order_by(Order.id.desc()).limit(1)
+        order = session.scalars(with_lock(newest, LockOptions.ForUpdate)).one()
+
     :param entity: the class or ``aliased()`` to lock, where the statement selects several.
     :raises ValueError: contradictory lock, or which entity is meant is not clear.
     :raises LockNotSupported: not an ORM select, or rows that no database can lock:

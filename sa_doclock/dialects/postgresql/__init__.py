@@ -50,7 +50,7 @@ from .named_locks import PostgreSQLNamedLocks
 # https://www.postgresql.org/docs/current/libpq-status.html#LIBPQ-PQTRANSACTIONSTATUS
 _IDLE, _ACTIVE, _IN_ERROR = 0, 1, 3
 # The methods of pg8000's connection that send a statement and read its answer.  The driver raises the
-# errors of its socket, and of what it cannot read, as they are.
+# errors of its socket, and of answers that it cannot read, as they are.
 _STATEMENT = frozenset({"execute_simple", "execute_unnamed", "execute_named"})
 _ABORTED = "25P02"  # in_failed_sql_transaction
 # A row lock has assigned an id already; a named lock has not.  A standby can assign none.
@@ -272,7 +272,7 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
 def _transaction_id(connection: Connection) -> object:
     """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
     if PostgreSQLLocks.status.is_aborted(connection):
-        return UNMARKED  # what succeeds in it ends it, or its savepoint
+        return UNMARKED  # a successful statement ends it, or its savepoint
     try:
         # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
         mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()

@@ -150,7 +150,7 @@ class PsycopgPipeline(CursorInterceptor):
         finally:
             self.commit_sent = False
         if commit and batch.cursors[-1].statusmessage != _COMMIT:
-            raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
+            raise PendingRollbackError("the server answered COMMIT with a ROLLBACK")
 
     def ask(self, question: str) -> Sequence[str | None]:
         self._drop_rolled_back()
@@ -217,7 +217,7 @@ class PsycopgPipeline(CursorInterceptor):
         return bool(self._kept)
 
     def note_next(self, statement: str, parameters: Any, context: Any) -> None:
-        """Note the statement that is executed next, and send what is kept where it cannot wait."""
+        """Note the statement that is executed next, and send the kept writes where it cannot wait."""
         if self._failure is not None:
             return
         self._executes = True
@@ -252,7 +252,7 @@ class PsycopgPipeline(CursorInterceptor):
             self.forget_writes()
 
     def _next_batch(self, last: str | None = None) -> _Batch:
-        """Return what is kept, with this statement behind it."""
+        """Return the kept writes, with this statement behind them."""
         kept, self._kept = self._kept, []
         return _Batch(kept, self.cursor, last)
 
@@ -300,7 +300,7 @@ class _Batch:
         self._sent = 0
 
     def calls(self) -> Iterator[Call]:
-        """Yield the calls, and count those that were made."""
+        """Yield the calls, and count the calls made."""
         for cursor, (_, text, row, prepare) in zip(self.cursors, self._rows, strict=True):
             yield partial(cursor.execute, text, row, prepare=prepare)
             self._sent += 1
@@ -371,7 +371,7 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
     if words is None or not statement.startswith(words) or context.compiled.effective_returning:
         return False
     # "The ORM makes use of its own compiled caches for flush operations", says SQLAlchemy of this
-    # option; what else is executed, such as by a listener, may look at its count of rows.
+    # option; other code that executes, such as a listener, may look at its count of rows.
     own = context.execution_options.get("compiled_cache")
     if own is None or own is cache:
         return False

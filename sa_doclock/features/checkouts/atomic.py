@@ -56,8 +56,8 @@ def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
     touched = touched_rows(run.statement, target, to_lock=True)
     if touched is None or target.unclear or mapper is None:
         raise LockMisuse(
-            f"atomic_update() of {target.name} rows does not tell which documents it writes, so that their "
-            "check-outs cannot be compared: name the class and its own columns in where()"
+            f"atomic_update() of {target.name} rows cannot compare check-outs, because the statement does not "
+            "show which documents it writes: name the class and its own columns in where()"
         )
     names = _columns_to_lock(mapper, _fit_connection(part, root))
     locking = add_lock(touched.select(names), touched.entity, LockOptions.ForUpdate)

@@ -1,4 +1,4 @@
-"""Check: one thing that is looked at; Subject: what it is looked at; Finding: what was found."""
+"""Check: one question; Subject: the engine and models that it is asked of; Finding: the answer."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Finding:
     :ivar severity: ``"error"``: locks fail, or do not protect; ``"warning"``: they do, until
         something goes wrong; ``"info"``: good to know.
     :ivar code: the name of the check, which stays the same from release to release.
-    :ivar text: what was found, with its value.
-    :ivar cure: what to do; SQL can be pasted as it is.
+    :ivar text: the problem, with its value.
+    :ivar cure: the cure; SQL can be pasted as it is.
     """
 
     severity: Severity

@@ -1,4 +1,4 @@
-"""Facts of a lock by database: the rows that it is on, who waits for it, what is special, and its round trips."""
+"""Facts of a lock by database: its rows, its waits, its notes, and its round trips."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Conflicts(NamedTuple):
     """A lock on one database, in words.
 
     :ivar kind: of the lock on each row; None: no row is locked.
-    :ivar others: what waits for this lock, and what this lock waits for.
-    :ivar notes: what is different on this database.
+    :ivar others: the statements that wait for this lock, or that this lock waits for.
+    :ivar notes: the differences of this database.
     """
 
     kind: str | None
@@ -22,7 +22,7 @@ class Conflicts(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-_READS: Final = "plain reads and SnapshotRead wait for nobody: they see what was committed before"
+_READS: Final = "plain reads and SnapshotRead wait for nobody: they see the rows committed before"
 _TABLE: Final = "ALTER TABLE, DROP TABLE and other changes of the table's definition"
 _NOTHING: Final = Conflicts(
     None, (), ("nothing is locked, and it waits for nobody but a change of the table's definition",)
@@ -93,14 +93,14 @@ _BY_DATABASE: Final[Mapping[str, Mapping[LockOptions, Conflicts]]] = {
 
 
 def conflicts_of(database: str, lock: LockOptions) -> Conflicts:
-    """Return what is to be said about this lock there."""
+    """Return the notes about this lock there."""
     if LockOptions.NoKey in lock and database == "postgresql":
         return _NO_KEY
     return _BY_DATABASE.get(database, _ROW_LOCKS).get(base_of(lock), _NOTHING)
 
 
 def modifier_notes(lock: LockOptions) -> tuple[str, ...]:
-    """Return what NoWait or SkipLocked changes."""
+    """Return the effect of NoWait or SkipLocked."""
     if LockOptions.NoWait in lock:
         return ("NoWait: where it would have to wait, it is LockNotAvailable at once",)
     if LockOptions.SkipLocked in lock:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
 
 from sa_doclock import LockingSession, UnsavedChanges
 from tests.support.models import Customer, Line, Order
@@ -177,6 +177,24 @@ def test_it_is_refused(engine: sa.Engine, entity: Any, ask: Any, change: Change,
         del lines
     with engine.connect() as connection:  # nothing was written
         assert connection.scalar(sa.select(Order.total).where(Order.id == 1)) == 30
+
+
+def test_the_error_names_the_class_of_the_session(engine: sa.Engine) -> None:
+    """Another class on the same table, with the same lines, comes first by its name."""
+    mappers = registry()
+    lines = relationship(Line, viewonly=True, primaryjoin=Line.order_id == Order.id)
+    mappers.map_imperatively(type("A", (), {}), Order.__table__, properties={"lines": lines})
+    try:
+        with LockingSession(engine, expire_on_commit=False) as session:
+            order = session.get_one(Order, 1)
+            change = _once(_change_line, order)
+            assert order.lines
+            session.commit()
+            refused = pytest.raises(UnsavedChanges, match="Order 1 FOR UPDATE")
+            with _in_after_begin(session, order, change), refused:
+                ASKS["table"](session, Order)
+    finally:
+        mappers.dispose()
 
 
 @pytest.mark.parametrize("entity", CLASSES.values(), ids=CLASSES)
