@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -231,24 +232,22 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     selected = _selected_by(select)
     columns = [_column_of(one.expression) for one in selected]
     if not any(getattr(column, "table", None) is not None for column in columns):
-        expressions = (one.expression for one in selected if one.expression is not one.entity)
-        if any(map(_may_aggregate, expressions)):
-            raise LockNotSupported(_NO_ROWS)
+        _refuse_aggregates(one.expression for one in selected if one.expression is not one.entity)
     # A loader option may leave columns out; the class of from_statement() reads the columns present.
     whole = not (options_of(select) or reads_only_some(select)) and select is statement
-    read = {column for column in columns if column is not None}
+    read = {*columns} - {None}
     for one in selected if whole else ():
         if one.expression is one.entity is not None:
             read.update(_columns_of_entity(one.entity))
     return read
 
 
-def _may_aggregate(expression: Any) -> bool:
-    """Return whether it may be the result of many rows, or be text of which nobody knows."""
-    return any(
-        isinstance(one, (FunctionElement, TextClause)) or getattr(one, "is_literal", False)
-        for one in iterate(expression)
-    )
+def _refuse_aggregates(expressions: Iterable[Any]) -> None:
+    """:raises LockNotSupported: one may be the result of many rows, or be text of which nobody knows."""
+    for element in chain.from_iterable(map(iterate, expressions)):
+        of_many = isinstance(element, (FunctionElement, TextClause))
+        if of_many or getattr(element, "is_literal", False):
+            raise LockNotSupported(_NO_ROWS)
 
 
 def _columns_of_entity(entity: Any) -> Iterator[Any]:
