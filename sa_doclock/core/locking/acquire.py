@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import check_features, strategies, translated_table
+from ...dialects import check_features, strategies, translated_table, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
