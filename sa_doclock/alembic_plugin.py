@@ -24,7 +24,7 @@ def setup(plugin: Plugin) -> None:
 def _compare(*found: Any) -> PriorityDispatchResult:
     from alembic.util import PriorityDispatchResult  # noqa: PLC0415
 
-    from .alembic.checkouts import replace_checkout_tables  # noqa: PLC0415
+    from .alembic import replace_checkout_tables  # noqa: PLC0415
 
     replace_checkout_tables(*found)
     return PriorityDispatchResult.CONTINUE

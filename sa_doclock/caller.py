@@ -14,6 +14,7 @@ from types import FrameType
 import sqlalchemy
 
 _STANDARD = Path(contextlib.__file__).parent
+# Threads: assigned as a whole, never changed; each reads the old one or the new one.
 _ours: tuple[str, ...] = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
 _RUNNERS = (
     *(f"{_STANDARD / name}{sep}" for name in ("asyncio", "concurrent")),
@@ -74,7 +75,7 @@ def warn_program(text: str, category: type[Warning]) -> None:
 
 
 def frames() -> Iterator[FrameType]:
-    """Yield the frames of this thread, the innermost first, and those that await its greenlet."""
+    """Yield the frames of this thread, the innermost first, and the frames that await its greenlet."""
     frame = inspect.currentframe()
     greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
     while frame is not None:

@@ -11,7 +11,7 @@ from typing import Any
 class Checkout:
     """A check-out: who has a document, since when and until when.
 
-    It is what the database had when it was read, and does not change by itself.  All times are of
+    It shows the database at the time of the read, and does not change by itself.  All times are of
     the database's clock.
 
     :ivar entity: the root mapped class of the document, as in ``held_locks``.
@@ -21,7 +21,7 @@ class Checkout:
         document, for ever: an older one is over.
     :ivar since: when this owner has got it (UTC).
     :ivar until: when it expires, unless it is renewed (UTC).
-    :ivar note: what the owner has said of it.
+    :ivar note: the owner's note.
     :ivar lease: the time that ``renew()`` gives it from then on.
     :ivar expired: the time was over when it was read.
     :ivar unreadable: the class cannot read the key, for example since the type of the key has

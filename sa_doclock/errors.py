@@ -91,7 +91,7 @@ class DocLockError(Exception):
         return text.replace(self._details, "") if self._details else text
 
     def add_details(self, text: str) -> None:
-        """Add to the text what has statements in it, and is no part of the reason."""
+        """Add the statement to the text; it is not part of the reason."""
         self._details = text
         self.args = (f"{self.args[0]}{text}", *self.args[1:])
 
@@ -152,7 +152,7 @@ class SnapshotConflict(LockFailed):
 
 
 class LockLost(LockFailed):
-    """The lock was lost before the commit, and what depends on it is not saved.
+    """The lock was lost before the commit, and changes that depend on it are not saved.
 
     It was held for longer than the session's ``hold_limit``; or the connection was lost, or ended by
     the server; or another than the session has ended the transaction: the program on the session's
@@ -239,7 +239,7 @@ class LockNotSupported(DocLockError):
 
 
 class LockMisuse(DocLockError):
-    """The program uses locks in a way that cannot work; the text says what to change."""
+    """The program uses locks in a way that cannot work; the text names the change."""
 
 
 class UnsavedChanges(LockMisuse):

@@ -64,7 +64,7 @@ class LockEvents(SessionEvents):
     with all events of SQLAlchemy.  A listener must not use the session.
     """
 
-    # What makes a class of events one of SQLAlchemy's: not documented for others, the same
+    # The attributes that make a class of events one of SQLAlchemy's: not documented for others, the same
     # since 0.7, and tested by tests/integration/instrumentation.
     _target_class_doc = "SomeLockingSession"
     _dispatch_target = EventfulSession
@@ -82,7 +82,7 @@ class LockEvents(SessionEvents):
         There is no event for a document that the transaction holds already, nor for a call that is
         refused as a misuse before anything is sent.
 
-        :param requested: what the call asks for.
+        :param requested: the lock that the call asks for.
         """
 
     def after_lock(
@@ -131,7 +131,7 @@ class LockEvents(SessionEvents):
     def unlocked_write(self, session: Session, error: UnlockedWrite, line: str | None) -> None:
         """A session with ``guard="warn"`` writes to a document without its ForUpdate lock.
 
-        :param error: what ``guard="raise"`` would raise; it names the document.
+        :param error: the error of ``guard="raise"``; it names the document.
         :param line: the line of the program that writes, ``shop/orders.py:42``.
         """
 
@@ -148,7 +148,7 @@ class LockEvents(SessionEvents):
         """A transaction or savepoint has ended, and the session counts on its locks no more.
 
         The server has given them up, with two exceptions. After the rollback of a savepoint InnoDB
-        keeps what was locked in it to the end of the transaction, and SQL Server what it has
+        keeps its row locks to the end of the transaction, and SQL Server the locks that it has
         escalated or converted there. A Connection that was lent with its transaction open keeps
         all to the end of that.
 

@@ -1,7 +1,7 @@
 """The check of every function that a program hands over: that a call of it runs it, and that it fits.
 
 The signature tells most of it before anything is sent.  A lambda that returns a coroutine or a
-generator looks like any other function, so what a function returns is checked too.
+generator looks like any other function, so the result of a function is checked too.
 """
 
 from __future__ import annotations
@@ -9,22 +9,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial
-from typing import Any
+from types import FunctionType
+from typing import Any, Final
 
 _NO_ARGUMENT = object()
+_GENERATORS: Final = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
 
 
 def check_function(
     name: str, function: object, of: str = "", *, arguments: int | None = None, instead: str = ""
 ) -> None:
-    """Check what is to be called, as far as its signature tells.
+    """Check a function before it is called, as far as its signature tells.
 
     :param name: that of the argument, in the texts of errors.
     :param of: the arguments, in the same texts.
     :param arguments: their number; None: it is not known.
-    :param instead: what to use for a coroutine function; "": it may be one.
+    :param instead: the replacement for a coroutine function; "": it may be one.
     :raises TypeError: a call would raise it, or would run nothing.
     """
+    if arguments is not None and _is_plain(function, arguments, coroutine=not instead):
+        return
     if not callable(function):
         raise TypeError(f"{name} must be a function{of and ' '}{of}, not {function!r}")
     if instead and is_coroutine_function(function):
@@ -38,11 +42,24 @@ def check_function(
         inspect.isgeneratorfunction(called) and not awaited & inspect.CO_ITERABLE_COROUTINE
     ):
         raise TypeError(
-            f"{name} is a generator function, a call of which runs nothing; "
+            f"{name} is a generator function, and calling it runs nothing; "
             f"remove its yield: {function!r}"
         )
     if arguments is not None:
         _check_arguments(name, function, of, arguments)
+
+
+def _is_plain(function: object, arguments: int, *, coroutine: bool) -> bool:
+    """Return whether it is a function whose code alone shows that it fits, as most do.
+
+    An attribute may mark it as a coroutine function, or replace its signature.
+    """
+    if type(function) is not FunctionType or function.__dict__:
+        return False
+    code = function.__code__
+    refused = _GENERATORS if coroutine else _GENERATORS | inspect.CO_COROUTINE
+    counted = code.co_argcount == arguments and code.co_kwonlyargcount == 0
+    return counted and not code.co_flags & refused
 
 
 def is_coroutine_function(function: object) -> bool:
@@ -80,7 +97,7 @@ def _check_arguments(name: str, function: Callable[..., Any], of: str, number: i
 
 
 def check_result(name: str, function: object, result: object, *, awaited: bool = False) -> None:
-    """Check what a function has returned.
+    """Check the result of a function.
 
     :param awaited: it is about to be awaited.
     :raises TypeError: nothing of the function has run, or would.
@@ -90,18 +107,18 @@ def check_result(name: str, function: object, result: object, *, awaited: bool =
     if isinstance(result, (Coroutine, Generator)):
         result.close()  # so that Python does not warn of it
     elif awaited:
-        raise TypeError(f"{name} must be a coroutine function, which this is not: {function!r}")
+        raise TypeError(f"{name} must be a coroutine function, not {function!r}")
     elif not isinstance(result, AsyncGenerator):
         return
     kind = "coroutine" if isinstance(result, Coroutine) else "generator"
     raise TypeError(
-        f"{name} returned a {kind}, of which nothing runs unless it is "
+        f"{name} returned a {kind}, which runs nothing until it is "
         f"{'awaited' if kind == 'coroutine' else 'iterated'}: {function!r}"
     )
 
 
 def call_checked(name: str, awaited: bool, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function, and return what it returns, checked."""
+    """Call a function, and return its checked result."""
     result = function(*arguments)
     check_result(name, function, result, awaited=awaited)
     return result

@@ -45,7 +45,7 @@ class _ShortRepr(Repr):
 
     def repr_instance(self, x: object, level: int) -> str:
         if inspect(x, raiseerr=False) is not None:
-            return object.__repr__(x)  # that of a mapped object may load what is not loaded
+            return object.__repr__(x)  # that of a mapped object may load attributes
         return super().repr_instance(x, level)
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:

@@ -98,6 +98,10 @@ def instrument(
     Call it when the program starts, before sessions lock.  A second call changes the settings;
     nothing is reported twice.
 
+    Example::
+
+        sa_doclock.opentelemetry.instrument(keys=True)
+
     :param keys: put primary keys and names into spans and metrics too.  They may be personal data,
         and each key makes time series of its own: leave it off where there are many.
     :param tracer_provider: makes the tracer; the global one by default.
@@ -117,7 +121,12 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """Undo :func:`instrument`; without it, do nothing."""
+    """Undo :func:`instrument`; without it, do nothing.
+
+    Example::
+
+        sa_doclock.opentelemetry.uninstrument()
+    """
     with _changing:
         _remove()
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 class LockOptions(enum.Flag):
     """The lock that a document is read with: one base lock, with at most one modifier.
 
-    The README and docs/ describe what each means on each database.
+    docs/lock-options.md describes each on each database.
     """
 
     None_ = 0
@@ -31,7 +31,7 @@ class LockOptions(enum.Flag):
     """Modifier of ForUpdate and SharedRead: fail at once instead of queueing."""
 
     SkipLocked = 16
-    """Modifier of ForUpdate and SharedRead, for sets: leave out what others hold."""
+    """Modifier of ForUpdate and SharedRead, for sets: leave out rows that others hold."""
 
     SnapshotRead = 32
     """A consistent read that neither waits nor blocks; it runs on read replicas too."""
@@ -51,7 +51,7 @@ BASES: Final = (
     LockOptions.SnapshotRead,
 )
 MODIFIERS: Final = (LockOptions.NoWait, LockOptions.SkipLocked)
-"""The modifiers that say what happens where another holds the row."""
+"""The modifiers that decide a call whose row another holds."""
 QUEUEING: Final = (LockOptions.SharedRead, LockOptions.ForUpdate)
 """The locks that may have to wait for another holder."""
 

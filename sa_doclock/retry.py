@@ -2,7 +2,7 @@
 
 A deadlock or a snapshot conflict has undone the whole transaction, so that the whole
 transaction has to be run again, in a new session.  ``retry_on`` names further errors of which
-the program knows the same.  What may be repeated is decided here alone; when, and how long to
+the program knows the same.  Only this module decides which errors are repeated; when, and how long to
 wait, is tenacity's part.
 """
 
@@ -75,9 +75,17 @@ def run_transaction(
     them, also where the function has swallowed them; no other error is, unless ``retry_on`` names
     it, and nothing after a commit.  docs/retrying.md has the cases one by one.
 
-    All that the function does happens once for each attempt.  What is no part of the
+    All that the function does happens once for each attempt.  Effects outside the
     transaction, such as a mail, belongs in ``session.on_commit()``.  Entities that the function
     returns are detached, and with ``expire_on_commit`` (the default) expired.
+
+    Example::
+
+        def add_one(session):
+            order = session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+
+        run_transaction(Session, add_one, attempts=3)
 
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
         without arguments that makes a new LockingSession.
@@ -190,7 +198,7 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], T]) -> T:
-    """Do what :func:`run_transaction` does, with arguments that are right."""
+    """Run :func:`run_transaction` with checked arguments."""
     from tenacity import Retrying  # noqa: PLC0415  # it takes 30 ms, and only retries need it
 
     attempts_of_call = Attempts(policy)
@@ -211,7 +219,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
 
 
 def checked_session(made: object, session: object, maker: str, kind: str) -> LockingSession:
-    """Return the LockingSession of what a session_factory has made."""
+    """Return the LockingSession that a session_factory has made."""
     if not isinstance(session, LockingSession):
         if inspect.iscoroutine(made):
             made.close()  # nobody will await it
@@ -224,8 +232,8 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
     )
     if begun:
         raise LockMisuse(
-            "session_factory has returned a session whose transaction is running; run_transaction "
-            "needs a new session each time, to be able to begin again"
+            "session_factory returned a session with an open transaction; run_transaction() needs a "
+            "new session for every attempt"
         )
     return session
 
@@ -258,9 +266,9 @@ class _Attempt(SessionPart):
         self._lent = True
         if self.session.join_transaction_mode != "create_savepoint":
             raise LockMisuse(
-                "the session was given a Connection whose transaction is running, by its own "
-                "get_bind(), by bind_mapper(), bind_table() or bind_arguments; run_transaction "
-                "would roll it back, with what the lender has done, to begin again"
+                "the session uses a Connection with an open transaction, from its own get_bind(), "
+                "bind_mapper(), bind_table() or bind_arguments; to retry, run_transaction() would have "
+                "to roll back the lender's work"
             )
 
     @property
@@ -316,8 +324,8 @@ class Attempts:
         current = _current.get()
         if current is not None and not (current.has_ended or current.has_committed):
             raise LockMisuse(
-                "run_transaction within the function of another run_transaction: it would commit "
-                "by itself, and once more when the outer one is run again; call the function "
+                "run_transaction() was called inside the function of another run_transaction(): it would "
+                "commit on its own, and again at each retry of the outer one; call the function "
                 "with the outer session, or from session.on_commit()"
             )
 
@@ -403,7 +411,7 @@ def _summary(failure: BaseException) -> str:
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
     """Return the first failure; some errors only say that there was one before."""
-    # After a flush that failed, SQLAlchemy raises either without a cause; the second is what
+    # After a flush that failed, SQLAlchemy raises either without a cause; the second is the error that
     # statements in a block of begin() meet, and is the base class of much else.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:

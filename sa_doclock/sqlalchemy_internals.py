@@ -1,7 +1,7 @@
 """The private names of SQLAlchemy that this library reads, all but those of the guard in this one file.
 
 SQLAlchemy has no public way to ask a Select for its DISTINCT, GROUP BY, lock or loader options, or a
-type for what ``with_variant()`` has given it; nor a session or a connection pool for what the
+type for its ``with_variant()`` types; nor a session or a connection pool for the objects that the
 functions at the end of this file return.  tests/unit/test_sqlalchemy_internals*.py fail when one
 of the names goes.
 """
@@ -119,7 +119,7 @@ def narrowed_by(options: Iterable[Any]) -> Iterator[Any]:
 
 
 def expressions_of(options: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
-    """Yield what with_expression() gives: the mapper or alias, the attribute, and its expression."""
+    """Yield the arguments of with_expression(): the mapper or alias, the attribute, its expression."""
     for element in chain.from_iterable(getattr(one, "context", ()) for one in options):
         if "query_expression" in dict(element.strategy or ()):
             *_, entity, attribute = element.path.path
@@ -172,7 +172,7 @@ class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can ha
     says its documentation.  A thread that goes through a tuple does not see the new one yet.
     """
 
-    # Threads: each change is made under this lock, to what is there then.
+    # Threads: each change is made under this lock, to the then present value.
     changing = Lock()
     collection: ReferenceType[Any]  # SQLAlchemy's, whose listeners these are
 
@@ -209,7 +209,7 @@ def allow_listening(owners: Iterable[Any], name: str) -> None:
     A lock listens to its classes when they are locked first, and other threads use them by then.
     One that a listener takes listens to the event of which SQLAlchemy is calling the listeners.
 
-    :param owners: what has the event itself, not by inheritance: attributes, mappers, a dialect, a
+    :param owners: the objects with the event itself, not by inheritance: attributes, mappers, a dialect, a
         session.
     """
     for owner in owners:
@@ -286,7 +286,7 @@ lock_clauses: Callable[[Select[Any]], tuple[object, ...]] = attrgetter(
     *("_for_update_arg", "_hints"),
     *("_raw_columns", "_distinct", "_group_by_clauses", "_having_criteria", "_with_options"),
 )
-"""Return the clauses in which a lock is, and those that say whether its rows can be locked."""
+"""Return the clauses with a lock, and the clauses that decide whether its rows can be locked."""
 
 
 def has_clauses(statement: Select[Any], clauses: Iterable[object]) -> bool:
@@ -315,7 +315,7 @@ def for_update_tables(statement: Select[Any]) -> list[Any]:
 def buffer_rows(result: Result[Any]) -> list[Any]:
     """Return the rows of a result that nobody has read yet, which stay in it.
 
-    The public ``freeze()`` loses what the result knows of itself, such as that it needs
+    The public ``freeze()`` loses facts about the result, such as that it needs
     ``unique()``, or its ``rowcount``.  A row is a tuple, or the only object of it.  Others that are
     put into the list of objects in their place, before the result is read, are its rows then.
     """
@@ -398,7 +398,7 @@ def without_statement_hints(statement: S, hints: Collection[tuple[str, str]]) ->
 
 
 def hint_comments_of(statement: Select[Any]) -> Iterator[str]:
-    """Yield what is in the comments with optimizer hints, of ``prefix_with("/*+ ... */")``."""
+    """Yield the content of the comments with optimizer hints, of ``prefix_with("/*+ ... */")``."""
     for prefix, _ in statement._prefixes:
         found = _HINT_COMMENT.fullmatch(str(prefix))
         if found is not None:
@@ -545,11 +545,11 @@ def with_variant(
 def closes_connection(transaction: SessionTransaction, connection: Connection) -> bool:
     """Return whether the session closes this connection with its transaction.
 
-    It closes those that it has taken from a pool, and not one that the program has lent it.
+    It closes connections that it has taken from a pool, but not one that the program has lent it.
     """
     while transaction.parent is not None:
         transaction = transaction.parent
-    # A program may override get_bind(), so only the transaction itself knows what it was given.
+    # A program may override get_bind(), so only the transaction itself knows its connections.
     # Where the name is gone, nothing is sure: not closing is the careful answer.
     connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
     *_, closes = connections.get(connection, (False,))

@@ -40,6 +40,15 @@ def transactional(
 
     The arguments are those of :func:`run_transaction`, and are checked at once.
 
+    Example::
+
+        @transactional(Session, attempts=3)
+        def add_one(session, ident):
+            order = session.get_one_entity(Order, ident, LockOptions.ForUpdate)
+            order.total += 1
+
+        add_one(42)
+
     :raises TypeError: also for ``@transactional`` without a session factory, and for a method.
     """
     policy = checked_policy(
@@ -48,7 +57,7 @@ def transactional(
     )
 
     def decorate(function: Callable[Concatenate[S, P], T]) -> Callable[P, T]:
-        check_function("what @transactional(session_factory) decorates", function)
+        check_function("the argument of @transactional(session_factory)", function)
         signature = _without_session(function)
         wrap = _awaited if is_coroutine_function(function) else _called
         call = wraps(function)(wrap(policy, session_factory, function))

@@ -1,4 +1,4 @@
-"""The version of a document: what a caller has seen, and a change of a part that raises it.
+"""The version of a document: a caller's old version is refused, and a change of a part raises it.
 
 The version is the ``version_id_col`` of the header, which SQLAlchemy raises in each UPDATE of the
 header's row: https://docs.sqlalchemy.org/en/20/orm/versioning.html
@@ -31,8 +31,10 @@ from .core.documents import (
     part_as_mapped,
     parts_with_detail,
 )
+from .core.ledger import ledger_of
 from .core.statements import chunks, key_in
 from .core.transaction import LockRequest
+from .dialects import SCHEMA_OPTION
 from .errors import LockMisuse, StaleDocument
 from .keys import Identity, key_text
 from .kinds import kind_attribute, kinds_of
@@ -56,8 +58,8 @@ class DocumentVersions:
             wanted = request.given["version"]
             if actual != wanted:
                 raise StaleDocument(
-                    f"its version is {key_text(actual)}, not {key_text(wanted)}: it was changed "
-                    "since the caller has read it; show what it is now, and ask again",
+                    f"the document is at version {key_text(actual)}, but the caller read version "
+                    f"{key_text(wanted)}; reload it and ask the user again",
                     expected=wanted,
                     found=actual,
                 )
@@ -156,7 +158,11 @@ def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Ide
     else:
         for key in keys:
             of_key = select(column).where(key_in(root.primary_key, [key]))
-            now = Session.execute(session, of_key, bind_arguments={"mapper": root}).scalar()
+            options = _options_at(session, root)
+            binds = {"mapper": root}
+            now = Session.execute(
+                session, of_key, execution_options=options, bind_arguments=binds
+            ).scalar()
             value = root.version_id_generator(now)
             _update(session, root, [key], {column: value})
             _note_raised(_loaded(session, root, key), root, value)
@@ -195,10 +201,18 @@ def _update(
     session: Session, root: Mapper[Any], keys: Sequence[Identity], values: Mapping[Any, Any]
 ) -> None:
     table: Any = root.version_id_col.table if root.version_id_col is not None else None
+    options = _options_at(session, root)
     for some in chunks(keys):
         statement = update(table).where(key_in(root.primary_key, some)).values(values)
         # Past the session's own execute(), which would check it as the program's.
-        Session.execute(session, statement, bind_arguments={"mapper": root})
+        binds = {"mapper": root}
+        Session.execute(session, statement, execution_options=options, bind_arguments=binds)
+
+
+def _options_at(session: Session, root: Mapper[Any]) -> dict[str, Any]:
+    """Return the execution options of a statement that goes to the schema of the documents held."""
+    place = ledger_of(session).place_of(root.class_)
+    return {SCHEMA_OPTION: dict(place.schemas)} if place is not None and place.schemas else {}
 
 
 def _raise_versions(session: Session) -> None:

@@ -22,9 +22,9 @@ PREPARED = "prepared transaction"
 class LockConnection:
     """A connection that holds a lock or waits for one, as the server described it.
 
-    None stands for what the server does not know, or does not show to this account.
+    None: the server does not know the value, or does not show it to this account.
 
-    :ivar connection_id: what the server calls it: ``pg_backend_pid()``, ``CONNECTION_ID()``,
+    :ivar connection_id: the server's name for it: ``pg_backend_pid()``, ``CONNECTION_ID()``,
         ``@@SPID``.  0 is a prepared transaction, which no connection has any more.
     :ivar user: the account that it has logged in with.
     :ivar application: the name that the program gave itself: ``application_name`` on
@@ -33,7 +33,7 @@ class LockConnection:
         database; anything else is in the server's own.
     :ivar transaction_seconds: how long its transaction has been open.
     :ivar statement: the one that it runs, or else has run last.  It may be cut by the server,
-        and has in it what the driver has put there, values of parameters included.
+        and includes the driver's additions, also values of parameters.
     :ivar certain: False where the server does not tell who holds this very row: this one holds
         locks on its table, or on some table of the server.
     :ivar host: the address or name of the machine that it comes from; None also for a connection
@@ -88,7 +88,7 @@ class LockWait:
     :ivar blocker: who must go first; it may wait itself.
     :ivar root_blocker: who waits for nobody and keeps all of them waiting.  In a circle of waits,
         which the server is about to end as a deadlock, there is none, and it is the ``blocker``.
-    :ivar table: the table, with its schema where the server adds it; None for what is no table.
+    :ivar table: the table, with its schema where the server adds it; None if it is not a table.
     :ivar key: the primary key of the row, as the server writes it; or the key of a named lock
         that this process has asked for too, and else the name that the server has for it.
     :ivar seconds: how long it has waited.

@@ -1,1 +1,1 @@
-"""The tests; conftest.py is where the database matrix enters."""
+"""The tests; plugin.py is where the database matrix enters."""

@@ -85,7 +85,7 @@ def figures() -> dict[str, float]:
     package = modules(PACKAGE)
     wheel = [*package, *modules(ROOT / "pytest_sa_doclock")]
     core = [module for module in package if module.name.startswith("sa_doclock.core")]
-    tests = modules(ROOT / "tests")
+    tests = modules(ROOT / "tests", ROOT / "audit" / "tests")
     return {
         "lines of the wheel": sum(module.lines for module in wheel),
         "files of the wheel": len(wheel),

@@ -72,12 +72,21 @@ def is_claimed(column: Column, assigned: Places, *, tests_null: bool) -> bool:
 def flows_of(scope: Scope, line: int, column: Column, read: Place) -> Iterator[Flow]:
     """Yield the values that this line gives to the column, by assignment or in a call."""
     statement = scope.statement_at(line)
+    for value, of in _values_given(scope, statement, column.attribute, column.names):
+        yield Flow(scope, statement, column, read, value, of)
+
+
+@lru_cache(maxsize=4096)
+def _values_given(
+    scope: Scope, statement: ast.AST, attribute: str, names: frozenset[str]
+) -> tuple[tuple[ast.expr | None, str | None], ...]:
+    """Return the values that a statement gives to a column, each with its object where it is assigned."""
+    found: list[tuple[ast.expr | None, str | None]] = []
     for node in _nodes_on(statement):
-        for value, of in (*_by_statement(node, column.attribute), *_by_call(node, column.names)):
-            yield Flow(scope, statement, column, read, value, of)
+        found += (*_by_statement(node, attribute), *_by_call(node, names))
     for node in _in_variables(scope, statement, statement, set()):
-        for value, _ in _by_call(node, column.names):
-            yield Flow(scope, statement, column, read, value, None)
+        found += ((value, None) for value, _ in _by_call(node, names))
+    return tuple(found)
 
 
 def _nodes_on(statement: ast.AST) -> Iterator[ast.AST]:

@@ -12,7 +12,7 @@ from textwrap import wrap
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
-from sa_doclock import __version__
+import sa_doclock
 from sa_doclock.errors import DOCS
 from sa_doclock.testing.instruments import printable
 
@@ -63,11 +63,6 @@ class AuditFinding:
     count: int
     callers: tuple[str, ...] = ()
     tests: tuple[str, ...] = ()
-
-    @property
-    def possible(self) -> bool:
-        """The opposite of ``certain``."""
-        return not self.certain
 
     def __str__(self) -> str:
         return f"{self.severity} {self.code}: {self.message}"
@@ -190,7 +185,12 @@ def _driver() -> dict[str, Any]:
         }
         for code, text in CODES.items()
     ]
-    return {"name": "sa-doclock", "version": __version__, "informationUri": _PAGE, "rules": rules}
+    return {
+        "name": "sa-doclock",
+        "version": sa_doclock.__version__,
+        "informationUri": _PAGE,
+        "rules": rules,
+    }
 
 
 def _result(finding: AuditFinding, paths: Paths) -> dict[str, Any]:

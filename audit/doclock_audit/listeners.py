@@ -109,7 +109,7 @@ class Listeners:
         reading = self._reading(connection, sent)
         if not sent.asks:
             places = places_of_program() if reading is None else reading.places
-            for rule in self._watched.rules:
+            for rule in self._watched.of_reads:
                 rule.read_table(transaction, sent, places, self._watched.statements, context)
             return
         self._check_effect(connection, transaction, sent)

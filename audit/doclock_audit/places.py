@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import sep
 from pathlib import Path
@@ -49,15 +50,47 @@ _INSTALLED: Final = (
     # The script of a command, such as pytest, is the outermost frame of all that it runs.
     *(f"{sysconfig.get_paths()[name]}{sep}" for name in ("stdlib", "platstdlib", "scripts")),
 )
+_OTHERS, _PROGRAM, _RUNNER, _UNKNOWN = range(4)
+#: The functions of pytest that call a test or a fixture: what is further out called neither.
+_RUNNERS: Final = tuple(
+    f"{sep}_pytest{sep}{name}.py" for name in ("python", "fixtures", "unittest", "runner")
+)
 # Threads: each use is one operation of a dict, which is atomic; two threads find the same.
-_is_program: dict[str, bool] = {}  # by file
+_kinds: dict[
+    str | tuple[str, Any], int
+] = {}  # by file; "<string>" is anybody's, so with its module
 _own_packages: list[str] = []
 _listening: list[RanBy] = []
 
 
 def places_of_program() -> Places:
     """Return the lines of the program that are being executed, of at most three functions."""
-    return _places_in(frames)
+    found: list[Place] = []
+    for innermost in _stacks():
+        frame: FrameType | None = innermost
+        while frame is not None:
+            kind = _kinds.get(frame.f_code.co_filename, _UNKNOWN)
+            if kind:  # most are of libraries
+                if kind == _UNKNOWN:
+                    kind = _kind_of(frame)
+                if kind == _PROGRAM:
+                    found.append(Place(frame.f_code.co_filename, frame.f_lineno))
+                if kind == _RUNNER or len(found) == _DEPTH:
+                    return _noted(found, frames)
+            frame = frame.f_back
+    return _noted(found, frames)
+
+
+def _stacks() -> Iterator[FrameType]:
+    """Yield the innermost frame of this thread, and those of the greenlets that await it, as asyncio has them."""
+    here = inspect.currentframe()
+    if here is not None and here.f_back is not None:  # which is None while this waits
+        yield here.f_back
+    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
+    while greenlet is not None:
+        greenlet = greenlet.parent
+        if greenlet is not None and greenlet.gr_frame is not None:
+            yield greenlet.gr_frame
 
 
 def waiting_places(thread: int, task: Any) -> Places:
@@ -65,7 +98,8 @@ def waiting_places(thread: int, task: Any) -> Places:
     awaited = list(_awaited(task.get_coro())) if task is not None and not task.done() else []
     frames_of_it = reversed(awaited) if awaited else _frames_of(thread)
     stack = [one for one in frames_of_it if not one.f_code.co_filename.startswith("<")]
-    return _places_in(lambda: stack)
+    called = [Place(one.f_code.co_filename, one.f_lineno) for one in _of_program(stack)]
+    return _noted(called[:_DEPTH], lambda: stack)
 
 
 def is_of_migration() -> bool:
@@ -95,14 +129,7 @@ def _frames_of(thread: int) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _places_in(stack: Callable[[], Iterable[FrameType]]) -> Places:
-    found: list[Place] = []
-    for frame in stack():
-        known = _is_program.get(frame.f_code.co_filename)
-        if known or (known is None and _is_of_program(frame)):
-            found.append(Place(frame.f_code.co_filename, frame.f_lineno))
-            if len(found) == _DEPTH:
-                break
+def _noted(found: Sequence[Place], stack: Callable[[], Iterable[FrameType]]) -> Places:
     if not found:
         return NOWHERE
     for ran in _listening:
@@ -110,15 +137,30 @@ def _places_in(stack: Callable[[], Iterable[FrameType]]) -> Places:
     return tuple(found)
 
 
-def _is_of_program(frame: FrameType) -> bool:
+def _of_program(stack: Iterable[FrameType]) -> Iterator[FrameType]:
+    """Yield the frames of the program, as far out as the test or the fixture that is running."""
+    for frame in stack:
+        kind = _kind_of(frame)
+        if kind == _RUNNER:
+            return
+        if kind == _PROGRAM:
+            yield frame
+
+
+def _kind_of(frame: FrameType) -> int:
     file = frame.f_code.co_filename
-    known = _is_program.get(file)
+    key = (file, frame.f_globals.get("__name__")) if file.startswith("<") else file
+    known = _kinds.get(key)
     if known is None:
         path = os.path.abspath(file)  # noqa: PTH100  # a link stays what it is named
         installed = path.startswith(_INSTALLED) and not is_of_own_package(path)
-        known = not (installed or file.startswith("<frozen") or is_of_library(frame))
-        if not file.startswith("<"):  # "<string>" is anybody's
-            _is_program[file] = known
+        if path.endswith(_RUNNERS):
+            known = _RUNNER
+        elif installed or file.startswith("<frozen") or is_of_library(frame):
+            known = _OTHERS
+        else:
+            known = _PROGRAM
+        _kinds[key] = known
     return known
 
 
@@ -170,7 +212,7 @@ class RanBy:
     def listening(self, packages: Collection[str]) -> Iterator[None]:
         """Listen in the block, with these packages as the program's own."""
         _own_packages.extend(packages)
-        _is_program.clear()
+        _kinds.clear()
         _listening.append(self)
         try:
             yield
@@ -178,7 +220,7 @@ class RanBy:
             _listening.remove(self)
             for one in packages:
                 _own_packages.remove(one)
-            _is_program.clear()
+            _kinds.clear()
 
     def note(self, place: Place, stack: Callable[[], Iterable[FrameType]]) -> None:
         """Note that this line runs.
@@ -235,7 +277,7 @@ _MOST_CALLERS: Final = 3
 def _callers(place: Place, stack: Iterable[FrameType]) -> tuple[str, ...]:
     """Return the line of each file that has called this one, the nearest first."""
     by_file: dict[str, Place] = {}
-    for frame in filter(_is_of_program, stack):
+    for frame in _of_program(stack):
         file = frame.f_code.co_filename
         if not file.startswith("<"):  # such as a worker of pytest-xdist
             by_file.setdefault(file, Place(file, frame.f_lineno))

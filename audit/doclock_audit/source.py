@@ -29,6 +29,7 @@ class Scope:
         self.node = node
         self.nodes: list[ast.AST] = []
         self._above: dict[ast.AST, tuple[ast.AST, str]] = {}
+        self._statements: dict[int, ast.AST] = {}  # by line
         left = [node]
         while left:
             one = left.pop()
@@ -70,6 +71,11 @@ class Scope:
 
     def statement_at(self, line: int) -> ast.AST:
         """Return the innermost statement that this line is part of."""
+        if line not in self._statements:
+            self._statements[line] = self._innermost(line)
+        return self._statements[line]
+
+    def _innermost(self, line: int) -> ast.AST:
         found: list[ast.AST] = [n for n in self.covering(line) if isinstance(n, ast.stmt)]
         inner = [node for node in found if not _has_blocks(node) or _head_covers(node, line)]
         return max(inner or found or [self.node], key=lambda one: getattr(one, "lineno", 0))

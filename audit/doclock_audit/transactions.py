@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from weakref import ref
 
@@ -127,32 +127,33 @@ class Waiting:
     place: Place | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Transaction:
     """A transaction of a session, or of a connection that no session uses."""
 
-    finds_conflicts: bool = False
-    excludes_inserts: bool = False  # of rows that a SELECT of it would have found
-    has_wide_lock: bool = False  # of a name, a table, a file: it protects what it is meant for
-    has_gate: bool = False  # others queue at that lock before they lock any row
-    has_written: bool = False
-    changes_schema: bool = False  # a migration, which runs alone
-    has_file_lock: bool = False  # SQLite's, which stands for all row locks
-    locks: dict[Row, RowLock] = field(default_factory=dict)
-    tables_locked: dict[str, int] = field(default_factory=dict)  # rows that are not known
-    locking: list[Read] = field(default_factory=list)
-    savepoints: list[int] = field(default_factory=list)  # the numbers of the statements before
-    written: set[str] = field(default_factory=set)  # tables whose rows were changed or deleted
-    deleted: set[Row] = field(default_factory=set)
-    inserted: set[Row] = field(default_factory=set)
-    inserted_into: set[str] = field(default_factory=set)  # classes, by statements of the program
-    updated: set[Row] = field(default_factory=set)
-    read_after_lock: set[str] = field(default_factory=set)  # classes
-    stale: dict[Row, Read] = field(default_factory=dict)
-    computed_from_stale: set[Row] = field(default_factory=set)
+    has_wide_lock = False  # of a name, a table, a file: it protects what it is meant for
+    has_gate = False  # others queue at that lock before they lock any row
+    has_written = False
+    changes_schema = False  # a migration, which runs alone
+    has_file_lock = False  # SQLite's, which stands for all row locks
     first_lock: Place | None = None
     waiting: Waiting | None = None
-    at_end: list[Callable[[bool], None]] = field(default_factory=list)
+
+    def __init__(self, *, finds_conflicts: bool = False, excludes_inserts: bool = False) -> None:
+        self.finds_conflicts = finds_conflicts
+        self.excludes_inserts = excludes_inserts  # of rows that a SELECT of it would have found
+        self.locks: dict[Row, RowLock] = {}
+        self.tables_locked: dict[str, int] = {}  # rows that are not known
+        self.locking: list[Read] = []
+        self.savepoints: list[int] = []  # the numbers of the statements before
+        self.written: set[str] = set()  # tables whose rows were changed or deleted
+        self.deleted: set[Row] = set()
+        self.inserted: set[Row] = set()
+        self.inserted_into: set[str] = set()  # classes, by statements of the program
+        self.updated: set[Row] = set()
+        self.read_after_lock: set[str] = set()  # classes
+        self.stale: dict[Row, Read] = {}
+        self.computed_from_stale: set[Row] = set()
+        self.at_end: list[Callable[[bool], None]] = []
 
     def join(self, other: Transaction) -> None:
         """Take over what the transaction of a connection is protected by, and its savepoints."""

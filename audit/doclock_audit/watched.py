@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary, ref
 from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
-from sa_doclock.dialects.base import IsolationLevels
+from sa_doclock.dialects.base import IsolationLevels, PlainReads
 from sa_doclock.testing.instruments import is_flushing, locks_database, strategy_class
 
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
@@ -36,7 +36,9 @@ def finds_conflicts(connection: Connection) -> bool:
     if dialect not in _conflicting:
         known = strategy_class(dialect)
         levels = IsolationLevels if known is None else known(dialect).isolation
-        _conflicting[dialect] = frozenset(levels.conflicting)
+        _conflicting[dialect] = frozenset(
+            level for level, reads in levels.plain_reads.items() if PlainReads.CONFLICT in reads
+        )
     return level_of(connection) in _conflicting[dialect]
 
 
@@ -76,6 +78,7 @@ class Watched:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
+        self.of_reads = [one for one in rules if type(one).read_table is not Rule.read_table]
         self.reads: WeakKeyDictionary[InstanceState[Any], Read] = WeakKeyDictionary()
         self.assigned: WeakKeyDictionary[InstanceState[Any], dict[str, Places]] = (
             WeakKeyDictionary()
@@ -86,6 +89,8 @@ class Watched:
         self._mutex = threading.RLock()
         self._sessions: WeakKeyDictionary[Session, SessionSeen] = WeakKeyDictionary()
         self._connections: WeakKeyDictionary[Connection, Transaction] = WeakKeyDictionary()
+        #: The session of the last object, by its number: most are of the same one.
+        self._last: dict[int | None, SessionSeen] = {}
         #: The sessions whose statements the connections send.
         self.users: WeakKeyDictionary[Connection, SessionSeen] = WeakKeyDictionary()
 
@@ -112,8 +117,11 @@ class Watched:
 
     def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
         """Return what is known of the session of an object."""
-        session = state.session
-        return None if session is None else self.session(session)
+        found = self._last.get(state.session_id)
+        if found is None and (session := state.session) is not None:
+            found = self.session(session)
+            self._last = {state.session_id: found}
+        return found
 
     def use(self, connection: Connection, seen: SessionSeen) -> None:
         """Give the statements of a connection to a session, until its transaction ends."""
@@ -125,6 +133,7 @@ class Watched:
     def end_session(self, seen: SessionSeen) -> None:
         """End the session's transaction."""
         self.measure_idle(seen.transaction)
+        self._last.clear()
         for connection in seen.connections:
             if self.users.get(connection) is seen:
                 del self.users[connection]

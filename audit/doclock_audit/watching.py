@@ -251,6 +251,13 @@ def audit(
     A transaction counts when it ends.  What is seen is what the block executes: an audit of code
     that does not run finds nothing in it.
 
+    Example::
+
+        with audit() as found:
+            with Session() as session, session.locked(Order, 42) as order:
+                order.total += 1
+        print(found.report())
+
     :param hold_limit: seconds that a transaction may be open, with locks or without, while no
         statement runs.
     :param packages: the names of installed packages whose lines are the program's own, as of a program
@@ -276,6 +283,11 @@ def explore_finding(
     An audit knows the lines of a finding, but no arguments for them.  So the functions are the
     caller's, and the exploration is audited: if it does not meet the finding again, at the same
     lines, it is about something else, and that is an error.
+
+    Example::
+
+        finding = found.findings[0]  # of an audit() of add_one()
+        explore_finding(finding, add_one, before=before, invariant=both_are_counted)
 
     :param finding: of an :func:`audit` of this program, unchanged since.  After the cure it is not
         met any more: then give the functions to :func:`explore`.

@@ -187,6 +187,7 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """Show the references in docstrings, ``:class:`X```, as links, and the versions of names."""
     # A search is a question, which a guide answers better than the reference.
     page.meta.setdefault("search", {})["boost"] = 0.2 if page.url.startswith("api/") else 1
+    html = html.replace("::</p>\n<div", ":</p>\n<div")  # of a docstring: code comes next
     return _API_HEADING.sub(_with_since, _ROLE.sub(_linked, html))
 
 
@@ -201,7 +202,6 @@ def _linked(role: re.Match[str]) -> str:
 
 def _with_since(heading: re.Match[str]) -> str:
     name = _OF_A_MODULE.sub(r"sa_doclock.\1", heading["name"])
-    name = name.replace(".audit.watching.audit", ".audit")  # the package has the function's name
     # The types that functions return are described by their modules, and known by their names.
     version = SINCE.get(name) or SINCE.get(f"sa_doclock.{name.rpartition('.')[2]}")
     if version is None:

@@ -94,7 +94,7 @@ class Program:
         done = subprocess.run(
             [self._python, "-m", "pytest", *_OPTIONS, *options, *self.suite.tests],
             cwd=self._source,
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(_ROOT), str(_ROOT / "audit")))},
             capture_output=True,
             text=True,
             timeout=_LIMIT,

@@ -25,7 +25,7 @@ from sa_doclock import (
     lock_waits,
 )
 from sa_doclock.dialects import strategy_for
-from sa_doclock.dialects.base import LockStatements
+from sa_doclock.dialects.base import LockStatements, MaxParameters
 from tests.support.waits import wait_until
 
 FOR_UPDATE = LockOptions.ForUpdate
@@ -356,8 +356,8 @@ def _answer(engine: sa.Engine, ask: Callable[[sa.Engine], str]) -> str:
 @contextmanager
 def _limit(statements: LockStatements, parameters: int) -> Iterator[None]:
     """Let a statement have so many parameters of composite keys."""
-    setattr(statements, "max_parameters_of_or", parameters)  # noqa: B010  # a fact of its class
+    setattr(statements, "max_parameters", MaxParameters(of_or=parameters))  # noqa: B010  # a fact of its class
     try:
         yield
     finally:
-        delattr(statements, "max_parameters_of_or")
+        delattr(statements, "max_parameters")

@@ -40,6 +40,8 @@ _PACKAGES = (
 _STRESS = "tests/reliability/stress/test_threads.py"
 _UNIT = (
     "tests/unit",
+    "audit/tests",
+    "--ignore=audit/tests/seeded",  # on servers
     # Of asyncio, which needs greenlet; or of sources, types and extras, which no thread changes.
     *(
         f"--ignore=tests/unit/test_{name}.py"
@@ -100,9 +102,9 @@ def _install(python: Path, home: Path) -> None:
 
 
 def _install_checkout(python: Path) -> None:
-    """Have the environment find the package, and its plugin of pytest, in this checkout."""
+    """Have the environment find both distributions, and the plugin of pytest, in this checkout."""
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps"]
-    run([*pip, "--editable", str(_ROOT)], seconds=1800)
+    run([*pip, "--editable", str(_ROOT), "--editable", str(_ROOT / "audit")], seconds=1800)
 
 
 def run_all() -> Result:

@@ -1,7 +1,7 @@
 """SQLAlchemy's own ``with_for_update()``, in a LockingSession: a lock that is real and recorded.
 
 The statement, its autoflush and isolation level stay SQLAlchemy's.  Where its SQL would carry no
-lock, the session makes it real: by the transaction, or by a table hint.  What it returns is fresh.
+lock, the session makes it real: by the transaction, or by a table hint.  Its result is fresh.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from ..core.transaction import (
     database_name,
     make_plan,
 )
-from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
+from ..dialects import NO_TEXT, has_hints
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
 from ..options import LockOptions, is_row_lock
@@ -70,12 +71,12 @@ from .rows_beside import RowsBeside
 from .unread_rows import expire_unread, roots_unread
 
 _READ_ANEW: Final = frozenset({None, "READ UNCOMMITTED", READ_COMMITTED})
-"""The isolation levels at which each statement reads what is there when it begins; None: not known.  At
-others a plain read after a lock may be older than what the locking one has read."""
+"""The isolation levels at which each statement reads the rows of its begin; None: not known.  At
+others a plain read after a lock may be older than the locking read."""
 
 Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
-"""A header, and the text of the error: the next flush would overwrite what another has written."""
+"""A header, and the text of the error: the next flush would overwrite another session's write."""
 
 _TOUCHED: Final = "a listener changed {} after the lock was asked for and before it was granted; change it under the lock"
 
@@ -104,7 +105,7 @@ def execute_for_update(
     entity = None if mapper is None else mapper.class_
     request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments, as_is=True)
     options = {**statement.get_execution_options(), **execution_options}
-    # What listeners of the program have changed since is not the program's.
+    # Later changes by listeners of the program are not the program's.
     before = options.get(PENDING_BEFORE)
     if before is None:
         before = pending_changes(context.session())
@@ -135,7 +136,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     :ivar reads_more: the statement, as it was sent, reads more than rows of one table.
     :ivar writes: it writes rows too, in a CTE, and must not be sent a second time.
     :ivar unread: the roots of the rows that it locks and does not return, by their objects or keys.
-    :ivar unreadable: what was expired of their parts, and no access loads.
+    :ivar unreadable: expired attributes of their parts, which no access loads.
     :ivar _waits: whether the lock is in the statement.
     :ivar _added: the number of columns at the end of a row that are read for the lock alone.
     :ivar _loaded: the objects of these classes that the session had before, if it had any objects.
@@ -210,9 +211,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """
         declared = {root for root in self.roots() if document_root(root) is root}
         level = self.context.connections.current_level(joined) if declared else None
-        if level in strategy.isolation.snapshots:
+        reads = strategy.isolation.plain_reads.get(level or "", PlainReads(0))
+        if PlainReads.OLDER in reads:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where what is read after the lock can be older than the "
+                f"the transaction is open at {level}, where reads after the lock can be older than the "
                 "lock: another transaction's change of a part would be overwritten. Lock before any other "
                 "statement by session.get_entity(), which sets the level, or make the engine with "
                 f'isolation_level="{READ_COMMITTED}"'
@@ -232,11 +234,11 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Found:
-        """Execute the statement, and read again what the session had of its rows."""
+        """Execute the statement, and read again the rows that the session had loaded."""
         self._executed = True
         touched = changed_since(self.session, self._before)
         if any(map(self._is_of_document, touched)):
-            # A flush would write what a listener has made of values from before the lock.
+            # A flush would write a listener's values, computed from before the lock.
             with self.session.no_autoflush:
                 result = self._execute(connection, plan)
         else:
@@ -284,7 +286,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return True
 
     def _reads_beside(self, connection: TransactionConnection) -> bool:
-        """Return whether what it reads of other rows may be older than its lock, and can be read anew."""
+        """Return whether its reads of other rows may be older than its lock, and can be repeated."""
         level = self.context.connections.current_level(connection)
         return self._waits and self.reads_more and level in _READ_ANEW
 
@@ -334,7 +336,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return self._run(self._statement, **arguments)
 
     def expire_unread(self, locks: CompiledLocks) -> None:
-        """Expire what the session has of rows that the statement locks and does not return.
+        """Expire the session's objects of rows that the statement locks and does not return.
 
         :param locks: its locks; of one that is streamed, nothing is returned yet.
         """
@@ -345,12 +347,12 @@ class AdoptedRows(LockTarget[Result[Any]]):
             self.unreadable = expire_unread(self.context, self.unread)
 
     def before_flush(self) -> None:
-        """See :class:`LockTarget`: what is flushed is what the session had."""
+        """See :class:`LockTarget`: a flush writes the session's own values."""
         if self._loaded is not None:
             self._loaded.before_flush()
 
     def record(self, found: Found, request: LockRequest) -> Result[Any]:
-        """Give back what was not read again, expire what is older than the lock, and record."""
+        """Give back attributes that were not read again, expire older ones, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
         headers = [one for one in map(instance_state, self._headers) if one not in refused]
@@ -375,7 +377,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return result
 
     def _beside(self, headers: Sequence[InstanceState[Any]]) -> RowsBeside | None:
-        """Expire what the statement has read of other rows than it has locked."""
+        """Expire attributes that the statement has read of rows that it has not locked."""
         if not self._objects:
             return None
         again = None if self.writes else self._run_again
@@ -402,9 +404,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return root.identity_key_from_primary_key(identity) not in self.session.identity_map
 
     def _expire_row(self, root: Mapper[Any], identity: Identity) -> None:
-        """Have what the session had of this document read again.
+        """Have the session's objects of this document read again.
 
-        :raises UnsavedChanges: it has pending changes, and nobody has read what they collide with.
+        :raises UnsavedChanges: it has pending changes, and their rows were not read.
         """
         context, session, request = self.context, self.session, self.request
         try:
@@ -447,7 +449,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return collisions
 
     def _changes_of(self, header: InstanceState[Any]) -> Iterator[str]:
-        """Yield what is wrong with the pending changes of this document, but for those of the header."""
+        """Yield the collisions of the pending changes of this document, but for those of the header."""
         pending = self.context.loaded.of(root_of(header.mapper)).pending([header.identity or ()])
         touched = [one for one in pending if one in self._touched]
         for one in in_session_order(self.session, touched, _itself):
@@ -478,9 +480,9 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return error
 
     def undo(self, call: LockCall, error: BaseException) -> None:
-        """Give the objects back what they had; end a transaction that was opened for nothing.
+        """Give the objects their attributes back; end a transaction that was opened for nothing.
 
-        What the program's own statement has met is left to the program.
+        An error of the program's own statement is left to the program.
         """
         if self._loaded is not None:
             self._loaded.put_back()
@@ -511,15 +513,15 @@ def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -
 def _locking(
     statement: Statement, lock: LockOptions, row_lock: LockOptions, strategy: LockStrategy
 ) -> tuple[Statement, int]:
-    """Return the statement with what its ``with_for_update()`` does not write on this database.
+    """Return the statement with the lock that its ``with_for_update()`` does not write on this database.
 
     And the number of columns that it reads more than the program has asked for.
     """
     statements, select = strategy.statements, inner_select(statement)
     beside = ReadBeside((), by_key=False)
-    if row_lock in statements.suffixes:
+    if statements.texts.get(row_lock, NO_TEXT).suffix:
         select = add_suffixes(select, row_lock)
-    elif statements.hints:
+    elif has_hints(statements):
         froms = froms_to_hint(select)
         if statements.locked is Locked.WHAT_IS_READ:
             beside = columns_beside(statement, froms, statements)
@@ -529,7 +531,7 @@ def _locking(
         return statement, 0
     strategy.check_support(lock)
     locking: Statement = with_inner_select(statement, select)
-    # from_statement() returns what its class reads.
+    # from_statement() returns the columns that its class reads.
     return locking, len(beside.columns) if select is locking else 0
 
 

@@ -21,8 +21,8 @@ from ..sqlalchemy_internals import deleted_states, modified_states
 State = InstanceState[Any]
 
 CHANGED: Final = (
-    "{} has a pending change from before the lock, or is to be deleted, and somebody else has changed it "
-    "in the row meanwhile; lock first, then change, or flush() before"
+    "{} has a pending change or delete from before the lock, and another session has changed the row "
+    "meanwhile; lock first, then change, or flush() before"
 )
 """The text of the error."""
 
@@ -61,7 +61,7 @@ def _changed_meanwhile(
 
 
 def _overwritten(context: LockContext, state: State) -> Mapping[str, Any]:
-    """Return what was read of the attributes that the next flush overwrites; of a DELETE, all."""
+    """Return the values read of attributes that the next flush overwrites; of a DELETE, all."""
     if state in deleted_states(context.session()):
         return {**only_columns(state.mapper, state.dict), **state.committed_state}
     return state.committed_state
@@ -76,10 +76,10 @@ def compare(
 ) -> list[str]:
     """Return the attributes that the row has other values of than were read.
 
-    Of a value that was changed in place nobody knows what was read.
+    The old value of an attribute that was changed in place is not known.
 
-    :param read: what was read of them.
-    :param known: what the row has now, as far as it is known; the rest is read by one SELECT.
+    :param read: their values as read.
+    :param known: the row's known values; the rest is read by one SELECT.
     """
     unknown = LoaderCallableStatus.NO_VALUE
     asked = [name for name, value in read.items() if value is not unknown and name not in known]

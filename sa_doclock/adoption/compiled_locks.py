@@ -32,9 +32,9 @@ _Query = Select[Any] | CompoundSelect[Any]
 class CompiledLock(NamedTuple):
     """One ``with_for_update()`` of a statement.
 
-    :ivar lock: what it asks for; None where SQLAlchemy writes none of it: that of a UNION.
+    :ivar lock: the lock; None where SQLAlchemy writes none of it: that of a UNION.
     :ivar hints: the table hints of its SELECT, each with the name of its dialect in front.
-    :ivar froms: what it locks, in each SELECT that it is written in.
+    :ivar froms: its locked FROM clauses, in each SELECT that it is written in.
     :ivar key_share: it is ``FOR KEY SHARE``, under which others change the rows.
     """
 
@@ -83,7 +83,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     Those of criteria that options add to the entities of a subquery are not seen.
     """
     given: Any = compiled.statement
-    # What the ORM makes of it has the expressions of the mapping and of its options too.
+    # The ORM's statement has the expressions of the mapping and of its options too.
     made = getattr(compiled.compile_state, "statement", None)
     elements = [*_elements_within(given, made)]
     queries = [one for one in elements if isinstance(one, _QUERIES)]
@@ -129,7 +129,7 @@ def _reads_more(
 
 
 def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
-    """Return those that have a lock, by its clause: the ORM writes one SELECT as several."""
+    """Return the SELECTs with a lock, by its clause: the ORM writes one SELECT as several."""
     found: dict[int | None, list[_Query]] = {}
     for one in queries:
         clause = for_update_clause(one)
@@ -166,7 +166,7 @@ def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
 def _elements_within(*statements: Any) -> Iterator[ExternallyTraversible]:
     """Yield all that these statements are made of, each once.
 
-    SQLAlchemy's own iteration ends at a column, and so leaves out what an UPDATE or DELETE reads by
+    SQLAlchemy's own iteration ends at a column, and so leaves out the SELECTs that an UPDATE or DELETE reads by
     the columns of a CTE, and the rows of an INSERT of many.
     """
     to_visit = [one for one in statements if one is not None]

@@ -1,7 +1,7 @@
 """SQLAlchemy's ``with_for_update()``: the lock in our words, and the rows that its SQL locks.
 
 The rows go by one rule, by the FROM of the SELECT.  A database locks rows of the tables that the
-SELECT reads by itself, or of those that ``of`` names; some lock those of the tables in its subqueries
+SELECT reads by itself, or of the tables that ``of`` names; some lock those of the tables in its subqueries
 too.  None locks rows of a CTE, of VALUES, of a function, or of a subquery in another clause.
 https://www.postgresql.org/docs/current/sql-select.html, "The Locking Clause";
 https://dev.mysql.com/doc/refman/8.4/en/innodb-locking-reads.html
@@ -29,12 +29,12 @@ from ..sqlalchemy_internals import (
 )
 
 _NO_TABLE: Final = (
-    "FOR UPDATE locks rows of the tables that a SELECT reads by itself, and none of a subquery or "
+    "FOR UPDATE locks the rows of tables that a SELECT reads itself, but not the rows of a subquery or "
     "CTE; select from the table, or from the mapped class"
 )
 
 _NO_HINT: Final = (
-    "the lock is a table hint, which cannot be put into the text() of a FROM clause; select from "
+    "the lock is a table hint, and the text() of a FROM clause cannot take one; select from "
     "table() or from the mapped class"
 )
 
@@ -109,7 +109,7 @@ class LockedFroms(NamedTuple):
 
 
 def locked_froms(select: Select[Any]) -> LockedFroms:
-    """Return what the ``with_for_update()`` of this SELECT locks."""
+    """Return the tables that the ``with_for_update()`` of this SELECT locks."""
     return _sorted_by_kind(for_update_tables(select) or select.get_final_froms())
 
 
@@ -125,7 +125,7 @@ def froms_to_hint(select: Select[Any]) -> tuple[Any, ...]:
 
 
 def base_of_from(one: Any) -> Any:
-    """Return what this FROM clause is an alias of, down to a table, a statement or a function."""
+    """Return the table, statement or function that this FROM clause is an alias of."""
     while isinstance(one, AliasedReturnsRows) and not isinstance(one, CTE):
         one = one.element
     return one.element if isinstance(one, SelectStatementGrouping) else one

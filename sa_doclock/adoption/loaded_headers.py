@@ -1,10 +1,10 @@
 """The headers that a session had before the program's own ``with_for_update()``, read again by it.
 
 The statement fills in the objects of its rows anew: nothing more is sent.  SQLAlchemy would overwrite
-pending changes then; without autoflush there may be some.  And what loader options leave out would stay
-as it was.  So where there are either, the statement fills in only what an object lacks: what was loaded
-of the headers is expired for the time of the statement, and those that it does not return get it back.
-What it has not read of the others stays expired.
+pending changes then; without autoflush there may be some.  And attributes that loader options leave out would stay
+old.  So in both cases the statement fills in only missing attributes: the loaded attributes
+of the headers are expired for the time of the statement, and headers that it does not return get them back.
+Attributes of the others that it has not read stay expired.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Pending(NamedTuple):
 
 
 class _Loaded(NamedTuple):
-    """An object, what was loaded of its row, and its pending changes; both by attribute."""
+    """An object, the loaded values of its row, and its pending changes; both by attribute."""
 
     state: InstanceState[Any]
     instance: Any  # keeps it from being freed
@@ -50,7 +50,7 @@ class LoadedHeaders:
     """The headers of some hierarchies in one session, for the time of one statement.
 
     :param bind_arguments: those of the statement.
-    :ivar read_again: those that the session had, and that the statement has locked.
+    :ivar read_again: locked objects that the session had before.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class LoadedHeaders:
         """
         session = self._session
         for root in self.roots:
-            self._documents.of(root)  # what comes from now on was not there before
+            self._documents.of(root)  # later objects were not there before
         refreshed = refreshed_by(options)
         if refreshed is not None:
             self._expire([refreshed])  # refresh() of some attributes leaves the others
@@ -108,12 +108,12 @@ class LoadedHeaders:
         self._expired.append(_Loaded(state, instance, values, pending))
 
     def before_flush(self) -> None:
-        """Give all objects back what they had: a listener of the program flushes meanwhile."""
+        """Give all objects their attributes back: a listener of the program flushes meanwhile."""
         self._flushed = bool(self._expired)
         self.put_back()
 
     def put_back(self) -> None:
-        """Give all objects back what they had, except what was read meanwhile."""
+        """Give all objects their attributes back, except those read meanwhile."""
         for one in self._expired:
             if one.state.session is not self._session:
                 continue
@@ -125,7 +125,7 @@ class LoadedHeaders:
         self._expired = []
 
     def finish(self, returned: Iterable[Any]) -> Sequence[tuple[InstanceState[Any], str]]:
-        """Give the objects back what the statement has not read.
+        """Give the objects back the attributes that the statement has not read.
 
         :param returned: the objects of its rows.
         :returns: the attributes with a pending change whose column another has changed meanwhile.
@@ -138,7 +138,7 @@ class LoadedHeaders:
         return [(one.state, name) for one in again for name in self._finish_one(one)]
 
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
-        """Note those that the session had, and expire what the statement cannot have read."""
+        """Note the objects that the session had, and expire attributes that the statement cannot have read."""
         for state in [one for one in states if not self._is_held(one)]:
             self._expire_second_classes(state)
             if self._documents.had(state):
@@ -154,7 +154,7 @@ class LoadedHeaders:
                 expire_unchanged(self._session, other)
 
     def _finish_one(self, one: _Loaded) -> Iterator[str]:
-        """Yield the pending changes that collide; what was not read of its row stays expired.
+        """Yield the pending changes that collide; unread attributes of its row stay expired.
 
         A DELETE would overwrite each change that another has made.
         """
@@ -195,7 +195,7 @@ def may_overwrite(session: Session) -> bool:
 
 
 def expire_unchanged(session: Session, state: InstanceState[Any]) -> None:
-    """Expire what is loaded of its row, but for pending changes."""
+    """Expire the loaded attributes of its row, but for pending changes."""
     columns = _columns_read_again(state.mapper) & state.dict.keys()
     unchanged = columns - state.committed_state.keys()
     if unchanged:

@@ -49,12 +49,12 @@ from .for_update import (
 )
 
 _NO_ROWS: Final = (
-    "rows of a SELECT of functions alone cannot be locked here: the lock may be on entries of an index; "
+    "a SELECT of functions alone cannot lock rows here: the lock might be on entries of an index; "
     "select the mapped class"
 )
 _BY_INDEX: Final = (
-    "this database may lock entries of an index of {!r} in place of its rows: an index has all columns of the "
-    "table, or the SELECT does not know them all; lock by session.get_entity() or session.entity_set()"
+    "this database might lock entries of an index of {!r} instead of its rows: an index covers all columns of "
+    "the table, or the SELECT does not list them all; lock by session.get_entity() or session.entity_set()"
 )
 
 Statement = Select[Any] | FromStatement[Any]
@@ -83,7 +83,7 @@ class Adopted(NamedTuple):
 
     :ivar mapper: of the first locked class; None: rows of tables alone are locked.
     :ivar roots: the roots of the locked classes.
-    :ivar returned: the roots of those of which objects are returned.
+    :ivar returned: the roots of returned objects.
     :ivar places: the places in a row of their objects.
     :ivar keys: the keys that are whole among the selected columns.
     :ivar objects: the places in a row of all objects.
@@ -98,9 +98,9 @@ class Adopted(NamedTuple):
 
 
 class ReadBeside(NamedTuple):
-    """The additions by which a statement locks rows where a lock is on what the plan reads.
+    """The additions by which a statement locks rows where a lock is on the rows that the plan reads.
 
-    :ivar columns: what it has to read too.
+    :ivar columns: the columns that it has to read too.
     :ivar by_key: it looks its row up by the whole key, and must find it by no other index.
     """
 
@@ -111,7 +111,7 @@ class ReadBeside(NamedTuple):
 class _Selected(NamedTuple):
     """The selection of a statement at one place of its rows.
 
-    :ivar place: the place; of what a Bundle has, the places down to it.
+    :ivar place: the place; of a member of a Bundle, the places down to it.
     :ivar entity: the class or alias that it is of; None for columns of tables.
     """
 
@@ -135,7 +135,7 @@ def _selected(described: Iterable[Any], above: tuple[int, ...]) -> Iterator[_Sel
 
 @statement_cache
 def adopted_by(statement: Statement) -> Adopted:
-    """Return what the statement locks by its ``with_for_update()``."""
+    """Return the tables that the statement's ``with_for_update()`` locks."""
     selected, entities = _selected_by(statement), _locked_entities(statement)
     locked = {id(one) for one in entities}
     objects = [one for one in selected if one.expression is one.entity is not None]
@@ -184,10 +184,10 @@ def check_headers(
 def columns_beside(
     statement: Statement, tables: Iterable[Any], statements: LockStatements
 ) -> ReadBeside:
-    """Return what the statement needs so that the rows of these tables are locked.
+    """Return the additions that the statement needs to lock the rows of these tables.
 
-    :param tables: those that it locks, or their aliases.
-    :param statements: of a database that locks what a plan reads.
+    :param tables: the locked tables, or their aliases.
+    :param statements: of a database that locks the rows a plan reads.
     :raises LockNotSupported: it may lock none of their rows, whatever it reads.
     """
     select = inner_select(statement)
@@ -232,7 +232,7 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     columns = [_column_of(one.expression) for one in selected]
     if not any(getattr(column, "table", None) is not None for column in columns):
         _refuse_aggregates(selected)
-    # A loader option may leave columns out; the class of from_statement() reads those that there are.
+    # A loader option may leave columns out; the class of from_statement() reads the columns present.
     whole = select is statement and not _reads_less(select)
     read = {column for column in columns if column is not None}
     for one in selected if whole else ():

@@ -1,13 +1,13 @@
 """Adoption: the object by which the ``with_for_update()`` of a session's statements are locks.
 
 A select that has one is executed as a lock.  Any other, in a statement that is about to be sent, is
-made real or refused: by what SQLAlchemy has compiled, whoever has put the lock there, and wherever it
+made real or refused: by SQLAlchemy's compiled statement, whoever has put the lock there, and wherever it
 stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,7 +24,8 @@ from ..core.transaction import (
     make_plan,
     state_of,
 )
-from ..dialects.base import READ_COMMITTED, LockStrategy
+from ..dialects import NO_TEXT, has_hints, translated_table
+from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
 from ..errors import DeadlockDetected, LockNotSupported
 from ..options import LockOptions, is_row_lock, without_no_key
 from .adopted_rows import AdoptedRows, execute_for_update
@@ -37,7 +38,7 @@ class Adoption:
     """Adoption in a session whose ``with_for_update()`` are locks; it keeps nothing of it."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return what executes the statement: a select that has a ``with_for_update()`` is executed here."""
+        """Return the executor of the statement: a select that has a ``with_for_update()`` is executed here."""
         select = inner_select(statement)
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:
@@ -57,7 +58,7 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
 
 def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
     if state.parts.adoption is not None:
-        _check_locks(state, context.root_connection, locks)
+        _check_locks(state, context.root_connection, locks, context.execution_options)
         call = state.calls.current
         one = state.connections.find(context.root_connection)
         if call is not None and isinstance(call.target, AdoptedRows):
@@ -68,7 +69,9 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
             expire_at(state, one, locks.tables)
 
 
-def _check_locks(state: LockContext, connection: Connection, locks: CompiledLocks) -> None:
+def _check_locks(
+    state: LockContext, connection: Connection, locks: CompiledLocks, options: Mapping[str, Any]
+) -> None:
     """Have these locks in the transaction, where the SQL of this database carries none of them.
 
     In a call for a lock, the outermost is made real by that call.
@@ -89,16 +92,16 @@ def _check_locks(state: LockContext, connection: Connection, locks: CompiledLock
     if written:
         one.known.check_autocommit(connection)
     for lock in written:
-        _check_tables(lock, one.known, state, connection)
-    if one.known.locks_database:
+        _check_tables(lock, one.known, state, connection, options)
+    if one.known.statements.locked is Locked.DATABASE:
         _lock_database(one.known, state, connection, unseen)
-        _lock_schemas(one.known, connection, written)
+        _lock_schemas(one.known, connection, written, options)
 
 
 def _refuse_union(locks: Iterable[CompiledLock]) -> None:
     if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
-            "SQLAlchemy sends no FOR UPDATE of a UNION: lock the rows by a select of their own"
+            "SQLAlchemy sends no FOR UPDATE for a UNION: lock the rows in a separate select"
         )
 
 
@@ -116,7 +119,10 @@ def _lock_database(
 
 
 def _lock_schemas(
-    strategy: LockStrategy, connection: Connection, locks: Iterable[CompiledLock]
+    strategy: LockStrategy,
+    connection: Connection,
+    locks: Iterable[CompiledLock],
+    options: Mapping[str, Any],
 ) -> None:
     """Have the locks in the schemas of their tables too, of whatever class these are."""
     for one in locks:
@@ -125,11 +131,16 @@ def _lock_schemas(
         for table in dict.fromkeys(
             chain.from_iterable(tables)
         ):  # the ORM writes one SELECT as several
-            strategy.waits.wait_for_schema(connection, lock, None, table)
+            translated = translated_table(table, options)
+            strategy.check_table(connection, translated, lock, adopted=True)
 
 
 def _check_tables(
-    lock: CompiledLock, strategy: LockStrategy, state: LockContext, connection: Connection
+    lock: CompiledLock,
+    strategy: LockStrategy,
+    state: LockContext,
+    connection: Connection,
+    options: Mapping[str, Any],
 ) -> None:
     """Check that the SQL locks rows, and that the rows of each of its tables can be locked."""
     if lock.lock is None or not is_row_lock(
@@ -138,7 +149,8 @@ def _check_tables(
         return
     try:
         for table in lock.tables_on(strategy.statements):
-            strategy.check_table(connection, table, lock.lock)
+            translated = translated_table(table, options)
+            strategy.check_table(connection, translated, lock.lock, adopted=True)
     except DeadlockDetected as error:
         state.transaction.note_ended_at_question(error, state.calls.current)
         raise
@@ -146,15 +158,14 @@ def _check_tables(
 
 def _refuse_without_hints(locks: Iterable[CompiledLock], strategy: LockStrategy) -> None:
     statements = strategy.statements
-    for lock in locks if statements.hints else ():
+    for lock in locks if has_hints(statements) else ():
         assert lock.lock is not None
-        as_hinted = without_no_key(lock.lock)
-        ours = statements.hints.get(as_hinted), statements.hints_by_key.get(as_hinted)
-        if not any((strategy.name, hint) in lock.hints for hint in ours):
+        text = statements.texts.get(without_no_key(lock.lock), NO_TEXT)
+        if not any((strategy.name, hint) in lock.hints for hint in (text.hint, text.by_key)):
             tables = ", ".join(table.name for table in lock.tables_on(statements))
             raise LockNotSupported(
-                f"{strategy.name} has no FOR UPDATE, and the with_for_update() of {tables} stands where "
-                "no table hint can take its place: execute the select that has it by itself"
+                f"{strategy.name} has no FOR UPDATE, and no table hint can replace the with_for_update() of "
+                f"{tables} at its place: execute that select by itself"
             )
 
 

@@ -1,7 +1,7 @@
 """The rows that a locking SELECT reads beside those that it locks: older than the lock, after a wait.
 
 PostgreSQL reads the other rows of a join, and those of subqueries, as they were when the statement began.
-So what it has loaded of the locked documents from them is read once more, under the lock.
+So the parts of locked documents that it loads from them are read once more, under the lock.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # by SELECTs of their o
 class RowsBeside:
     """All that one statement has loaded of documents that were not held before it.
 
-    It is expired when this is made, before the ledger has the locks.  What the parts have loaded of other
+    It is expired when this is made, before the ledger has the locks.  Attributes that the parts have loaded of other
     objects stays loaded: in asyncio, and after ``raiseload()``, no access would load it.
 
     :param run: executes a statement as the program has asked for its own; None: it cannot be executed again.
@@ -83,7 +83,7 @@ class RowsBeside:
         of = frozenset(map(base_of_from, for_update_tables(select)))
         self._given = _expressions_beside(options, of)
         new = [state for state in self._locked if not self._is_held(state)]
-        # The objects too: they must not be freed before they are read, with what only they have.
+        # The objects too: they must not be freed before they are read, with the values that only they have.
         self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
         for state in new:
             given = frozenset(name for root, name, _ in self._given if state.mapper.isa(root))
@@ -237,7 +237,7 @@ def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
 def _expressions_beside(
     options: Iterable[Any], of: frozenset[Any]
 ) -> list[tuple[Mapper[Any], str, Any]]:
-    """Return what with_expression() computes from other rows: the class, the attribute, the entity."""
+    """Return the class, attribute and entity that with_expression() computes from other rows."""
     return [
         (inspect(path).mapper, name, path.entity)
         for path, name, expression in expressions_of(options)

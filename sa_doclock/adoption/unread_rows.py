@@ -1,6 +1,6 @@
 """Rows that a ``with_for_update()`` locks and does not return, by their objects or their keys.
 
-Nobody knows which they are: ``select(1)``, EXISTS, ``Query.count()``, the other side of a join.  So what
+Nobody knows which they are: ``select(1)``, EXISTS, ``Query.count()``, the other side of a join.  So all that
 the session has of all rows of these tables is expired before the statement is sent.
 """
 
@@ -41,7 +41,7 @@ def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
 
 
 def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreadable:
-    """Expire what the session has loaded of documents of these roots that are not held.
+    """Expire the session's loaded objects of these roots whose documents are not held.
 
     :returns: the parts to be loaded again under the lock, as no access would.
     """
@@ -61,7 +61,7 @@ def expire_at(
 ) -> None:
     """Do the same for a statement that is about to be sent, and compare the rest once it has its locks.
 
-    :raises UnsavedChanges: by the statement: a pending change would overwrite what another has written.
+    :raises UnsavedChanges: by the statement: a pending change would overwrite another session's write.
     """
     session = context.session()
     roots = roots_unread(names) if session.identity_map else ()

@@ -25,12 +25,12 @@ Alembic's type stubs know Alembic's own operations alone; for a type checker, wr
 
 On every other database these two do nothing: not one statement, online or with ``--sql``.
 
-Never run on a real SQL Server here; what is sent rests on Microsoft's documentation: "ALTER
+Never run on a real SQL Server here; the statements rest on Microsoft's documentation: "ALTER
 DATABASE SET options", "sys.databases", "Enabling Row Versioning-Based Isolation Levels".
 """
 
 from .snapshot_isolation import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp  # isort: skip  # it says where Alembic is missing
-from .checkouts import CreateCheckoutTableOp, DropCheckoutTableOp
+from .checkouts import CreateCheckoutTableOp, DropCheckoutTableOp, replace_checkout_tables
 
 __all__ = [
     "CreateCheckoutTableOp",

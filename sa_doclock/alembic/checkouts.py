@@ -95,7 +95,7 @@ def _render(autogen_context: AutogenContext, op: _CheckoutTableOp) -> str:
 
 
 def _priority() -> dict[str, Any]:
-    """Return what makes a comparator come last; before Alembic 1.18 that is the order of imports."""
+    """Return the arguments that make a comparator come last; before Alembic 1.18 imports order them."""
     try:
         from alembic.util import DispatchPriority  # noqa: PLC0415
     except ImportError:
@@ -110,7 +110,7 @@ _LAST: Final = _priority()
 def replace_checkout_tables(
     autogen_context: AutogenContext, upgrade_ops: UpgradeOps, _schemas: Collection[str | None]
 ) -> None:
-    """Replace what Alembic has found of tables of check-outs.
+    """Replace Alembic's operations on tables of check-outs.
 
     A new one is created by our operation.  One that no metadata has was created by our operation in
     an earlier revision, and stays.

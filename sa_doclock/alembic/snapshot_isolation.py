@@ -141,9 +141,9 @@ class SnapshotIsolationOp(MigrateOperation):
 
 
 def apply(operations: Operations, op: SnapshotIsolationOp) -> None:
-    """Set what is not set yet, outside of any transaction.
+    """Change the settings that are not set yet, outside of any transaction.
 
-    :raises alembic.util.CommandError: it cannot be, or was not; the text says what to do.
+    :raises alembic.util.CommandError: it cannot be, or was not; the text has the cure.
     """
     to_set = _still_to_set(operations.get_bind(), op)
     if to_set:
@@ -170,7 +170,7 @@ def _still_to_set(bind: Connection, op: SnapshotIsolationOp) -> list[Setting]:
                 f"{row.name}: {setting.name} is {state.name}, so another session wants the"
                 f" opposite of {op.wanted.name}; agree with its owner, then run the migration again"
             )
-        to_set.append(setting)  # also on the way to what is wanted: ALTER DATABASE then waits
+        to_set.append(setting)  # also on the way to the wanted state: ALTER DATABASE then waits
     return to_set
 
 
@@ -263,7 +263,7 @@ class EnableSnapshotIsolationOp(SnapshotIsolationOp):
         takes; nobody is blocked or rolled back.  The log says whose they are where the login may
         know.  With ``--sql`` the script asks, commits and checks by itself.
 
-        :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes what
+        :param read_committed_snapshot: also set READ_COMMITTED_SNAPSHOT, which changes the rows that
             READ COMMITTED means for *every* program; sa_doclock does not need it.  It needs
             to be the only connection to the database and fails at once if it is not; and
             memory-optimised tables with DURABILITY = SCHEMA_ONLY lose their rows.
@@ -294,7 +294,7 @@ class DisableSnapshotIsolationOp(SnapshotIsolationOp):
 
         It waits, asks first and raises as ``enable_snapshot_isolation`` does.  It sets OFF, with
         ``read_committed_snapshot`` also READ_COMMITTED_SNAPSHOT; it does not know, and so does
-        not restore, what the setting was before the upgrade.
+        not restore, the setting of before the upgrade.
         """
         operations.invoke(cls(read_committed_snapshot=read_committed_snapshot))
 

@@ -58,7 +58,7 @@ class AsyncSessions:
 class AsyncClaims(Generic[T]):
     """The asynchronous iterator that async_claim_each() returns, with a report.
 
-    An ``async for`` that is left early gives back what it holds soon after, when the event
+    An ``async for`` that is left early gives back its rows soon after, when the event
     loop closes the generator in it; :meth:`aclose`, or ``async with async_claim_each(...) as
     claims:``, does so before it returns.
     """
@@ -148,6 +148,13 @@ def async_claim_each(
     """Return an asynchronous iterator of claims: each row comes up for one worker alone.
 
     See :func:`claim_each`; all arguments are the same.
+
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        async for claim in async_claim_each(AsyncSession, jobs):
+            async with claim as job:
+                job.state = "done"
 
     :param session_factory: makes new :class:`AsyncLockingSession` objects, as
         ``async_sessionmaker``.

@@ -184,6 +184,13 @@ def async_lease_each(
     The heartbeat is one task for all leases of the event loop: work that blocks the loop for longer
     than two thirds of the lease may lose it.
 
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        async for lease in async_lease_each(AsyncSession, jobs, owner="worker-1"):
+            async with lease, lease.saving() as job:
+                job.state = "done"
+
     :param session_factory: makes new :class:`AsyncLockingSession` objects, with ``checkouts=``.
     """
     check_factory(session_factory, "lease_each()")

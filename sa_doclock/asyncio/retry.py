@@ -1,4 +1,4 @@
-"""async_run_transaction(): run_transaction(), awaited; retry.py decides what is repeated."""
+"""async_run_transaction(): run_transaction(), awaited; retry.py decides which errors are repeated."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ async def async_run_transaction(
     A task that is cancelled is not run again: the session is closed, and CancelledError comes
     out.
 
+    Example::
+
+        async def add_one(session):
+            order = await session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+
+        await async_run_transaction(AsyncSession, add_one, attempts=3)
+
     :param session_factory: ``async_sessionmaker(engine, class_=AsyncLockingSession)``.
     """
     policy = checked_policy(
@@ -45,7 +53,7 @@ async def async_run_transaction(
 async def run_checked(
     policy: Policy, session_factory: Callable[[], S], fn: Callable[[S], Awaitable[T]]
 ) -> T:
-    """Do what :func:`async_run_transaction` does, with arguments that are right."""
+    """Run :func:`async_run_transaction` with checked arguments."""
     from tenacity import AsyncRetrying  # noqa: PLC0415  # as in retry.py
 
     attempts_of_call = Attempts(policy)

@@ -39,7 +39,7 @@ def locking_class_of(cls: type[AsyncSession]) -> type[Session]:
 
 
 def locking_factory(inside: Any) -> Any:
-    """Return what makes the session inside: a class, a sessionmaker, or any other function."""
+    """Return the factory of the session inside: a class, a sessionmaker, or another function."""
     if isinstance(inside, type) and issubclass(inside, Session):
         return _locking_class(inside)
     if isinstance(inside, sessionmaker) and not issubclass(inside.class_, LockingSession):
@@ -172,7 +172,7 @@ class AsyncLockingSession(AsyncSession):
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
-        prepare(): those that all databases keep until then, whatever was written.
+        prepare(): only the locks that every database keeps until the commit.
 
         After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
         with asyncio, where it tells what was held before, until the next flush, lock or commit.
@@ -184,7 +184,7 @@ class AsyncLockingSession(AsyncSession):
     get_entity = _awaited(
         LockingSession.get_entity,
         """
-        What the lock has made stale is read at its next use, which asyncio does not allow
+        Attributes that the lock made stale load at their next use, which asyncio does not allow
         for attributes: give ``options=[selectinload(Order.lines)]``, or use AsyncAttrs.
         """,
     )
@@ -233,16 +233,16 @@ class AsyncLockingSession(AsyncSession):
         """Call the function when this transaction has been committed and its locks are gone.
 
         As :meth:`LockingSession.on_commit`, not awaited.  The function may be a coroutine
-        function: the commit awaits what it returns.
+        function: the commit awaits its result.
 
         Functions are called in the order of this method's calls, after the outermost commit;
         a rollback drops them, one to a savepoint those since the savepoint.  Where no transaction
-        has begun yet, the next commit is meant.  What they need of a database they read in a
+        has begun yet, the next commit is meant.  Functions that need a database read it in a
         session of their own: this one is still inside of its commit.
 
         When one fails, the others are called all the same, also after a KeyboardInterrupt, a
         SystemExit or a cancellation.  Then the first of these comes out of the commit, or else
-        the first error.  The commit is *done*: what is committed stays committed.  All other
+        the first error.  The commit is *done*: its changes stay committed.  All other
         errors are logged by the logger ``sa_doclock``.
 
         Where an interruption, or the error of a listener, comes between the commit and the call,
@@ -290,7 +290,7 @@ async def _nothing() -> None:
 
 # Threads: add() and discard() of a set are atomic, also without a GIL; each loop has its own tasks.
 _tasks: set[asyncio.Task[object]] = set()
-"""Those that nobody awaits; the event loop itself does not keep them alive."""
+"""Tasks that nobody awaits; the event loop itself does not keep them alive."""
 
 
 def _run_in_task(awaitable: Awaitable[object]) -> None:
@@ -305,10 +305,17 @@ def _run_in_task(awaitable: Awaitable[object]) -> None:
 async def async_lock_waits(bind: AsyncEngine | AsyncConnection) -> list[LockWait]:
     """Return the waits for locks at this moment: :func:`lock_waits`, awaited.
 
+    Example::
+
+        for wait in await async_lock_waits(async_engine):
+            print(wait)
+
     :raises LockNotSupported: SQLite, which has no server to ask; or the account lacks a
         privilege, which the text names.
     :raises TypeError: neither an AsyncEngine nor an AsyncConnection.
     """
     if not isinstance(bind, (AsyncEngine, AsyncConnection)):
-        raise TypeError(f"an AsyncEngine or an AsyncConnection is needed, not {bind!r}")
+        raise TypeError(
+            f"async_lock_waits() needs an AsyncEngine or an AsyncConnection, not {bind!r}"
+        )
     return list(await greenlet_spawn(lock_waits, bind.sync_engine))

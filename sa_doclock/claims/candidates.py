@@ -16,7 +16,7 @@ from .query import ClaimQuery
 from .report import ReportBuilder
 
 _PAGE: Final = 1_000  # keys that one read returns, and that are kept besides the remembered ones
-_SPARE_KEYS: Final = 100  # read beyond the limit, in place of those that others hold or process
+_SPARE_KEYS: Final = 100  # read beyond the limit, in place of rows that others hold or process
 _FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
 _LOOK_AHEAD: Final = 200
 KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs

@@ -87,7 +87,7 @@ class GroupedClaims(Claims[T]):
 
     A value is a named lock, taken in the claim's transaction before its row.  Under it the first of
     its rows is looked for, and locked.  Another worker finds the name taken, and goes on with other
-    values; so nobody waits, and nothing is held but what is worked on.
+    values; so nobody waits, and only the rows in work are held.
     """
 
     def __init__(self, session_factory: Any, statement: Select[Any], **options: Any) -> None:
@@ -208,8 +208,15 @@ def claim_each(
     the lock. The end of the block commits. An exception in it rolls back.
 
     A row is committed at most once, as long as the block makes the row match no more, and comes up
-    in this call once in any case. docs/claiming.md says what a crash repeats, and in which order
+    in this call once in any case. docs/claiming.md says which work a crash repeats, and in which order
     rows come up.
+
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        for claim in claim_each(Session, jobs):
+            with claim as job:
+                job.state = "done"
 
     :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
     :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins
@@ -217,7 +224,7 @@ def claim_each(
         EXISTS, joined inheritance) costs a second statement a claim.
     :param limit: at most so many claims come up.
     :param order_by: a column, or several: in which order, where the statement does not say it.
-    :param lock_timeout: None skips what others hold. Seconds, or a timedelta: queue for each row,
+    :param lock_timeout: None skips rows that others hold. Seconds, or a timedelta: queue for each row,
         and skip it then. SQLite locks the file, not rows: there None waits as the connection is
         configured (5 s), and seconds are for the wait for the file.
     :param on_error: ``"collect"`` keeps exceptions of blocks, commits and locks for
@@ -231,7 +238,7 @@ def claim_each(
         value, in order within it, whoever claims; rows with NULL are not limited. Costs a named
         lock and a SELECT for each claim. docs/claiming.md has the rest.
     :param attempts: see ``until_empty``.
-    :param sleep: what waits, given seconds.
+    :param sleep: a function that waits, given seconds.
     :returns: an iterator of :class:`Claim`, with ``report``.
     :raises TypeError: not a select, a factory, a number.
     :raises ValueError: not exactly one mapped class, a LIMIT, two orders, no such ``on_error``,

@@ -29,7 +29,7 @@ LARGEST_BATCH = 500
 class Claims(Generic[T]):
     """The iterator that claim_each() returns, with a report; for one thread at a time.
 
-    A ``for`` loop that is left early gives back what it holds; so do :meth:`close`, the end of
+    A ``for`` loop that is left early gives back its rows; so do :meth:`close`, the end of
     ``with claim_each(...) as claims:``, and the garbage collector. Another ``for``
     continues where the last one ended.
 
@@ -124,7 +124,7 @@ class Claims(Generic[T]):
             log_errors_of(self.close)
 
     def _reader(self) -> Callable[[Select[Any]], Sequence[Identity]]:
-        """Return what reads keys; it must not refer to this object, which is freed with its loop."""
+        """Return the reader of keys; it must not refer to this object, which is freed with its loop."""
         return self._sessions.read
 
     def _take_keys(self, count: int) -> list[Identity]:
@@ -213,7 +213,7 @@ class Claims(Generic[T]):
     def _lock_rows(
         self, session: LockingSession, keys: Sequence[Identity], lock: LockOptions
     ) -> dict[Identity, T]:
-        """Lock the rows and return them in the order of ``keys``; report those that are missing."""
+        """Lock the rows and return them in the order of ``keys``; report the missing ones."""
         skips = LockOptions.SkipLocked in lock
         seconds = None if skips else self._seconds
         found = lock_matching(session, self._query, keys, lock, seconds)

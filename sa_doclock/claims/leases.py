@@ -194,7 +194,7 @@ class Lease(Generic[T]):
         """Return a block that locks the row under the epoch of the lease, and commits at its end.
 
         ``with lease.saving() as row:``.  The row is read again, in a session of its own
-        (``object_session(row)``), so what was read before the work may have changed.  The block is
+        (``object_session(row)``), so rows read before the work may have changed.  The block is
         that of ``session.locked()``.
 
         :raises CheckoutLost: another worker has had the row since; nothing is saved.
@@ -224,8 +224,8 @@ class Lease(Generic[T]):
         self._leases.check_process()
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
-                f"the lease of {key_text(self.key)} is over; use each lease once, before the next one "
-                "comes up"
+                f"the lease of {key_text(self.key)} has ended; enter each lease once, before the loop "
+                "gives out the next one"
             )
         self._entered, self._leases.offered = True, None
 
@@ -417,17 +417,25 @@ def lease_each(
 
     At most one worker saves a row at a time: one that was stopped, or cut off, for longer than its
     lease cannot save any more, and its row is another's.  Not promised: that the *work* begins only
-    once.  What it does elsewhere, such as a mail or a payment, may be done twice.
+    once.  Effects elsewhere, such as a mail or a payment, can happen twice.
 
     The saved row should match the statement no more, as by ``row.state = "done"``.  A row that
     others have checked out, or that somebody has locked, is skipped.
+
+    Example::
+
+        jobs = select(Job).where(Job.state == "new")
+        for lease in lease_each(Session, jobs, owner="worker-1"):
+            with lease:
+                with lease.saving() as job:
+                    job.state = "done"
 
     :param session_factory: makes new :class:`LockingSession` objects, with ``checkouts=``.
     :param statement: a select of one class declared by ``@document(checkout=True)``, as that of
         claim_each().
     :param owner: the name of this worker; each worker needs another one.
     :param lease: a timedelta, or seconds: longer than any pause of the process that is no failure.
-    :param note: what others are shown beside the owner.
+    :param note: a text that others see beside the owner.
     :param limit: at most so many leases come up.
     :param order_by: a column, or several: in which order, where the statement does not say it.
     :returns: an iterator of :class:`Lease`, with ``report``.

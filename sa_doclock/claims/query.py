@@ -73,7 +73,7 @@ class ClaimQuery:
         self.statement = statement.order_by(None)
         self.order = _order_of(statement, order_by)
         self.key: list[ColumnElement[Any]] = key_columns(self.entity)
-        # Of other rows than the header's own, a SELECT that locks shows what there was before.
+        # Of rows other than the header's own, a SELECT that locks shows the state before the wait.
         self.in_one_statement = not _reads_more(statement, self.entity, self.mapper)
         self.has_options = bool(options_of(statement))
         self.one_per = () if one_per is None else _columns(one_per, "one_per")
@@ -84,7 +84,7 @@ class ClaimQuery:
     def page(self, size: int, after: Identity | None) -> Select[Any]:
         """Return the SELECT of the keys of at most so many rows.
 
-        :param after: in the order of the keys: those that come after this one.
+        :param after: only rows after this one, in the order of the keys.
         """
         keys = self._keys if after is None else self._keys.where(_greater(self.key, after))
         return keys.limit(size)
@@ -152,16 +152,18 @@ class ClaimQuery:
 
 def _entity_of(statement: Select[Any], name: str) -> Any:
     if hasattr(statement, "get_execution_options") and locked_entity_of(statement) is not None:
-        raise LockMisuse(f"the statement has a lock already: {name} puts it in")
-    with_lock(statement, LockOptions.None_)  # raises for what is no ORM select
+        raise LockMisuse(f"{name} adds the lock itself, and the statement already has one")
+    with_lock(statement, LockOptions.None_)  # raises unless it is an ORM select
     described = statement.column_descriptions
     entity = described[0]["entity"]
     if len(described) != 1 or entity is None or described[0]["expr"] is not entity:
         names = ", ".join(str(one["name"]) for one in described)
         raise ValueError(f"{name} needs a select of one mapped class, not of {names}")
     if has_limit(statement) or has_offset(statement):
-        raise ValueError("rows that others hold do not count: use limit=, not LIMIT")
-    with_lock(statement, LockOptions.ForUpdate)  # raises for what cannot be locked
+        raise ValueError(
+            "a LIMIT in the statement would also count rows that others hold: use limit= instead"
+        )
+    with_lock(statement, LockOptions.ForUpdate)  # raises if it cannot be locked
     refuse_streaming(statement.get_execution_options())
     return entity
 
@@ -170,7 +172,7 @@ def _order_of(statement: Select[Any], order_by: Any) -> tuple[Any, ...]:
     if order_by is None:
         return order_of(statement)
     if order_of(statement):
-        raise ValueError("the statement has an ORDER BY already: leave out order_by=")
+        raise ValueError("the statement already has an ORDER BY: leave out order_by=")
     return _columns(order_by, "order_by")
 
 

@@ -29,7 +29,7 @@ _NOT_VIEWS = "sa_doclock.claims.not_views"
 
 
 def check_factory(session_factory: object, name: str = "claim_each()") -> None:
-    """Raise TypeError for a scoped_session, and for what cannot be called.
+    """Raise TypeError for a scoped_session, and for an object that cannot be called.
 
     :param name: the function that needs it.
     """

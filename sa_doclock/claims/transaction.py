@@ -31,7 +31,7 @@ class Claim(Generic[T]):
     :ivar key: the primary key: a scalar, or a tuple when composite.
     :ivar session: the session that the row is in. Its transaction is the claim's: flush() and
         save_changes() only flush. ``commit()`` ends the claim there, and SQLAlchemy refuses
-        what follows in the block; ``rollback()`` gives the row back.
+        the rest of the block; ``rollback()`` gives the row back.
     """
 
     def __init__(self, transaction: ClaimTransaction[T], identity: Identity, row: T) -> None:
@@ -45,8 +45,8 @@ class Claim(Generic[T]):
         row, self._row = self._row, None
         if row is None or self._transaction.offered is not self:
             raise LockMisuse(
-                f"the claim of {key_text(self.key)} is over: a claim can be entered once, before the next "
-                "one comes up, and while its loop runs"
+                f"the claim of {key_text(self.key)} has ended: enter each claim once, before the loop gives "
+                "out the next one"
             )
         self._transaction.enter_block(self._identity)
         return row
@@ -112,7 +112,7 @@ class ClaimTransaction(Generic[T]):
                 raise
 
     def exit_block(self, identity: Identity, raised: BaseException | None) -> bool:
-        """End the block; return True if the report keeps what it raised.
+        """End the block; return True if the report keeps its error.
 
         :raises Exception: the end of the savepoint or the commit has failed, unless failures
             are collected.

@@ -72,7 +72,10 @@ def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace
     schemas = bind.get_execution_options().get(SCHEMA_OPTION)
     for one in options:
         schemas = one.get(SCHEMA_OPTION, schemas)
-    return RowPlace(bind.engine, schemas or _UNTRANSLATED)
+    if not schemas:
+        return RowPlace(bind.engine, _UNTRANSLATED)
+    # A copy, as SQLAlchemy writes "_none" into the program's map while it renders a statement.
+    return RowPlace(bind.engine, {name: to for name, to in schemas.items() if name != "_none"})
 
 
 class Ledger:

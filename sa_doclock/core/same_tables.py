@@ -7,9 +7,10 @@ engine of the class, and the database has all columns of the mapped Table.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Engine, Table, TableClause, inspect, update
@@ -19,7 +20,7 @@ from sqlalchemy.orm.exc import UnmappedColumnError
 
 from ..dialects import translated_schema
 from ..sqlalchemy_internals import all_mappers
-from .documents import declared_roots, mapper_cache, parts_of
+from .documents import Part, declared_roots, mapper_cache, parts_of, tables_within
 from .ledger import ledger_of
 
 # Threads: each operation is one of a dict; two threads may ask the same, and get the same answer.
@@ -27,21 +28,60 @@ _found: WeakKeyDictionary[Any, set[tuple[str | None, Table]]] = WeakKeyDictionar
 """The mapped tables that a database has with all their columns, by its pool and the schema."""
 
 
+class DocumentTable(NamedTuple):
+    """A table that has rows of documents.
+
+    :ivar roots: of the documents.
+    :ivar classes: the classes of its rows, each after those above it.
+    :ivar parts: those whose association table it is, each with its root.
+    """
+
+    roots: dict[Mapper[Any], None]
+    classes: dict[Mapper[Any], None]
+    parts: list[tuple[Mapper[Any], Part]]
+
+
 @mapper_cache
-def _tables_by_name() -> Mapping[str, Mapping[Table, Mapper[Any]]]:
-    """Return the tables of all documents by their names, each with the root of a document."""
-    found: dict[str, dict[Table, Mapper[Any]]] = {}
+def document_tables() -> Mapping[Any, DocumentTable]:
+    """Return the tables that have rows of documents: the one registry of them."""
+    found: defaultdict[Any, DocumentTable] = defaultdict(lambda: DocumentTable({}, {}, []))
     for root in declared_roots():
-        tables: dict[Any, None] = {}
         parts = parts_of(root)
-        for member in [root, *(part.detail for part in parts)]:
-            for mapper in member.self_and_descendants:
-                tables.update(dict.fromkeys(mapper.tables))
-        tables.update(dict.fromkeys(part.relationship.secondary for part in parts))
-        for table in tables:
-            if isinstance(table, Table):
-                found.setdefault(table.name, {}).setdefault(table, root)
+        for member in (root, *(part.detail for part in parts)):
+            lines = (reversed([*one.iterate_to_root()]) for one in member.self_and_descendants)
+            for mapper in dict.fromkeys(chain.from_iterable(lines)):
+                for table in own_tables(mapper):
+                    found[table].roots[root] = found[table].classes[mapper] = None
+        for part in parts:
+            secondary = part.relationship.secondary
+            if secondary is not None:
+                found[secondary].roots[root] = None
+                found[secondary].parts.append((root, part))
     return found
+
+
+def own_tables(mapper: Mapper[Any]) -> Sequence[Any]:
+    """Return the tables of the class that are not those of its base class: of a join() there are several."""
+    own = set(tables_within([mapper.local_table]))
+    return [one for one in mapper.tables if one in own] or mapper.tables
+
+
+@mapper_cache
+def _tables_by_name() -> Mapping[str, Mapping[Table, DocumentTable]]:
+    found: defaultdict[str, dict[Table, DocumentTable]] = defaultdict(dict)
+    for table, rows in document_tables().items():
+        if isinstance(table, Table):
+            found[table.name][table] = rows
+    return dict(found)
+
+
+def roots_named(table: Any) -> Collection[Mapper[Any]]:
+    """Return the roots of the documents that have rows in a table of this name and schema."""
+    schema, named = getattr(table, "schema", None), getattr(table, "name", "")
+    known = _tables_by_name().get(named, {}).items()
+    return dict.fromkeys(
+        chain.from_iterable(rows.roots for own, rows in known if own.schema == schema)
+    )
 
 
 def mapped_table(table: Any) -> Any:
@@ -74,8 +114,7 @@ def other_objects(tables: Iterable[Any]) -> list[Any]:
 
 def root_of_table(table: Any) -> Mapper[Any]:
     """Return the root of a document that has the mapped Table of this name."""
-    own = mapped_table(table)
-    return _tables_by_name()[own.name][own]
+    return next(iter(document_tables()[mapped_table(table)].roots))
 
 
 def is_other_object(table: Any) -> bool:

@@ -1,6 +1,13 @@
 """The locks of each database: one database, one file or package."""
 
-from .compatible_servers import COMPATIBLE_SERVERS, FoundServer, LockFeature, find_server
+from .cluster import warn_of_lock
+from .compatible_servers import (
+    COMPATIBLE_SERVERS,
+    FoundServer,
+    LockFeature,
+    check_features,
+    find_server,
+)
 from .connection import (
     ROLLED_BACK_LATER,
     is_rolled_back_later,
@@ -11,13 +18,21 @@ from .connection import (
 )
 from .driver_frames import raised_by_driver
 from .error_codes import code_of
+from .lock_statements import NO_TEXT, has_hints
 from .monitoring import LockMonitoring, describe_connections
-from .names import SCHEMA_OPTION, quoted_name, schema_of, schema_translation, translated_schema
+from .names import (
+    SCHEMA_OPTION,
+    quoted_name,
+    schema_of,
+    schema_translation,
+    translated_schema,
+    translated_table,
+)
 from .registry import (
     ENTRY_POINT_GROUP,
     by_keys_hints,
     find_strategy,
-    hints_of,
+    has_hint,
     known_strategies,
     may_wait,
     parameter_type,

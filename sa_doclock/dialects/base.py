@@ -30,12 +30,20 @@ from .connection import (
 )
 from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, Limit, MetError, NativeCode
 from .hold_limit import ServerHoldLimit
-from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels
-from .lock_statements import Locked, LockStatements, is_in_index, parameters_for_keys, read_beside
+from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels, PlainReads
+from .lock_statements import (
+    Locked,
+    LockStatements,
+    LockText,
+    MaxParameters,
+    is_in_index,
+    parameters_for_keys,
+    read_beside,
+)
 from .monitoring import LockMonitoring, connections_by_id, elapsed_seconds
 from .named_locks import NamedLocks, short_name
 from .names import quoted_name, schema_of
-from .pipelining import Pipeline, Pipelining, Read
+from .pipelining import Pipeline, Read
 from .transaction_lifecycle import TransactionLifecycle
 from .transaction_marks import UNMARKED, TransactionMarks
 from .transaction_status import TransactionStatus
@@ -64,14 +72,16 @@ __all__ = [
     "LockMonitoring",
     "LockStatements",
     "LockStrategy",
+    "LockText",
     "LockWaits",
     "Locked",
+    "MaxParameters",
     "MetError",
     "NamedLocks",
     "NativeCode",
     "Outcome",
     "Pipeline",
-    "Pipelining",
+    "PlainReads",
     "Read",
     "ServerClock",
     "ServerHoldLimit",
@@ -104,10 +114,10 @@ class LockStrategy:
     A subclass must give ``name``, ``isolation`` and ``errors``; all else has a default.  An attribute
     that is an object has one subject, and is replaced as a whole: by the class, or for an engine
     whose server is different.  The built-in classes replace some for an engine, also those that a
-    subclass of theirs has given.  Hints and suffixes are always those of the class.
+    subclass of theirs has given.  ``statements.texts`` are always those of the class.
 
-    There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember what
-    it has asked its server.  Facts are class attributes; a method answers what a fact cannot.  A
+    There is one strategy per SQLAlchemy dialect object, that is per engine, so it may remember the
+    answers of its server.  Facts are class attributes; a method computes the rest.  A
     strategy knows SQL and the driver, never a Session.
     """
 
@@ -144,9 +154,6 @@ class LockStrategy:
     hold_limit: ServerHoldLimit | None = None
     """The server's limit for an idle transaction; None: the clock of the client alone limits it."""
 
-    pipelining: Pipelining | None = None
-    """Several statements in one round trip; None: the driver cannot."""
-
     monitoring: ClassVar[LockMonitoring | None] = None
     """The holders and waiters of locks; None: there is no lock_waits(), and no ``diagnose=True``."""
 
@@ -161,9 +168,6 @@ class LockStrategy:
 
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
-
-    locks_database: ClassVar[bool] = False
-    """Every lock is a lock on the whole database, and its waiters poll for it."""
 
     autocommit_by_default: bool = False
     """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
@@ -195,6 +199,10 @@ class LockStrategy:
     def note_server(self, connection: Connection) -> None:
         """Remember the settings of the server; called once, with a connection as of ``asking()``."""
 
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        """Return what sends several statements of this connection in one round trip; None: the driver cannot."""
+        return None
+
     def check_autocommit(self, connection: Connection) -> None:
         """Raise LockNotSupported if every statement is a transaction of its own."""
         if getattr(connection.connection.dbapi_connection, "autocommit", False):
@@ -203,16 +211,24 @@ class LockStrategy:
     def check_support(self, lock: LockOptions) -> None:
         """Raise LockNotSupported if this database or version cannot give that lock.
 
-        What ``compatible`` does not give is refused before this is asked.
+        A lock that ``compatible`` denies is refused before this call.
         """
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
         """Raise LockNotSupported if rows of this table cannot be locked.
 
-        :param adopted: the lock of a ``with_for_update()`` that was executed just now; None: a lock of
-            ours follows.
+        Where the lock is the transaction's, it takes what this lock needs for the table beside that.
+
+        :param lock: the lock that follows; None: none does.
+        :param adopted: it is that of a ``with_for_update()``, which is executed next.
         """
 
     def hides_rows(self, connection: Connection, table: Table) -> str | None:
@@ -223,7 +239,7 @@ class LockStrategy:
         return None
 
     def begin(self, connection: Connection, lock: LockOptions, seconds: float | None) -> None:
-        """Send what must be the first statement of a transaction opened for this lock."""
+        """Send the first statement of a transaction opened for this lock."""
 
     def join(
         self,
@@ -246,7 +262,7 @@ class LockStrategy:
         snapshot = LockOptions.SnapshotRead
         if wanted is snapshot and opened is not snapshot:
             raise WrongIsolation(
-                "a snapshot starts with its transaction, and this one is open already; "
+                "a snapshot starts with its transaction, and this transaction is already open; "
                 "read the snapshot first, or in a session of its own"
             )
         if opened is snapshot and wanted is not snapshot:
@@ -257,8 +273,8 @@ class LockStrategy:
         levels = self.isolation.levels_for(lock)
         if levels and level not in levels:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where what is read after the grant can be "
-                f"older than the lock; take the lock before any other statement of the "
+                f"the transaction is open at {level}, where reads after the grant can be older "
+                f"than the lock; take the lock before any other statement of the "
                 f'transaction, or make the engine with isolation_level="{levels[0]}"'
             )
         return False

@@ -9,7 +9,7 @@ from sqlalchemy.types import TypeEngine
 
 
 class ServerClock(NamedTuple):
-    """The clock of a database: how SQL asks it, and the type that has what it says.
+    """The clock of a database: the SQL that asks it, and the type of its answer.
 
     :ivar now: the SQL expression of the time at which it is evaluated, or its statement began: in
         UTC, with microseconds where the server has them, without a time zone.  Never the begin of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock
 from typing import Any, Final
@@ -29,67 +29,79 @@ _mutex = Lock()
 class Cluster:
     """A cluster whose other nodes may end a transaction of this one.
 
-    :ivar name: what a warning calls it, where other nodes take writes too and do not know the locks
+    :ivar name: its name in a warning, where other nodes take writes too and do not know the locks
         of this one; None where this node alone takes writes.
     """
 
     def __init__(self, name: str | None) -> None:
         self.name = name
 
-    def warn_of_lock(self, warned: dict[str, object], *, named: bool) -> None:
-        """Warn before the first lock of an engine, if other nodes do not know it.
+    def listeners(self, holds_locks: Callable[[], bool]) -> Mapping[str, Callable[..., None]]:
+        """Return listeners for events of a Connection: they notice that another node ends its transaction.
 
-        :param warned: the texts that the engine was warned with, each once.
-        :param named: the lock is a key, and no row's.
+        :param holds_locks: returns whether the transaction holds locks.
         """
-        text = _NAMES if named else _ROWS
-        with _mutex:
-            if self.name is None or text in warned:
-                return
-            warned[text] = True
-        try:
-            warn_program(
-                with_background(
-                    f"this server is a node of {self.name}: {text}; or send all writers to one node",
-                    "warning",
-                    "local_to_a_node",
-                ),
-                ClusterLockWarning,
-            )
-        except ClusterLockWarning:  # it is an error here, for each lock
-            del warned[text]
-            raise
-
-    def before_rollback(self, connection: Connection) -> None:
-        """Take the error that a ROLLBACK would meet."""
-
-    def before_savepoint(self, connection: Connection) -> None:
-        """Send a statement that fails where the server has ended the transaction.
-
-        Called in front of a SAVEPOINT, where locks are held: it may begin another transaction without
-        an error.
-        """
+        return {}
 
 
 class Galera(Cluster):
     """https://mariadb.com/kb/en/galera-cluster-system-variables/; Percona XtraDB Cluster has the same."""
 
-    def before_rollback(self, connection: Connection) -> None:
-        # Where another node's commit has ended the transaction, and no statement has failed since,
-        # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
-        driver_error: Any = connection.dialect.loaded_dbapi.Error
-        if not (connection.closed or connection.invalidated):
-            with suppress(driver_error):
-                connection.connection.rollback()
+    def listeners(self, holds_locks: Callable[[], bool]) -> Mapping[str, Callable[..., None]]:
+        def before_rollback(connection: Connection) -> None:
+            # Where another node's commit has ended the transaction, and no statement has failed since,
+            # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
+            driver_error: Any = connection.dialect.loaded_dbapi.Error
+            if not (connection.closed or connection.invalidated):
+                with suppress(driver_error):
+                    connection.connection.rollback()
+
+        return {"rollback": before_rollback}
 
 
 class GroupReplication(Cluster):
     """https://dev.mysql.com/doc/refman/en/group-replication-system-variables.html."""
 
-    def before_savepoint(self, connection: Connection) -> None:
-        # A member applies what another one has committed, and ends who is in the way of it: on a
-        # secondary, a SharedRead.
+    def listeners(self, holds_locks: Callable[[], bool]) -> Mapping[str, Callable[..., None]]:
+        def before_savepoint(connection: Connection, _name: str) -> None:
+            # It may begin another transaction without an error.
+            if holds_locks():
+                self.find_abort(connection)
+
+        return {"savepoint": before_savepoint}
+
+    def find_abort(self, connection: Connection) -> None:
+        """Send a statement that fails where the server has ended the transaction.
+
+        A member applies what another one has committed, and ends who is in the way of it: on a
+        secondary, a SharedRead.
+        """
         connection.exec_driver_sql(_FIND_ABORT)
+
+
+def warn_of_lock(cluster: Cluster, warned: dict[Any, Any], *, named: bool) -> None:
+    """Warn before the first lock of an engine, if other nodes of the cluster do not know it.
+
+    :param warned: the texts that the engine was warned with, each once.
+    :param named: the lock is a key, and no row's.
+    """
+    text = _NAMES if named else _ROWS
+    with _mutex:
+        if cluster.name is None or text in warned:
+            return
+        warned[text] = True
+    try:
+        warn_program(
+            with_background(
+                f"this server is a node of {cluster.name}: {text}; or send all writers to one node",
+                "warning",
+                "local_to_a_node",
+            ),
+            ClusterLockWarning,
+        )
+    except ClusterLockWarning:  # it is an error here, for each lock
+        del warned[text]
+        raise
 
 
 def cluster_of(settings: Mapping[str, str]) -> Cluster | None:

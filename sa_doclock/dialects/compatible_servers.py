@@ -1,8 +1,8 @@
 """Products that answer as PostgreSQL, MySQL or SQL Server, and which of their locks are real.
 
-A row has what its vendor says is no lock, with the source of each fact.  The tests run on none of these
+A row lists the locks that the vendor's documentation denies, with the source of each fact.  The tests run on none of these
 products, and were run by hand on Babelfish alone.  A server that is not in the table is treated as the product that it says it is, and
-so is what a row has no fact about.  What else the page about them says is in tests/docs.
+so is a feature without a fact.  The other facts of the page about them are in tests/docs.
 """
 
 from __future__ import annotations
@@ -68,46 +68,43 @@ class FoundServer(NamedTuple):
 
     :ivar version: the product's own; empty where it tells none.
     :ivar text: the text that names the version, on one line.
+    :ivar refused: the features that are not used there, and why.  Without FOR_UPDATE no transaction
+        waits for a row, so that nothing can be told of such waits.
     """
 
     product: CompatibleServer
     version: tuple[int, ...]
     text: str
+    refused: Mapping[LockFeature, str]
 
-    @property
-    def locks_no_rows(self) -> bool:
-        """True if no transaction waits for a row there, so that nothing can be told of such waits."""
-        return self.refusal(LockFeature.FOR_UPDATE) is not None
 
-    def refusal(self, feature: LockFeature) -> str | None:
-        """Return why this feature is not used there; None where it is."""
-        fact = self.product.refused.get(feature)
-        if fact is None or (fact.before and self.version and self.version >= fact.before):
-            return None
-        known = ".".join(map(str, self.version))
-        name = f"{self.product.name} {known}".rstrip()
-        return f"{feature.value} is not given by {name}: {fact.text}; see {fact.source}"
+def check_features(
+    found: FoundServer, lock: LockOptions, seconds: float | None = None, *, named: bool = False
+) -> None:
+    """:raises LockNotSupported: the lock, a modifier of it or its limit is not a real one there.
 
-    def check(
-        self, lock: LockOptions, seconds: float | None = None, *, named: bool = False
-    ) -> None:
-        """:raises LockNotSupported: the lock, a modifier of it or its limit is not a real one there.
-
-        :param seconds: the ``lock_timeout``; None and 0 need none of the server.
-        :param named: it is a lock of a name, of which no row is locked.
-        """
-        needed = (
-            [LockFeature.NAMED] if named else [part for part in LockFeature if _is_in(part, lock)]
-        )
-        if seconds:
-            needed.append(LockFeature.TIMEOUT)
-        for reason in filter(None, map(self.refusal, needed)):
+    :param seconds: the ``lock_timeout``; None and 0 need none of the server.
+    :param named: it is a lock of a name, of which no row is locked.
+    """
+    for feature, reason in found.refused.items():
+        if feature is LockFeature.TIMEOUT:
+            needed = bool(seconds)
+        elif named or feature is LockFeature.NAMED:
+            needed = named and feature is LockFeature.NAMED
+        else:
+            needed = LockOptions[feature.value] in lock
+        if needed:
             raise LockNotSupported(reason)
 
 
-def _is_in(feature: LockFeature, lock: LockOptions) -> bool:
-    member = LockOptions.__members__.get(feature.value)
-    return member is not None and member in lock
+def _refused(product: CompatibleServer, version: tuple[int, ...]) -> dict[LockFeature, str]:
+    name = f"{product.name} {'.'.join(map(str, version))}".rstrip()
+    return {
+        feature: f"{feature.value} is not given by {name}: {fact.text}; see {fact.source}"
+        for feature in LockFeature
+        if (fact := product.refused.get(feature)) is not None
+        and not (fact.before and version and version >= fact.before)
+    }
 
 
 def find_server(protocol: str, version: str, host: str | None = None) -> FoundServer | None:
@@ -122,11 +119,10 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
             continue
         found = re.search(product.mark, version, re.IGNORECASE)
         if found:
-            return FoundServer(
-                product, tuple(int(number) for number in found.groups() if number), text
-            )
+            known = tuple(int(number) for number in found.groups() if number)
+            return FoundServer(product, known, text, _refused(product, known))
         if product.host and host and re.search(product.host, host, re.IGNORECASE):
-            return FoundServer(product, (), text)
+            return FoundServer(product, (), text, _refused(product, ()))
     return None
 
 

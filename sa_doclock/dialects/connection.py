@@ -193,7 +193,7 @@ def rewritten_statements(
 def socket_descriptor(driver_connection: Any, *names: str) -> int | None:
     """Return the file descriptor of the socket that a driver keeps under one of these names.
 
-    :param names: of a socket, of what has it as ``sock``, or of a transport or writer of asyncio.
+    :param names: of a socket, of an object that has it as ``sock``, or of asyncio's transport or writer.
     """
     for name in names:
         holder: Any = getattr(driver_connection, name, None)

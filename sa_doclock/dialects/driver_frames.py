@@ -10,11 +10,11 @@ from sqlalchemy import Connection
 
 
 def raised_within(connection: Connection, error: BaseException, methods: Collection[str]) -> bool:
-    """Return whether the error was raised by what one of these methods of the driver has called.
+    """Return whether the error comes from a call inside one of these methods of the driver.
 
     An error that the method has raised itself is about its arguments: nothing was sent.
 
-    :param methods: those that send a statement and read its answer, or a part of that.
+    :param methods: the methods that send a statement and read its answer, or do a part of that.
     """
     callers = _frames_of(error)[:-1]
     named = [frame for frame in callers if frame.f_code.co_name in methods]
@@ -24,7 +24,7 @@ def raised_within(connection: Connection, error: BaseException, methods: Collect
 def raised_by_driver(connection: Connection, error: BaseException) -> bool:
     """Return whether the error is the driver's, or of its socket, or was raised by its own code.
 
-    What was raised by another that was called there, as by the handler of a signal, is not.
+    An error of other code that was called there, such as a signal handler, does not count.
     """
     if isinstance(error, (OSError, connection.dialect.loaded_dbapi.Error)):
         return True
@@ -36,7 +36,7 @@ def raised_by_driver(connection: Connection, error: BaseException) -> bool:
 def _frames_of(error: BaseException) -> list[FrameType]:
     """Return the frames to that which has raised the error.
 
-    Some codecs of Python are in C, and have no frame; others are in Python.  What a codec raises is
+    Some codecs of Python are in C, and have no frame; others are in Python.  A codec's error is
     raised by who has called it.
     """
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]

@@ -1,4 +1,4 @@
-"""The error numbers of a server, and what they mean."""
+"""The error numbers of a server, and their meaning."""
 
 from __future__ import annotations
 
@@ -78,11 +78,14 @@ class ErrorCode(NamedTuple):
     advice: str = ""
     """A sentence that is added to the driver's error, where it keeps its class."""
 
+    monitoring: str = ""
+    """A sentence that says what the account needs, or the server, to read what LockMonitoring reads."""
+
 
 class MetError(NamedTuple):
     """An error of the driver, and the statement that met it.
 
-    :ivar orig: what the driver raised.
+    :ivar orig: the driver's error.
     :ivar connection: it may take no statement any more.
     :ivar locking: a lock of ours is being taken; False for other statements and COMMIT.
     :ivar by_key: the lock finds its rows by primary key, so that it is slow only if it waits.

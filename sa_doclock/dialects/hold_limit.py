@@ -18,6 +18,8 @@ class ServerHoldLimit(ABC):
     def limit(self, connection: Connection, seconds: float) -> None:
         """Have the server end this transaction, if it sits idle for longer than that.
 
+        The server must count the idle time after every statement, also where a driver ends one in a way
+        that stops the server's clock.
         Sent before the lock.  What outlives the transaction is put back by ``on_return()``; a
         shorter limit of the server's own stays.
         """
@@ -32,12 +34,6 @@ class ServerHoldLimit(ABC):
         *,
         few_rows: bool,
     ) -> AbstractContextManager[None]:
-        """Do what ``limit()`` and ``waits.limited()`` do, in one round trip where that is possible."""
+        """Send ``limit()`` and ``waits.limited()`` in one round trip where that is possible."""
         self.limit(connection, hold_limit)
         return waits.limited(connection, lock, seconds, few_rows=few_rows)
-
-    def keep_idle_clock(self, connection: Connection) -> None:  # noqa: B027  # most drivers need none
-        """Have the server count the idle time after every statement; called before ``limit()``.
-
-        Some driver ends a statement in a way that stops the server's clock.
-        """

@@ -35,12 +35,13 @@ from .base import (
     LockStrategy,
     LockWaits,
     NativeCode,
+    PlainReads,
     ServerClock,
     ServerHoldLimit,
     TransactionLifecycle,
     TransactionStatus,
 )
-from .cluster import cluster_of
+from .cluster import GroupReplication, cluster_of
 from .compatible_servers import find_server
 from .connection import ask_driver, asked_here, socket_descriptor
 from .driver_frames import raised_within
@@ -86,20 +87,22 @@ def _timestamp() -> TypeEngine[Any]:
 class SessionIsolation(IsolationLevels):
     """The levels of a product that cannot set that of the next transaction alone."""
 
-    # At REPEATABLE READ the first plain SELECT of any table fixes what the details look
+    # At REPEATABLE READ the first plain SELECT of any table fixes how the details look
     # like, and a lock granted later shows a fresh header over stale details.
     levels = {
         LockOptions.ForUpdate: (READ_COMMITTED,),
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
-    # At SERIALIZABLE a plain read takes a shared lock.
-    past_writers = frozenset({READ_COMMITTED, REPEATABLE_READ})
+    plain_reads = {
+        READ_COMMITTED: PlainReads.PAST_WRITERS,
+        # The first plain read opens the read view, and no locking read does.
+        REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER,
+        "SERIALIZABLE": PlainReads.CONFLICT,  # a plain read takes a shared lock
+    }
     # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
     # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
     locking_read_is_latest = True
-    # The first plain read opens the read view, and no locking read does.
-    snapshots = frozenset({REPEATABLE_READ})
 
     def note_default(self, connection: Connection) -> None:
         # @@transaction_isolation is the one of new transactions, also within another one.
@@ -209,8 +212,8 @@ class InnoDBMarks(SavepointMarks):
         self._cluster = cluster
 
     def mark_transaction(self, connection: Connection) -> object:
-        if self._cluster is not None:
-            self._cluster.before_savepoint(connection)
+        if isinstance(self._cluster, GroupReplication):
+            self._cluster.find_abort(connection)
         return super().mark_transaction(connection)
 
     def current_schema(self, connection: Connection) -> str | None:
@@ -218,11 +221,11 @@ class InnoDBMarks(SavepointMarks):
 
 
 class InnoDBStatus(TransactionStatus):
-    def in_transaction_after(
-        self, connection: Connection, cursor: Any, statement: str
-    ) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         # The status of PyMySQL is that of the last OK packet, and rows come without one.
-        return None if cursor.description else _status(connection.connection.driver_connection)
+        if cursor is None or cursor.description:
+            return None
+        return _status(connection.connection.driver_connection)
 
     def has_open_transaction(self, connection: Connection) -> bool | None:
         # DDL commits before it fails, and a procedure may have committed: only the server tells.
@@ -330,10 +333,16 @@ class InnoDBLocks(LockStrategy):
         self.marks = InnoDBMarks(self.errors, self.cluster)
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
-        question = adopted is None, schema_of(connection, table), table.name
-        ask = partial(self._is_lockable, connection, table, adopted=adopted is not None)
+        question = adopted, schema_of(connection, table), table.name
+        ask = partial(self._is_lockable, connection, table, adopted=adopted)
         with self._raising_only_the_end():
             kept_answer(self.findings, connection, question, ask)
 
@@ -365,7 +374,7 @@ class InnoDBLocks(LockStrategy):
                 ) from error
 
     def storage_engine(self, connection: Connection, table: Table) -> StorageEngine | None:
-        """Return what stores the rows of this table; None where there is no such table."""
+        """Return the storage engine of this table; None where there is no such table."""
         with self.asking_schema(connection) as asked:
             return engine_in_schema(asked, schema_of(connection, table), table.name)
 
@@ -459,7 +468,7 @@ class InnoDBMonitoring(LockMonitoring):
 
 
 def lock_data(dialect: Dialect, header: Table, keys: Sequence[Identity]) -> list[str]:
-    """Return the keys as InnoDB writes them in LOCK_DATA, without those that it writes as bytes."""
+    """Return the keys as InnoDB writes them in LOCK_DATA, without keys that it writes as bytes."""
     convert = [column.type.bind_processor(dialect) for column in header.primary_key]
     whole = [isinstance(column.type, Integer) for column in header.primary_key]
     found = []

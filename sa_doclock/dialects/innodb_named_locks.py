@@ -63,7 +63,7 @@ class InnoDBNamedLocks(NamedLocks):
     def _take_name(
         self, connection: Connection, key: str, statement: TextClause
     ) -> ExecuteStatement | None:
-        """Take a named lock; return what releases it when the connection goes back, or None."""
+        """Take a named lock; return its release for when the connection goes back, or None."""
         # A name is valid in all databases of the server, and the lock belongs to the connection,
         # not to the transaction.  Each GET_LOCK that is granted needs a RELEASE_LOCK of its own; one
         # too many does nothing, so we note it before the answer is known.

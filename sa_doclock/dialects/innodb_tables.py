@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from ..errors import LockNotSupported
 from .connection import ask_driver
 
-# Without what nobody else can change: MariaDB lists the temporary tables of a connection, and those of
+# Without tables that nobody else can change: MariaDB lists the temporary tables of a connection, and those of
 # information_schema as stored by MEMORY or Aria.
 _STORAGE_ENGINE = (
     "SELECT engine FROM information_schema.tables "
@@ -86,7 +86,7 @@ def _read_by_view(definition: str) -> Iterator[tuple[str, str]]:
 def check_view(connection: Connection, schema: str | None, name: str) -> None:
     """Raise LockNotSupported if FOR UPDATE locks no rows, or not all, through this view.
 
-    "Views that use TEMPTABLE are not updatable"; those that are not updatable for another reason may
+    "Views that use TEMPTABLE are not updatable"; views that are not updatable for another reason may
     be merged: https://dev.mysql.com/doc/refman/8.4/en/view-updatability.html.  MariaDB calls a view on
     one that is not updatable updatable.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Flag, auto
 from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection
@@ -12,6 +13,21 @@ from ..options import LockOptions, base_of
 READ_COMMITTED: Final = "READ COMMITTED"
 REPEATABLE_READ: Final = "REPEATABLE READ"
 SNAPSHOT: Final = "SNAPSHOT"
+
+
+class PlainReads(Flag):
+    """The reads without a lock at one isolation level."""
+
+    PAST_WRITERS = auto()
+    """They neither wait for a writer nor see it before its commit, and no commit fails because of them;
+    the test kit then runs fewer orders."""
+
+    OLDER = auto()
+    """They may be older than a lock that was granted before them."""
+
+    CONFLICT = auto()
+    """The server refuses to write a row that another transaction has changed since it was read, or
+    the read itself has locked the row."""
 
 
 class IsolationLevels:
@@ -26,19 +42,11 @@ class IsolationLevels:
     """The levels that the program may have chosen, and that a lock does not replace by ``levels``:
     they protect a document as well, and more."""
 
-    past_writers: ClassVar[frozenset[str]] = frozenset()
-    """The levels at which a plain read neither waits for a writer nor sees it before its commit, and
-    at which no commit fails because of it; the test kit then runs fewer orders."""
-
-    conflicting: ClassVar[frozenset[str]] = frozenset({"SERIALIZABLE"})
-    """The levels at which the server refuses to write a row that another transaction has changed since
-    this one has read it, or at which the read itself has locked the row."""
+    plain_reads: ClassVar[Mapping[str, PlainReads]] = {"SERIALIZABLE": PlainReads.CONFLICT}
+    """One row for each level whose reads without a lock are special."""
 
     locking_read_is_latest: ClassVar[bool] = False
-    """FOR SHARE reads what was committed last, also in a transaction whose plain reads are older."""
-
-    snapshots: ClassVar[frozenset[str]] = frozenset()
-    """The levels at which a plain read may be older than a lock that was granted before it."""
+    """FOR SHARE reads the last commit, also in a transaction whose plain reads are older."""
 
     def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
         """Return the ``levels`` of this lock."""

@@ -1,10 +1,10 @@
-"""The SELECTs that lock rows: what a database must have in them, and what they lock."""
+"""The SELECTs that lock rows: the text that a database needs in them, and the rows that they lock."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, NamedTuple
 
 from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
 from sqlalchemy.types import TypeEngine
@@ -13,7 +13,7 @@ from ..options import LockOptions, base_of, is_row_lock
 
 
 class Locked(Enum):
-    """The part of a table that a SELECT locks."""
+    """The part of a table, or of the database, that a lock is on."""
 
     ROWS = "rows"
     """The rows that it finds."""
@@ -28,26 +28,51 @@ class Locked(Enum):
     at all.  A statement that locks then reads every column of the row, and the rows of a join are locked
     by their keys."""
 
+    DATABASE = "the database"
+    """The whole database: the lock is the transaction's, and who waits for it polls."""
+
+
+class LockText(NamedTuple):
+    """The text of one lock, where SQLAlchemy's ``with_for_update()`` writes none, or not all of it.
+
+    :ivar hint: a hint of the table.
+    :ivar by_key: the same in a SELECT that finds its rows by their keys; empty: ``hint``.
+    :ivar candidates: the same in a SELECT that finds the rows of a join without a lock, before they
+        are locked by their keys.
+    :ivar suffix: the end of the SELECT.
+    """
+
+    hint: str = ""
+    by_key: str = ""
+    candidates: str = ""
+    suffix: str = ""
+
+
+NO_TEXT: Final = LockText()
+
+
+class MaxParameters(NamedTuple):
+    """The number of parameters that one statement can have."""
+
+    keys: int = 32_000
+    """For keys; get_entities() locks more in chunks."""
+
+    of_or: int = 5_000
+    """The same for composite keys, each of which is an alternative of an OR, and takes time to plan:
+    PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s."""
+
+    left_out: int = 16_000
+    """For keys that it leaves out, beside those of the program."""
+
 
 class LockStatements:
-    """The SELECTs that lock rows.  Here what SQLAlchemy's ``with_for_update()`` writes is the lock."""
+    """The SELECTs that lock rows.  Here the text of SQLAlchemy's ``with_for_update()`` is the lock."""
 
-    hints: ClassVar[Mapping[LockOptions, str]] = {}
-    """Table hints, where SQLAlchemy's ``with_for_update()`` writes no lock."""
-
-    hints_by_key: ClassVar[Mapping[LockOptions, str]] = {}
-    """The same for a SELECT that looks its rows up by their keys, where that one differs."""
-
-    candidate_hints: ClassVar[Mapping[LockOptions, str]] = {}
-    """Hints for the SELECT that looks for the rows of a join without a lock, before they are locked
-    by their keys; by the lock that they will get."""
-
-    suffixes: ClassVar[Mapping[LockOptions, str]] = {}
-    """Text at the end of a SELECT, where what SQLAlchemy's ``with_for_update()`` writes for this
-    lock is none by itself."""
+    texts: ClassVar[Mapping[LockOptions, LockText]] = {}
+    """One row for each lock that ``with_for_update()`` does not write, or not as a whole."""
 
     locked: ClassVar[Locked] = Locked.ROWS
-    """The part of a table that a lock is on."""
+    """The part of a table, or of the database, that a lock is on."""
 
     locks_subqueries: ClassVar[bool] = False
     """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
@@ -60,16 +85,8 @@ class LockStatements:
     """A table hint without which a SELECT of many keys may read, and lock, other rows too; it has
     ``{index}`` for the name of the index on the key."""
 
-    max_parameters: ClassVar[int] = 32_000
-    """The number of keys that one statement can have; get_entities() locks more in chunks."""
-
-    max_parameters_of_or: ClassVar[int] = 5_000
-    """The same for composite keys, each of which is an alternative of an OR, and takes time to plan:
-    PostgreSQL plans 16,000 for 6 s, 2,500 for 0.4 s."""
-
-    max_left_out: ClassVar[int] = 16_000
-    """The number of parameters that one statement can have for keys that it leaves out, beside those of
-    the program."""
+    max_parameters: ClassVar[MaxParameters] = MaxParameters()
+    """The number of parameters that one statement can have."""
 
     retries_missing_rows: ClassVar[bool] = False
     """A row that was replaced during the wait is not found by the statement that waited."""
@@ -89,7 +106,12 @@ class LockStatements:
 def parameters_for_keys(statements: LockStatements, columns: int) -> int:
     """Return the number of parameters that one statement can have, for keys of so many columns."""
     most = statements.max_parameters
-    return most if columns == 1 else min(most, statements.max_parameters_of_or)
+    return most.keys if columns == 1 else min(most.keys, most.of_or)
+
+
+def has_hints(statements: LockStatements) -> bool:
+    """Return whether the locks of this database are table hints."""
+    return any(text.hint for text in statements.texts.values())
 
 
 def read_beside(
@@ -118,7 +140,7 @@ def _read_beside_index(table: Table, unread: tuple[Any, ...]) -> Sequence[Any] |
 
 
 def index_like_rows(table: Table) -> Iterator[Any]:
-    """Yield what a row may be found in by its key, as in the primary key's own index, with all its columns.
+    """Yield the structures in which a row is found by its key, as the primary key's index with all its columns.
 
     Not in a table whose columns are all in its key: there nothing can be changed.
     """
@@ -135,14 +157,14 @@ def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
 
     :param unread: its columns that the SELECT does not read.
     """
-    # By their names: what is not read may be columns of an alias.
+    # By their names: unread columns may be those of an alias.
     not_read = {column.name for column in (*unread, *table.primary_key)}
     read = {column.name for column in table.columns} - not_read
     return any(map(read.issubset, map(_names_in, _secondary_indexes(table))))
 
 
 def _names_in(index: Any) -> list[str]:
-    """Return the names of the columns that it has, with those that an index INCLUDEs at the end."""
+    """Return the names of the columns that it has, with the INCLUDEd columns of an index at the end."""
     included = [
         column
         for key, given in index.dialect_kwargs.items()
@@ -153,7 +175,7 @@ def _names_in(index: Any) -> list[str]:
 
 
 def _secondary_indexes(table: Table) -> Iterator[Any]:
-    """Yield what has an index besides the primary key, which has the rows."""
+    """Yield the indexes besides the primary key, which has the rows."""
     yield from table.indexes
     for constraint in table.constraints:
         if isinstance(constraint, (UniqueConstraint, ForeignKeyConstraint)):

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
 from ..wait_info import Wait
-from .base import REPEATABLE_READ, Ends, ErrorCode, Limit
+from .base import REPEATABLE_READ, Ends, ErrorCode, Limit, MaxParameters, PlainReads
 from .connection import rewritten_statements
 from .innodb import (
     INNODB_CODES,
@@ -38,7 +38,7 @@ HAS_SKIP_LOCKED = (10, 6)
 # innodb_snapshot_isolation is on, error 1020: https://mariadb.com/kb/en/mariadb-11-6-2-release-notes/
 _DETECTS_CONFLICTS = (11, 6, 2)
 
-# INNODB_LOCKS has only the locks that somebody waits for, and those that are waited for.  Our own wait
+# INNODB_LOCKS has only locks with a waiter, and the locks of the waiters.  Our own wait
 # has ended: without another waiter we know only which connections hold any locks of rows, or of tables.
 _HOLDERS = text(
     """
@@ -98,9 +98,6 @@ _NAMED_WAITS = text(
 
 
 class MariaDBMonitoring(InnoDBMonitoring):
-    privilege_errors = {
-        1227: "the account needs GRANT PROCESS ON *.*",  # ER_SPECIFIC_ACCESS_DENIED_ERROR
-    }
     seconds_between_looks = 0.12  # CACHE_MIN_IDLE in its trx0i_s.cc is 0.1
     holders_query = _HOLDERS
     connections_query = _CONNECTIONS
@@ -128,7 +125,10 @@ def _row_waits(connection: Connection) -> Iterator[Wait]:
 class ConflictIsolation(InnoDBIsolation):
     """The levels where innodb_snapshot_isolation is on."""
 
-    conflicting = InnoDBIsolation.conflicting | {REPEATABLE_READ}
+    plain_reads = {
+        **InnoDBIsolation.plain_reads,
+        REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,
+    }
 
 
 class MariaDBErrors(InnoDBErrors):
@@ -140,6 +140,8 @@ class MariaDBErrors(InnoDBErrors):
         1020: ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION),
         # ER_STATEMENT_TIMEOUT, of max_statement_time
         1969: ErrorCode(in_lock=LockNotAvailable, limit=Limit.STATEMENT),
+        # ER_SPECIFIC_ACCESS_DENIED_ERROR
+        1227: ErrorCode(monitoring="the account needs GRANT PROCESS ON *.*"),
         1927: ErrorCode(ends=Ends.CONNECTION),  # ER_CONNECTION_KILLED: by KILL, during a statement
     }
 
@@ -147,7 +149,7 @@ class MariaDBErrors(InnoDBErrors):
 class MariaDBStatements(InnoDBStatements):
     # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
     # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
-    max_parameters = 900
+    max_parameters = MaxParameters(900)
     locks_one_table_of_join = False  # there is no FOR UPDATE OF: MDEV-17514
 
 

@@ -10,14 +10,10 @@ from sqlalchemy import Connection, Table
 
 from ..keys import Identity
 from ..wait_info import PREPARED, LockConnection, Wait
-from .error_codes import NativeCode
 
 
 class LockMonitoring(ABC):
     """The locks of a server: asked over a connection of its own, on which nothing may wait."""
-
-    privilege_errors: ClassVar[Mapping[NativeCode, str]] = {}
-    """Errors of an account that may not read this, with the privilege that it needs."""
 
     seconds_between_looks: ClassVar[float] = 0.0
     """The server answers from a copy that it renews only when nobody has asked for this time."""
@@ -33,7 +29,7 @@ class LockMonitoring(ABC):
     def holders(
         self, connection: Connection, header: Table, keys: Sequence[Identity], *, shared: bool
     ) -> Mapping[int, bool]:
-        """Return the connections that hold these rows, or else those that may hold them.
+        """Return the connections that hold these rows, or else the ones that might hold them.
 
         :param keys: of the rows; empty where they are not known.
         :param shared: whether a shared lock was asked for, which other readers do not block.
@@ -48,7 +44,7 @@ class LockMonitoring(ABC):
     def describe(
         self, connection: Connection, ids: Collection[int]
     ) -> Mapping[int, LockConnection]:
-        """Return what the server knows of these connections, by their ids."""
+        """Return the server's knowledge of these connections, by their ids."""
 
 
 def describe_connections(

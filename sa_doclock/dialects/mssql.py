@@ -39,15 +39,16 @@ from .base import (
     LockStrategy,
     LockWaits,
     NamedLocks,
+    PlainReads,
     ServerClock,
     TransactionLifecycle,
     TransactionMarks,
 )
 from .compatible_servers import find_server
 from .connection import ask_driver, connection_setting, other_connection, rewritten_statements
-from .lock_statements import index_like_rows
+from .lock_statements import LockText, MaxParameters, index_like_rows
 from .monitoring import connections_by_id, elapsed_seconds
-from .mssql_errors import PRIVILEGE_ERRORS, SQLServerErrors
+from .mssql_errors import SQLServerErrors
 from .mssql_keys import StoredKey
 from .named_locks import short_name
 from .names import quoted_name
@@ -86,15 +87,12 @@ _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
 # a lock of a page.
 _SKIPPING = "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK"
 # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
-_ROW_LOCKS = {
-    _FOR_UPDATE: "UPDLOCK, ROWLOCK",
-    _FOR_UPDATE | _NOWAIT: "UPDLOCK, ROWLOCK, NOWAIT",
-    _FOR_UPDATE | _SKIP: _SKIPPING,
-    # READPAST under SNAPSHOT is error 650, and a row version does not show whether the row is
-    # locked: so it is the stronger lock.
-    _SHARED | _SKIP: _SKIPPING,
-}
-_DIRTY = {LockOptions.NoLock: "WITH (NOLOCK)"}
+# FORCESEEK: "the query optimizer uses only an index seek operation as the access path".  Without it a
+# small table, or one of a long IN list, is scanned, and each row that the scan passes is locked, and
+# waited for.
+_LOCK_AND_SKIP = LockText(
+    f"WITH ({_SKIPPING})", f"WITH ({_SKIPPING}, FORCESEEK)", "WITH (READCOMMITTEDLOCK, READPAST)"
+)
 
 # https://learn.microsoft.com/sql/relational-databases/system-stored-procedures/sp-getapplock-transact-sql
 # A longer @Resource would be cut off, and be the lock of other keys too.
@@ -112,7 +110,7 @@ _REFUSED_BY_VALUE: dict[int, type[LockFailed]] = {
 }
 # "Optimized locking" (Azure SQL, SQL Server 2025): of rows that were changed, "the only lock held until
 # end of transaction is the X lock on the TID resource", listed as XACT and without a table.
-# The locks of rows are listed by hashes of their keys.  What would tell the hash of a row,
+# The locks of rows are listed by hashes of their keys.  The function that tells the hash of a row,
 # %%lockres%%, is not documented, and Microsoft's own parser does not know it: so by table.
 # The page spells a lock of a range RangeS_U, and servers were seen to spell it RangeS-U.
 # https://learn.microsoft.com/sql/relational-databases/system-dynamic-management-views/sys-dm-tran-locks-transact-sql
@@ -172,8 +170,6 @@ _STATES = {"sleeping": IDLE, "running": ACTIVE, "suspended": ACTIVE, "runnable":
 
 
 class SQLServerMonitoring(LockMonitoring):
-    privilege_errors = PRIVILEGE_ERRORS
-
     def connection_id(self, connection: Connection) -> int | None:
         cursor: Any = connection.connection.cursor()  # no driver knows it by itself
         with closing(cursor):
@@ -207,7 +203,7 @@ def _timestamp() -> TypeEngine[Any]:
 
 class SQLServerIsolation(IsolationLevels):
     levels = {
-        # At the two others reads take locks as well, so what is read after the grant is current.
+        # At the two others reads take locks as well, so reads after the grant are current.
         _FOR_UPDATE: (READ_COMMITTED, *_STRICTER),
         _FOR_UPDATE | _SKIP: _SKIPPING_LEVELS,
         # A reader that holds S(header) and waits for X(detail), and a writer that holds
@@ -217,25 +213,26 @@ class SQLServerIsolation(IsolationLevels):
         LockOptions.SnapshotRead: (SNAPSHOT,),
     }
     kept = {_FOR_UPDATE: frozenset(_STRICTER)}
-    past_writers = frozenset({SNAPSHOT})
-    conflicting = frozenset({*_STRICTER, SNAPSHOT})  # shared locks that stay; 3960
-    snapshots = frozenset({SNAPSHOT})
+    plain_reads = {
+        **dict.fromkeys(_STRICTER, PlainReads.CONFLICT),  # shared locks that stay
+        SNAPSHOT: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,  # 3960
+    }
 
 
 class SQLServerStatements(LockStatements):
     # with_for_update() compiles to nothing here, so only a hint locks.
-    hints = {**{lock: f"WITH ({hints})" for lock, hints in _ROW_LOCKS.items()}, **_DIRTY}
-    # "Table hints", FORCESEEK: "the query optimizer uses only an index seek operation as the access
-    # path".  Without it a small table, or one of a long IN list, is scanned, and each row that the
-    # scan passes is locked, and waited for.
-    hints_by_key = {
-        **{lock: f"WITH ({hints}, FORCESEEK)" for lock, hints in _ROW_LOCKS.items()},
-        **_DIRTY,
-    }
-    candidate_hints = {
-        _FOR_UPDATE | _NOWAIT: "WITH (NOWAIT)",
-        _FOR_UPDATE | _SKIP: "WITH (READCOMMITTEDLOCK, READPAST)",
-        _SHARED | _SKIP: "WITH (READCOMMITTEDLOCK, READPAST)",
+    texts = {
+        _FOR_UPDATE: LockText("WITH (UPDLOCK, ROWLOCK)", "WITH (UPDLOCK, ROWLOCK, FORCESEEK)"),
+        _FOR_UPDATE | _NOWAIT: LockText(
+            "WITH (UPDLOCK, ROWLOCK, NOWAIT)",
+            "WITH (UPDLOCK, ROWLOCK, NOWAIT, FORCESEEK)",
+            "WITH (NOWAIT)",
+        ),
+        _FOR_UPDATE | _SKIP: _LOCK_AND_SKIP,
+        # READPAST under SNAPSHOT is error 650, and a row version does not show whether the row is
+        # locked: so it is the stronger lock.
+        _SHARED | _SKIP: _LOCK_AND_SKIP,
+        LockOptions.NoLock: LockText("WITH (NOLOCK)"),
     }
     # "Table hints", Remarks: "The table hints are ignored if the table isn't accessed by the query
     # plan.  This may be caused by the optimizer choosing not to access the table at all": a join to
@@ -244,12 +241,11 @@ class SQLServerStatements(LockStatements):
     # lock is acquired on the index key in the covering index rather than on the data row in the base
     # table", so two sessions with two access paths both get it.
     locked = Locked.WHAT_IS_READ
-    max_parameters = 2_000  # of 2100: some drivers add their own
-    max_left_out = 1_000
+    # 2,000 of 2,100: some drivers add their own.
     # "IN", Remarks: a statement with many values can "consume resources and return an error 8623 or
     # 8632".  Where that begins for an OR of composite keys, nobody has measured: so it has few.
     # https://learn.microsoft.com/sql/t-sql/language-elements/in-transact-sql
-    max_parameters_of_or = 200
+    max_parameters = MaxParameters(2_000, of_or=200, left_out=1_000)
 
     def key_type(self, type_: TypeEngine[Any]) -> TypeEngine[Any] | None:
         return None if isinstance(type_, Integer) else StoredKey(type_)
@@ -277,7 +273,9 @@ class SQLServerLifecycle(TransactionLifecycle):
 class BeginsAtOnce(SQLServerLifecycle):
     """The begin of a transaction whose time goes into the rows of temporal tables."""
 
-    def begin_now(self, connection: Connection) -> None:
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        if lent:
+            return
         # A driver begins the next transaction with the end of the last one, maybe hours ago.  ODBC
         # Driver 18 sends no commit for a transaction in which nothing was sent.
         connection.exec_driver_sql("DECLARE @doclock int")
@@ -300,7 +298,7 @@ class SQLServerMarks(TransactionMarks):
 
 
 class SQLServerWaits(LockWaits):
-    """The waits at one server, which is asked once what it does with a limit."""
+    """The waits at one server, which is asked once how it treats a limit."""
 
     _restores: bool | None = None
 
@@ -423,10 +421,16 @@ class SQLServerLocks(LockStrategy):
         return opens
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
-        if adopted is not None:
-            self._refuse_read_only(connection, adopted)
+        if adopted and lock is not None:
+            self._refuse_read_only(connection, lock)
             if not isinstance(table, Table):
                 return
         # A lock by key would seek either of two: the row, or an entry of this index alone.
@@ -468,7 +472,7 @@ def _lock_timeout(connection: Connection, seconds: float) -> AbstractContextMana
 
 
 def _lock_timeout_in_batch(connection: Connection, seconds: float) -> AbstractContextManager[None]:
-    # What sp_executesql and sp_prepexec run is a batch of its own, at whose end the server puts
+    # sp_executesql and sp_prepexec run a batch of their own, at whose end the server puts
     # SET options back: https://learn.microsoft.com/sql/t-sql/statements/set-statements-transact-sql
     limit = f"SET LOCK_TIMEOUT {milliseconds(seconds)}; "
 

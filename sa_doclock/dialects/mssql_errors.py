@@ -1,4 +1,4 @@
-"""The errors of SQL Server: their numbers, and how a number is found in what a driver raises.
+"""The errors of SQL Server: their numbers, and how a number is found in a driver's error.
 
 The texts are those of "Database engine events and errors":
 https://learn.microsoft.com/sql/relational-databases/errors-events/database-engine-events-and-errors
@@ -43,10 +43,6 @@ _NEEDS_GRANT = (
     "the account needs GRANT VIEW SERVER STATE, from SQL Server 2022 on VIEW SERVER PERFORMANCE "
     "STATE, in Azure SQL VIEW DATABASE STATE"
 )
-# 262: VIEW DATABASE STATE in Azure SQL
-PRIVILEGE_ERRORS: Mapping[NativeCode, str] = dict.fromkeys((300, 297, 262), _NEEDS_GRANT)
-"""Errors of the views of locks, which not every account may read."""
-
 # mssql-python gives no number, so only for this driver its text decides, which is English where the
 # login's language is.  A text is enough of the server's to tell it from all others.
 TEXTS: Mapping[str, int] = {
@@ -88,6 +84,8 @@ _CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)
 
 class SQLServerErrors(ErrorCodes):
     codes = {
+        # of the views of locks, which not every account may read; 262: VIEW DATABASE STATE in Azure SQL
+        **dict.fromkeys((300, 297, 262), ErrorCode(monitoring=_NEEDS_GRANT)),
         # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
         1204: ErrorCode(LockNotAvailable),
         1222: ErrorCode(LockNotAvailable),  # lock request time-out: only the statement is undone

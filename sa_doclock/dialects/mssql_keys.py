@@ -1,4 +1,4 @@
-"""The values of keys as values of their columns: what SQL Server looks up in an index.
+"""The values of keys as values of their columns: the values that SQL Server looks up in an index.
 
 "Data type precedence": of two types in a comparison, the one of lower precedence is converted.  Where
 that is the column, as varchar is for an nvarchar value, its index may not be sought: with a SQL_
@@ -26,7 +26,7 @@ _LONGEST: Mapping[str, int] = {
     "VARBINARY": 8_000,
     "BINARY": 8_000,
 }
-# As the mapping has them.  A DATETIME rounds to 1/300 s what a datetime2 value does not.
+# As the mapping has them.  A DATETIME rounds to 1/300 s, a datetime2 value does not.
 _AS_DECLARED = frozenset(
     [
         "DATETIME",

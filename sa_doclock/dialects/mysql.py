@@ -16,7 +16,7 @@ from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..wait_info import Wait
-from .base import Ends, ErrorCode, Limit, NativeCode
+from .base import Ends, ErrorCode, Limit, MaxParameters, NativeCode
 from .connection import ask_driver, other_connection
 from .error_codes import code_of
 from .innodb import (
@@ -40,7 +40,7 @@ HAS_MODIFIERS = (8, 0, 1)
 
 # Line breaks in names and comments are written as \n there.
 _ENGINE = re.compile(r"^\) ENGINE=(\w+)", re.MULTILINE)
-_TABLEACCESS_DENIED = 1142  # to an account that has privileges on columns alone
+_TABLEACCESS_DENIED = 1142  # ER_TABLEACCESS_DENIED_ERROR
 # MySQL names for a row lock the thread that wrote it down: the waiter, where the lock was implicit
 # (a row just inserted), or a purge thread.  So the thread comes from the transaction's lock on the
 # table, which it takes first and itself.
@@ -126,11 +126,6 @@ _HA_ERR_NO_SAVEPOINT = re.compile(r"\b153\b")
 
 
 class MySQLMonitoring(InnoDBMonitoring):
-    privilege_errors = {
-        # ER_TABLEACCESS_NEEDS_GRANT_ERROR
-        1142: "the account needs GRANT SELECT ON performance_schema.*",
-        1146: "it needs MySQL 8.0.1, or its Performance Schema",  # ER_NO_SUCH_TABLE
-    }
     holders_query = _HOLDERS
     connections_query = _CONNECTIONS
 
@@ -153,7 +148,7 @@ class MySQLMonitoring(InnoDBMonitoring):
 def _ids(
     blockers: Iterable[int], threads: Mapping[int, tuple[int | None, Any]], waiting: set[int]
 ) -> Iterator[int]:
-    """Yield the connections of these threads, but for threads of the server and those that have ended.
+    """Yield the connections of these threads, but for threads of the server and ended ones.
 
     0 is a transaction that was prepared, by XA, in a thread that has ended.  It does not wait.
     """
@@ -164,7 +159,7 @@ def _ids(
 
 
 def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
-    """Yield the thread that waits for a row, those that it waits for, and what is known of the row."""
+    """Yield the thread that waits for a row, the threads it waits for, and the row's details."""
     rows = connection.execute(_ROW_WAITS).all()
     found = connection.execute(_OWNERS) if rows else ()
     owners = {str(transaction): thread for transaction, thread in found}
@@ -202,6 +197,12 @@ class MySQLErrors(InnoDBErrors):
         1205: ErrorCode(LockNotAvailable, limit=Limit.LOCK),  # ER_LOCK_WAIT_TIMEOUT
         3572: ErrorCode(LockNotAvailable),  # ER_LOCK_NOWAIT
         3058: ErrorCode(DeadlockDetected),  # ER_USER_LOCK_DEADLOCK, of GET_LOCK
+        # to an account that may read no table, or columns alone
+        _TABLEACCESS_DENIED: ErrorCode(
+            monitoring="the account needs GRANT SELECT ON performance_schema.*"
+        ),
+        # ER_NO_SUCH_TABLE
+        1146: ErrorCode(monitoring="it needs MySQL 8.0.1, or its Performance Schema"),
         # ER_QUERY_TIMEOUT, of MAX_EXECUTION_TIME
         3024: ErrorCode(in_lock=LockNotAvailable, limit=Limit.STATEMENT),
         3169: ErrorCode(ends=Ends.CONNECTION),  # ER_SESSION_WAS_KILLED: by KILL, during a statement
@@ -226,7 +227,7 @@ class MySQLErrors(InnoDBErrors):
 
 class MySQLStatements(InnoDBStatements):
     # Far more exceed range_optimizer_max_mem_size, and the whole table is read and locked.
-    max_parameters = 8_000
+    max_parameters = MaxParameters(8_000)
 
 
 class OldMySQLStatements(MySQLStatements):
@@ -237,7 +238,7 @@ class OldMySQLStatements(MySQLStatements):
 
 class MySQLWaits(InnoDBWaits):
     def timed(self, statement: Select[Any], lock: LockOptions, seconds: float) -> Select[Any]:
-        # innodb_lock_wait_timeout counts whole seconds, and what is set on a connection
+        # innodb_lock_wait_timeout counts whole seconds, and a setting of a connection
         # goes back to the pool with it; the optimizer hint does neither.
         # MySQL reads the first comment behind SELECT alone, and of two limits in it the first.
         program = " ".join(hint_comments_of(statement))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, Table
+from sqlalchemy import table as table_named
 
 SCHEMA_OPTION: Final = "schema_translate_map"
 
@@ -24,6 +25,12 @@ def translated_schema(table: Table, *options: Mapping[str, Any]) -> str | None:
     translation = schema_translation(*options).get(SCHEMA_OPTION) or {}
     found: str | None = translation.get(table.schema, table.schema)
     return found
+
+
+def translated_table(table: Any, *options: Mapping[str, Any]) -> Any:
+    """Return the table, by its name alone if these execution options give it another schema."""
+    schema = translated_schema(table, *options)
+    return table if schema == table.schema else table_named(table.name, schema=schema)
 
 
 def schema_of(connection: Connection, table: Table) -> str | None:

@@ -1,13 +1,12 @@
-"""Several statements in one round trip, where a driver can send them so; a dialect may leave it out."""
+"""Several statements in one round trip, where a driver can send them so."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, Select
+from sqlalchemy import Select
 
 Read = tuple[Select[Any], Mapping[str, Any]]
 """A statement and its parameters."""
@@ -59,15 +58,7 @@ class Pipeline(Protocol):
         """
 
     def forget_writes(self) -> None:
-        """Keep no more writes back, and discard those that were not sent."""
+        """Keep no more writes back, and discard the unsent ones."""
 
     def pause(self, *, paused: bool) -> None:
         """Keep no writes back while paused."""
-
-
-class Pipelining(ABC):
-    """The pipelines of an engine whose driver has them."""
-
-    @abstractmethod
-    def pipeline(self, connection: Connection) -> Pipeline:
-        """Return what sends several statements of this connection in one round trip."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
@@ -18,8 +18,9 @@ from sqlalchemy.types import TypeEngine
 from ..errors import LockNotSupported
 from ..options import LockOptions, base_of, is_row_lock
 from ..sqlalchemy_internals import with_variant
-from .base import LockStrategy
+from .base import Locked, LockStrategy
 from .compatible_servers import find_server
+from .lock_statements import has_hints
 from .mariadb import MariaDBLocks
 from .mssql import SQLServerLocks
 from .mysql import MySQLLocks
@@ -31,16 +32,16 @@ ENTRY_POINT_GROUP = "sa_doclock.dialects"
 
 _BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
 # What a statement carries for all databases, whichever it is sent to.
-_TEXTS = ("hints", "hints_by_key", "candidate_hints", "suffixes", "by_keys_hint")
+_TEXTS = ("texts", "by_keys_hint")
 # Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
-# what it has learned from its server must not be asked again.  An entry goes with its engine.
+# the answers of its server must not be asked for again.  An entry goes with its engine.
 # Threads: of two threads that ask a server at once both get the strategy of the first that is
 # done.
 strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
 _strategies_lock = Lock()
 
 
-# Threads: a cache of what does not change.
+# Threads: a cache of a constant.
 @cache
 def strategy_classes() -> dict[str, type[LockStrategy]]:
     """Return all strategies by the names of their databases; a built-in one wins.
@@ -63,7 +64,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     """Return the strategy of this engine's database, the same object every time.
 
     The first call for an engine may check out a connection: only a server that answered
-    says whether it is MySQL or MariaDB, and what its default isolation level is.  A Connection
+    says whether it is MySQL or MariaDB, and its default isolation level.  A Connection
     that is given stays as it is; see ``LockStrategy.asking()``.
 
     :raises LockNotSupported: nothing is known of this database, or SQLAlchemy's dialect does not
@@ -76,7 +77,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
     if found is None:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=bind.dialect.name):
             point.load()  # raises the ImportError that strategy_classes() ignores
-        raise LockNotSupported(f"nothing is known of locks on {bind.dialect.name}")
+        raise LockNotSupported(f"no lock dialect is registered for {bind.dialect.name}")
     if not found.isolation.levels and found.note_server is LockStrategy.note_server:
         return _remember(bind.dialect, found(bind.dialect))
     if isinstance(bind, Connection):
@@ -116,7 +117,7 @@ def product_of(dialect: Dialect) -> str:
 
 
 def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> LockStrategy:
-    """Ask the server of an engine what has to be known of it, and remember the strategy.
+    """Ask the server of an engine for the facts of its strategy, and remember the strategy.
 
     :param dialect: the engine's; a connection of our own has another one.
     """
@@ -175,16 +176,16 @@ def known_strategies() -> list[LockStrategy]:
     return [strategy for strategy in found if strategy is not None]
 
 
-def hints_of(bind: Engine | Connection) -> Mapping[LockOptions, str]:
-    """Return the table hints of this database; none where nothing is known of it."""
+def has_hint(bind: Engine | Connection, lock: LockOptions) -> bool:
+    """Return whether this lock is a table hint of the database."""
     found = strategy_class(bind.dialect)
-    return {} if found is None else found.statements.hints
+    return found is not None and lock in found.statements.texts and has_hints(found.statements)
 
 
 def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
     """Return whether this lock waits for another holder, in a transaction that is opened for it."""
     base = base_of(lock)
-    if strategy.locks_database:
+    if strategy.statements.locked is Locked.DATABASE:
         return base is LockOptions.ForUpdate
     level = next(iter(strategy.isolation.levels_for(base)), None)
     return is_row_lock(strategy.statements.row_lock(base, level))
@@ -200,15 +201,19 @@ def by_keys_hints(index: str | None) -> Iterator[tuple[str, str]]:
             yield strategy.statements.by_keys_hint.format(index=index), strategy.name
 
 
-# Threads: caches of what does not change.
+# Threads: caches of constants.
 @cache
 def suffixed() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are text at the end of a SELECT."""
-    return tuple(known for known in strategy_classes().values() if known.statements.suffixes)
+    return tuple(
+        known
+        for known in strategy_classes().values()
+        if any(text.suffix for text in known.statements.texts.values())
+    )
 
 
 # Threads: as above.
 @cache
 def table_hints() -> tuple[type[LockStrategy], ...]:
     """Return the strategies whose locks are table hints."""
-    return tuple(known for known in strategy_classes().values() if known.statements.hints)
+    return tuple(known for known in strategy_classes().values() if has_hints(known.statements))

@@ -2,7 +2,7 @@
 
 There are no row locks.  The lock is the transaction's: BEGIN IMMEDIATE is the write lock
 on the whole file, BEGIN followed by a read is a snapshot (WAL) or a lock that keeps
-writers from committing (rollback journal).  Either is stronger than what was asked.
+writers from committing (rollback journal).  Either is stronger than the requested lock.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ from .base import (
     ErrorCode,
     ErrorCodes,
     IsolationLevels,
+    Locked,
     LockStatements,
     LockStrategy,
     LockWaits,
+    MaxParameters,
     NamedLocks,
     NativeCode,
+    PlainReads,
     ServerClock,
     TransactionLifecycle,
     TransactionStatus,
@@ -105,22 +108,25 @@ class SQLiteErrors(ErrorCodes):
 
 class SQLiteIsolation(IsolationLevels):
     levels: ClassVar[Mapping[LockOptions, tuple[str, ...]]] = {}  # one level, SERIALIZABLE
-    conflicting = frozenset()  # the driver begins no transaction for a read
+    plain_reads: ClassVar[
+        Mapping[str, PlainReads]
+    ] = {}  # the driver begins no transaction for a read
 
     def ask_level(self, connection: Connection) -> str | None:
         return None
 
 
 class SQLiteStatements(LockStatements):
+    locked = Locked.DATABASE
     # SQLITE_MAX_VARIABLE_NUMBER was 999 before SQLite 3.32: https://www.sqlite.org/limits.html
-    max_parameters = 900
+    max_parameters = MaxParameters(900)
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         return LockOptions.None_
 
 
 class SQLiteStatus(TransactionStatus):
-    def in_transaction(self, connection: Connection) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         # SQLite rolls the whole transaction back by itself after ON CONFLICT ROLLBACK,
         # RAISE(ROLLBACK), an interrupt or a full disk, and no error number tells:
         # https://www.sqlite.org/lang_transaction.html
@@ -133,7 +139,7 @@ class SQLiteStatus(TransactionStatus):
 
 
 class SQLiteLifecycle(TransactionLifecycle):
-    def note_begin(self, connection: Connection) -> None:
+    def begun(self, connection: Connection, *, lent: bool) -> None:
         driver: Any = connection.connection.driver_connection
         connection.info[_CHANGES] = driver.total_changes
         connection.info[_OWN_BEGIN] = False
@@ -215,17 +221,6 @@ class SQLiteWaits(LockWaits):
     def longest(self, connection: Connection) -> float | None:
         return _limit(connection) / 1000
 
-    def wait_for_schema(
-        self, connection: Connection, lock: LockOptions, seconds: float | None, table: Table
-    ) -> None:
-        # An ATTACHed file has a write lock of its own, and may be opened read-only.  BEGIN IMMEDIATE
-        # takes that of each file that may be written, and says nothing of the others:
-        # https://www.sqlite.org/lang_attach.html
-        schema = schema_of(connection, table)
-        if schema is not None and base_of(lock) is LockOptions.ForUpdate:
-            quoted = connection.dialect.identifier_preparer.quote(schema)
-            _send_limited(connection, lock, seconds, _WRITE_LOCK_OF_SCHEMA.format(quoted))
-
 
 def _limit_of(lock: LockOptions, seconds: float | None) -> int | None:
     """Return the milliseconds that a lock may wait for the file; None: as the connection is made."""
@@ -283,7 +278,6 @@ class SQLiteNamedLocks(NamedLocks):
 
 class SQLiteLocks(LockStrategy):
     name = "sqlite"
-    locks_database = True
     errors = SQLiteErrors()
     isolation = SQLiteIsolation()
     statements = SQLiteStatements()
@@ -303,6 +297,23 @@ class SQLiteLocks(LockStrategy):
     def check_support(self, lock: LockOptions) -> None:
         if LockOptions.SkipLocked in lock:
             raise LockNotSupported("SQLite locks the file, not rows: there is nothing to skip")
+
+    def check_table(
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
+    ) -> None:
+        # An ATTACHed file has a write lock of its own, and may be opened read-only.  BEGIN IMMEDIATE
+        # takes that of each file that may be written, and says nothing of the others:
+        # https://www.sqlite.org/lang_attach.html
+        schema = schema_of(connection, table)
+        if schema is not None and lock is not None and base_of(lock) is LockOptions.ForUpdate:
+            quoted = connection.dialect.identifier_preparer.quote(schema)
+            _send_limited(connection, lock, seconds, _WRITE_LOCK_OF_SCHEMA.format(quoted))
 
     def check_autocommit(self, connection: Connection) -> None:
         # autocommit came with Python 3.12, and its default is an int:
@@ -383,7 +394,7 @@ class SQLiteLocks(LockStrategy):
             )
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same
-            # lock, and fails with 517 if what was read before it is not the newest.
+            # lock, and fails with 517 if the rows read before it are not the newest.
             with _limited(connection, lock, seconds):
                 try:
                     _take_write_lock(connection, header)

@@ -16,14 +16,16 @@ class TransactionLifecycle:
     kept_by_prepare: ClassVar[frozenset[LockOptions]] = frozenset()
     """The locks that a prepared transaction keeps until its second phase, whatever it has written."""
 
-    def note_begin(self, connection: Connection) -> None:
-        """Note the state of a connection whose transaction begins now, before the program's listeners."""
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """Note the state of a connection whose transaction begins now, before the program's listeners.
 
-    def begin_now(self, connection: Connection) -> None:
-        """Have the server begin the transaction now, where it goes by the time of the begin."""
+        Where the server goes by the time of the begin, have it begin now.
+
+        :param lent: the program has begun it, perhaps before, and must find it as it is.
+        """
 
     def before_savepoint(self, connection: Connection) -> None:
-        """Send what a SAVEPOINT needs in front of it."""
+        """Send the statement that a SAVEPOINT needs in front of it."""
 
     def commit_failed(self, connection: Connection, cursor: Any = None) -> None:
         """End the transaction that a failed COMMIT has left open, which SQLAlchemy does not.

@@ -100,7 +100,7 @@ class SavepointMarks(TransactionMarks):
 def is_spent(mark: object) -> bool:
     """Return whether a mark was there, and was released: by another session on the Connection.
 
-    It says nothing about what comes after.
+    It says nothing about later statements.
     """
     return isinstance(mark, SavepointMark) and mark.was_there is True
 

@@ -20,22 +20,16 @@ class TransactionStatus:
     there must be a transaction.
     """
 
-    def in_transaction(self, connection: Connection) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         """Return whether the driver knows a transaction to be open; nothing is sent.
 
-        The answer must be right at any time.  What is known after a statement alone belongs into
-        ``in_transaction_after()``.  A lock that was granted while this is False has ended already.
+        The answer must be right at any time.  A lock that was granted while this is False has ended
+        already.
+
+        :param cursor: of the statement that has just succeeded, where a driver keeps the status of some
+            answers alone; None: the last answer may be any.
         """
         return None
-
-    def in_transaction_after(
-        self, connection: Connection, cursor: Any, statement: str
-    ) -> bool | None:
-        """Return the same just after this statement has succeeded; nothing is sent.
-
-        Override it where the driver keeps the status of some answers only.
-        """
-        return self.in_transaction(connection)
 
     def has_open_transaction(self, connection: Connection) -> bool | None:
         """Return whether a transaction is open, which may take a question to the server; None if nobody can tell.

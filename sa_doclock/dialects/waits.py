@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from decimal import Decimal
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, Table, TextClause, bindparam, text
+from sqlalchemy import Connection, Select, TextClause, bindparam, text
 
 from ..options import LockOptions
 
@@ -38,7 +38,7 @@ class LockWaits:
     def sent_around(
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> tuple[str, ...]:
-        """Return what limits the wait and goes past SQLAlchemy, so that explain_lock() cannot see it.
+        """Return the limit of the wait that goes past SQLAlchemy, so that explain_lock() cannot see it.
 
         The last statement is sent after the lock, the others are sent before it.
         """
@@ -54,14 +54,6 @@ class LockWaits:
     def longest(self, connection: Connection) -> float | None:
         """Return the seconds after which the server ends a wait by itself; None: never."""
         return None
-
-    def wait_for_schema(
-        self, connection: Connection, lock: LockOptions, seconds: float | None, table: Table
-    ) -> None:
-        """Take what this lock of rows of the table needs beside the transaction.
-
-        :raises LockNotSupported: nothing can be locked where the table is.
-        """
 
     def lower_deadlock_priority(self, connection: Connection) -> None:
         """Make this transaction the victim of a deadlock, where the server lets us choose."""

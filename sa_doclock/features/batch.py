@@ -126,7 +126,7 @@ class BatchPriority(SessionPart):
     def _begin_again(self, call: LockCall) -> None:
         """Begin anew where the refusal of a try has ended the transaction at the server.
 
-        :raises LockNotAvailable: the call has not opened it: what was done before is gone.
+        :raises LockNotAvailable: the call has not opened it: the work before the call is lost.
         """
         state = self._state()
         assert state is not None
@@ -151,10 +151,10 @@ def retry_without_queueing(
     attempt: Callable[[float], T],
     sleep: Callable[[float], None],
 ) -> T:
-    """Return what an attempt returns that was granted its lock at once; pause between attempts.
+    """Return the result of an attempt that was granted its lock at once; pause between attempts.
 
     :param attempt: is given the seconds that are left, a whole number.
-    :raises LockNotAvailable: what the last attempt has met.
+    :raises LockNotAvailable: the error of the last attempt.
     """
     until, left, longest = time.monotonic() + seconds, seconds, _FIRST_PAUSE
     while True:

@@ -132,7 +132,7 @@ class CommitLookup(SessionPart):
             connection.invalidate(error)
 
     def _find(self, connection: Connection) -> TransactionConnection | None:
-        """Return what is known of the connection, if the session commits it now."""
+        """Return the known state of the connection, if the session commits it now."""
         state = self._state()
         if state is None or not state.connections.commits_now():
             return None
@@ -146,7 +146,7 @@ class CommitLookup(SessionPart):
             return learned.pop(one.connection)
         if not self._may_have_written(one) or one.strategy.status.is_aborted(one.connection):
             return None
-        # By the driver: SQLAlchemy is in the midst of the commit, and handles what comes out of it.
+        # By the driver: SQLAlchemy is in the midst of the commit, and handles its errors.
         cursor = one.connection.connection.cursor()
         try:
             cursor.execute(_outcomes_of(one).question)
@@ -158,7 +158,7 @@ class CommitLookup(SessionPart):
         """Return whether there may be something to save, as far as the session can see."""
         state = self._state()
         assert state is not None
-        # What the session cannot read may write, and so may who has the Connection.
+        # A statement that the session cannot read may write, and so may the owner of the Connection.
         foreign = state.connections.foreign_statements or is_watched(one)
         return bool(foreign) or one.connection in self._of_transaction().wrote
 

@@ -48,7 +48,7 @@ def check_creation(lock: LockOptions, defaults: object) -> None:
     """
     if base_of(lock) is not LockOptions.ForUpdate or LockOptions.SkipLocked in lock:
         raise ValueError(
-            f"get_or_create_entity() may have to insert, which needs ForUpdate, not {lock}"
+            f"get_or_create_entity() needs ForUpdate, because it might insert the row; got {lock}"
         )
     if not (defaults is None or isinstance(defaults, Mapping)):
         check_function(
@@ -175,16 +175,16 @@ class Creation(Generic[T]):
         if own != self.values:
             kind = "primary key" if self.key.primary else f"unique key ({', '.join(given)})"
             raise ValueError(
-                f"defaults has the {kind} {key_text(public_key(own))}, and "
-                f"{key_text(public_key(self.values))} was asked for"
+                f"defaults has the {kind} {key_text(public_key(own))}, but the call asks for "
+                f"{key_text(public_key(self.values))}"
             )
 
     def _inserted(self) -> T:
-        """Lock the row that was inserted, and read what the database has put into it."""
+        """Lock the inserted row, and read the values that the database has put into it."""
         found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
         if found is None:
             raise LockMisuse(
-                "the row that was inserted is not found by its key, so that a trigger or a "
-                "listener has changed it; use an object of your own and session.add()"
+                "the inserted row cannot be found by its key: a trigger or a listener changed the "
+                "key; add an object of your own with session.add()"
             )
         return found

@@ -119,7 +119,6 @@ class HoldLimit(SessionPart):
         # A rollback to a savepoint may undo the setting.
         if self._limited(state).get(one) == (state.ledger, state.ledger.releases):
             return None
-        server.keep_idle_clock(one.connection)
         # The call for a named lock is none of a row's SELECTs.
         if request.named or request.as_is:
             server.limit(one.connection, self.seconds)
@@ -180,7 +179,7 @@ def _exceeded(state: LockContext, seconds: float) -> LockLost:
         state,
         LockLost(
             f"held{others_text(state)} for {state.ledger.held_for():.1f} s, past the hold_limit of "
-            f"{seconds:g} s; {done} saved; run the whole transaction again with less to do between "
+            f"{seconds:g} s; {done} saved; run the whole transaction again, do less between "
             "the lock and the commit, or raise hold_limit"
         ),
     )

@@ -68,7 +68,7 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
     _VERSIONS.follow(session)
     if options not in OF_DOCUMENTS_ALONE or is_routed(session):
         # The hooks named around_... of each stand around those before it.  A pipeline and a router put
-        # their own in place of what is there, so that they come first of their kind.
+        # their own in place of the present one, so that they come first of their kind.
         parts.add(*_of_waits(session, state, options), *_of_reports(state, options))
 
 
@@ -88,7 +88,7 @@ def _install_guard(session: Session, state: LockContext, options: PartOptions) -
 
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
-    """Yield what chooses the database of a lock, and what limits, saves or follows its wait."""
+    """Yield the parts that choose the database of a lock, and limit, save or follow its wait."""
     parts, limit, queue, pipeline = state.parts, None, None, None
     if is_routed(session):
         from .routing import BindRouter
@@ -131,7 +131,7 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
 
 
 def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
-    """Yield what reports locks that were refused, or that are held for long."""
+    """Yield the parts that report refused locks, and locks that are held for long."""
     if options.diagnose:
         from .diagnosis import Diagnosis
 

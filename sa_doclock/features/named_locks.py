@@ -31,8 +31,12 @@ def doclock_key(*parts: KeyPart) -> str:
     ``"user:42"``.
 
     Other parts give another key: ``:`` and ``%`` inside of a part are written ``%3A`` and
-    ``%25``.  What is written the same is the same, so 42 and ``"42"`` are one key: an id that
-    comes out of a URL locks what the number locks.
+    ``%25``.  Parts with the same text are the same, so 42 and ``"42"`` are one key: an id from a URL locks
+    the same name as the number.
+
+    Example::
+
+        session.lock_key(doclock_key("user", 42))
 
     :param parts: str, int, UUID or date, one or more.
     :raises TypeError: another type, such as None, bool, float or datetime, of which two that
@@ -79,7 +83,7 @@ def check_key(key: str) -> str:
     if not key:
         raise ValueError("the key of a named lock must not be empty")
     if not is_storable(key):
-        raise ValueError(f"the key {key_text(key)} has a NUL or half of a character in it")
+        raise ValueError(f"the key {key_text(key)} contains a NUL or an unpaired surrogate")
     return key
 
 
@@ -102,7 +106,7 @@ class NamedLock(LockTarget[None]):
     def prepare(
         self, bind: Engine | Connection, strategy: LockStrategy, request: LockRequest
     ) -> tuple[TransactionConnection, LockPlan]:
-        """Have the transaction fit for what is changed under the key, whatever its mode."""
+        """Make the transaction fit for the changes under the key, whatever its mode."""
         seconds = 0.0 if LockOptions.NoWait in request.lock else request.seconds
         request = request._replace(lock=LockOptions.ForUpdate, seconds=seconds)
         return super().prepare(bind, strategy, request)
@@ -113,7 +117,7 @@ class NamedLock(LockTarget[None]):
         named_locks = plan.strategy.named_locks
         if named_locks is None:
             name = plan.strategy.name
-            raise LockNotSupported(f"nothing is known of named locks on {name}")
+            raise LockNotSupported(f"the lock dialect for {name} has no named locks")
         key, lock, seconds = request.ident, request.lock, request.seconds
         return Found(named_locks.take(connection.connection, key, lock, seconds))
 
@@ -138,14 +142,18 @@ class NamedLockMethods(CoreSession):
     ) -> None:
         """Lock a name in place of a row: nobody else has this key until the transaction ends.
 
-        What is read afterwards is not older than the lock; objects that the session has loaded
+        Later reads are not older than the lock; objects that the session has loaded
         before stay as they are, so take the key first.  A key that is held already is not asked
         for again.  Pending changes are not flushed before.  On SQLite it is the write lock on the
         whole file.  docs/named-locks.md has each database.
 
-        What else is raised, and what follows a failure: see :meth:`get_entity`.
+        Other errors, and the state after a failure: see :meth:`get_entity`.
 
-        :param key: any text that is not empty, such as :func:`doclock_key` makes.  Those who
+        Example::
+
+            session.lock_key("import:customers", lock_timeout=10)
+
+        :param key: any non-empty text, such as the result of :func:`doclock_key`.  Programs that
             use the same database and the same key exclude each other.
         :param lock_timeout: as for :meth:`get_entity`.
         :param shared: beside others that are shared.  Exclusive all the same on MySQL, MariaDB
@@ -170,8 +178,8 @@ class NamedLockMethods(CoreSession):
             bind = self.get_bind(**request.bind_arguments)
         except UnboundExecutionError as error:
             raise LockMisuse(
-                "the session has no database for what is not of a mapped class: say which one is "
-                'meant, by lock_key(.., bind_arguments={"mapper": Order})'
+                "lock_key() cannot tell which database of the session to use: name a mapped class, "
+                'lock_key(.., bind_arguments={"mapper": Order})'
             ) from error
         request = request._replace(bind_arguments={"bind": bind})
         if not self.is_active:

@@ -8,8 +8,8 @@ from ..core.transaction import LockRequest
 from ..errors import LockMisuse
 
 NO_TABLE: Final = (
-    "this session knows no check-outs: make it with LockingSession(checkouts=table), the table by "
-    "checkout_table(metadata)"
+    "this session has no table of check-outs: make it with LockingSession(checkouts=table), where table "
+    "is checkout_table(metadata)"
 )
 
 

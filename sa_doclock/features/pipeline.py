@@ -46,13 +46,13 @@ class TransactionOutbox(AbstractContextManager[None]):
         if connection in self.by_connection:
             return
         strategy = find_strategy(connection)
-        if strategy is None or strategy.pipelining is None:
+        pipeline = None if strategy is None else strategy.pipeline(connection)
+        if pipeline is None:
             name = f"{connection.dialect.name}+{connection.dialect.driver}"
             raise LockNotSupported(
                 f"LockingSession(pipeline=True) needs PostgreSQL with psycopg 3 and its "
                 f"libpq 14 or later, not {name}: make the sessions of this engine without it"
             )
-        pipeline = strategy.pipelining.pipeline(connection)
         self.by_connection[connection] = pipeline
         if not lent:
             self.own.append(pipeline)
@@ -97,7 +97,7 @@ class TransactionOutbox(AbstractContextManager[None]):
             pipeline.send_writes()
 
     def forget_writes(self) -> None:
-        """Drop what waits."""
+        """Drop the waiting writes."""
         for pipeline in self.own:
             pipeline.forget_writes()
 
@@ -153,7 +153,7 @@ class SessionPipeline(SessionPart):
     def lock_block(
         self, connection: Connection, request: LockRequest, hold_limit: float | None
     ) -> AbstractContextManager[None]:
-        """Return the block in which the lock of this request is sent, with what travels with it."""
+        """Return the block that sends the lock of this request, with the statements that travel with it."""
         reads: Callable[[], Iterable[Read]] = tuple
         if len(request.keys) == 1:  # else of a listener, while parts are read
             reads = partial(self._reads, self.ahead, request)
@@ -188,7 +188,7 @@ class SessionPipeline(SessionPart):
         return lookup is None or not lookup.learn_with_writes(connection, pipeline)
 
     def discard(self) -> None:
-        """Drop what was read ahead and what waits, before a connection is given back."""
+        """Drop rows read ahead and waiting writes, before a connection is given back."""
         if self.ahead is not None:
             self.ahead.end_lock()
         self._outbox().forget_writes()

@@ -1,7 +1,7 @@
 """The databases that a program's own ``get_bind()`` chooses, fixed from a lock to its end.
 
 A routing session sends reads to replicas, perhaps at random, and writes to the primary.  A lock
-and what is read under it need one connection: so a lock asks ``get_bind()`` once, and the
+and the reads under it need one connection: so a lock asks ``get_bind()`` once, and the
 connection that has locked serves this kind of document until the transaction ends.  A session with
 SQLAlchemy's own ``get_bind()`` has no router.
 """
@@ -47,8 +47,8 @@ _WRITE: Final = update(table("sa_doclock"))
 class _Pin:
     """The connection on which rows of some tables are locked in this transaction.
 
-    :ivar bind: what ``get_bind()`` has returned for the lock.
-    :ivar primary: what it returned for a write at that time; None where it has refused one.
+    :ivar bind: the result of ``get_bind()`` for the lock.
+    :ivar primary: its result for a write at that time; None where it has refused one.
     :ivar elsewhere: the engines that are other databases.
     :ivar random: ``get_bind()`` has several answers to one question.
     """
@@ -84,7 +84,7 @@ class BindRouter(SessionPart):
     @property
     def _pinned(self) -> _Pinned:
         state = self._state()
-        assert state is not None  # what calls us has the session
+        assert state is not None  # the caller has the session
         return state.transaction.memory(self, _Pinned)
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,7 +92,7 @@ class BindRouter(SessionPart):
         return self._get_bind
 
     def _get_bind(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the connection that has locked rows of these tables, or what the class says."""
+        """Return the connection that has locked rows of these tables, or the class's own one."""
         given = kwargs.get("bind")
         if given is not None and self._is_ours(given):
             return given
@@ -111,7 +111,7 @@ class BindRouter(SessionPart):
         return next((pins[name] for name in names if name in pins), None)
 
     def route(self, request: LockRequest) -> LockRequest:
-        """Return the request with its database in place of what ``get_bind()`` is asked.
+        """Return the request with its database in place of the arguments of ``get_bind()``.
 
         Who takes a lock is going to write: the question is that of an UPDATE.  A SnapshotRead
         asks for a read.
@@ -142,8 +142,8 @@ class BindRouter(SessionPart):
             return pin
         if pin is not None and not request.named:  # which is held with its engine
             raise LockMisuse(
-                "the session's get_bind() has answered another database for this class than for "
-                "a lock before it, and held_locks does not tell the two apart; use one session, "
+                "the session's get_bind() returned a different database for this class than for an "
+                "earlier lock, and held_locks cannot distinguish the two; use one session, "
                 "or one transaction, for each database"
             )
         if request.mapper is None or base_of(request.lock) is not LockOptions.SnapshotRead:
@@ -252,7 +252,7 @@ def _is_same_database(one: Bind, other: Bind) -> bool:
 def _write(mapper: Mapper[Any] | None, clause: Any = None) -> Mapping[str, Any]:
     """Return the bind arguments of a write to this class.
 
-    :param clause: what reads the tables to write to, where there is no class.
+    :param clause: the clause that reads the tables to write to, where there is no class.
     """
     if mapper is not None:
         return {"mapper": mapper, "clause": _update_of(mapper)}

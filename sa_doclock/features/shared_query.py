@@ -61,9 +61,9 @@ class SharedQueries(Generic[C, T]):
         execute: Callable[[C], T],
         connect: Callable[[], AbstractContextManager[C]],
     ) -> T | None:
-        """Return what ``execute()`` returns, here or in another session that asks the same.
+        """Return the result of ``execute()``, here or in another session that asks the same.
 
-        :param query: equal for those that ask the same.
+        :param query: equal for sessions that ask the same.
         :param execute: a function of a connection, which it leaves ready for another query.
         :param connect: makes the connection.
         :raises TimeoutError: the other session did not get the answer in time.
@@ -130,7 +130,7 @@ class SharedQueries(Generic[C, T]):
         return None
 
     def _leave(self) -> None:
-        """Leave those that still wait without an answer: connecting has failed, or takes long."""
+        """Leave the sessions that still wait without an answer: connecting has failed, or takes long."""
         with self._changing:
             self._is_connected = False
             while self._waiting:

@@ -20,10 +20,8 @@ It decides by rows.  A row belongs to a document by its table, whichever class o
 headers need no lock, as long as the ledger lives that has them.
 """
 
-from . import places
 from .atomic import atomic_update, is_atomic
-from .provenance import ReadProvenance
-from .refusals import check_guard_mode
+from .refusals import ReadProvenance, check_guard_mode
 from .targets import Execution, Target, is_header_target, targets_of
 from .touched import rows_written, touched_rows
 from .write_guard import WriteGuard

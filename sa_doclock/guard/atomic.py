@@ -44,6 +44,10 @@ def atomic_update(statement: U) -> U:
     ``checkouts=`` locks the rows first, and compares their check-outs: CheckedOut if another owner has
     one of them and the session does not hold it, by ``checkout=``, already.
 
+    Example::
+
+        session.execute(atomic_update(update(Order).where(Order.id == 42).values(total=Order.total + 1)))
+
     :raises TypeError: not an ``update()``.
     :raises ValueError: it sets no value, or one that is not an SQL expression: such a value may come
         from what was read without the lock.  Or SQL cannot raise the version: the class has a

@@ -26,13 +26,13 @@ from ..core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table, r
 from ..keys import DocumentKey, Identity
 from ..sqlalchemy_internals import autoflush, buffer_rows
 from .dml_internals import returned_columns, values_of
-from .on_mapped_tables import CannotTranslate, Translated, tables_named, translate
 from .refusals import Refusal, Refusals
 from .statement_check import StatementCheck
 from .targets import (
     Execution,
     Row,
     Target,
+    Write,
     is_header_target,
     mapper_named,
     other_tables,
@@ -43,8 +43,16 @@ from .targets import (
     targets_of_new_rows,
     writes_by_key,
 )
-from .touched import brings_into_its_where, covers, rows_written, select_number
-from .writes import Write
+from .touched import (
+    CannotTranslate,
+    Translated,
+    brings_into_its_where,
+    covers,
+    rows_written,
+    select_number,
+    tables_named,
+    translate,
+)
 
 
 @contextmanager
@@ -136,7 +144,7 @@ def _after(
     if asked is not None:
         result, written = rows_written(statement, result)
     for check in checks:
-        if check.has_written_others(asked, written, result):
+        if check.has_written_others(asked, written, result) or check.has_overwritten_others():
             refusals.refuse_written(check.refusal_of_others())
     tells_keys = named.same_key and write is Write.INSERT
     if tells_keys and not values_of(statement).conditional:

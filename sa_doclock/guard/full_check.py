@@ -28,18 +28,20 @@ from ..keys import DocumentKey, Identity, document_label, public_key
 from ..kinds import kinds_of
 from ..sqlalchemy_internals import modified_states, new_states
 from .refusals import Refusal, Refusals
-from .rules import States, WriteRules, names_of_parts, rules_for
-from .targets import Target
-from .untold import (
+from .rules import (
+    States,
+    WriteRules,
     headers_of_owner,
     inserts_header,
     is_new_header,
     key_in_table,
+    names_of_parts,
     owner_in_association,
+    rules_for,
     stored_headers_of,
     untold_targets,
 )
-from .writes import Write
+from .targets import Target, Write
 
 By = tuple[str, str] | None
 """The change of a row by which it is written to a document: with the key of the row, and without."""
@@ -137,7 +139,7 @@ class FullCheck:
             key = (root.class_, identity)
             if self.refusals.permits(root, identity):
                 continue
-            self.refusals.held.pop(row.state, None)  # only the written row may tell
+            self.refusals.memory.held.pop(row.state, None)  # only the written row may tell
             if self._is_inserted(key, row.state):
                 continue
             if by is None and row.write is Write.UPDATE:

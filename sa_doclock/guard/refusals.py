@@ -1,18 +1,38 @@
-"""The documents that a transaction may write, and the refusal of others: an error, a warning, or nothing."""
+"""The documents that a transaction may write, and the refusal of others: an error, a warning, or nothing.
+
+With ``guard_tracing``, and in a test run of the pytest plugin, an UnlockedWrite describes where its row was read.
+SQLAlchemy numbers the executions whose rows become objects, and each object keeps the number of the one that has
+loaded it.  So a session notes its executions alone, not the rows; an error looks up the one that it needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from threading import Lock
 from typing import Any, Final, NamedTuple, get_args
+from weakref import WeakSet
 
-from sqlalchemy.orm import InstanceState, Mapper
+from sqlalchemy import Result, event
+from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
+from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session
 
-from ..caller import line_of_program, warn_program
-from ..core.documents import HeaderResolver, any_declared, has_null, notify_in_time
+from ..caller import frame_of_program, line_of_program, warn_program
+from ..core.documents import (
+    HeaderResolver,
+    any_declared,
+    declared_roots,
+    has_null,
+    mapper_cache,
+    notify_in_time,
+    parts_of,
+)
 from ..core.ledger import ledger_of
 from ..core.loading import in_session_order
 from ..core.transaction import (
     LockContext,
+    SessionPart,
     add_document,
     database_name,
     state_of,
@@ -21,9 +41,137 @@ from ..core.transaction import (
 from ..errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ..keys import DocumentKey, Identity, key_text, public_key
 from ..options import GuardMode, lock_label
+from ..sqlalchemy_internals import allow_listening
 from ..versions import raise_versions
-from .provenance import ReadProvenance
+from .dml_internals import merged_results, run_before, run_of
 from .rules import WriteRules
+
+READS_REMEMBERED: Final = 2000
+"""The most executions that a session remembers; of more it forgets the older half."""
+
+_SCHEMA_TO_TRANSLATE: Final = re.compile(r"__\[SCHEMA_[^]]*\]\.")
+"""The place of a schema in compiled SQL, with a ``schema_translate_map``."""
+
+
+class Execution(NamedTuple):
+    """An execution of a statement that may have read objects."""
+
+    above: int  # on SQLAlchemy 2.0 a number less than its own; else 0
+    last: int  # its number; on SQLAlchemy 2.0 perhaps a greater one
+    sql: str
+    between_locks: bool  # it was not of a call that takes a lock
+    unlocked: bool  # no lock was held
+    line: str | None
+
+    def has(self, run: int) -> bool:
+        """Return whether this may be its number."""
+        return self.above < run <= self.last if self.above else run == self.last
+
+
+class ReadProvenance(SessionPart):
+    """The last statements of one session that may have read objects."""
+
+    def __init__(self, session: Session, state: LockContext) -> None:
+        self._session, self._calls = state.session, state.calls
+        self._read_into: tuple[Any, list[Execution]] = None, []
+        event.listen(session, "do_orm_execute", partial(_note_execution, self._note))
+
+    @property
+    def _reads(self) -> list[Execution]:
+        """The statements whose objects may be in the identity map; close() and expunge_all() make a new map."""
+        identity_map = self._session().identity_map
+        if self._read_into[0] is not identity_map:
+            self._read_into = identity_map, []
+        return self._read_into[1]
+
+    def _note(self, above: int, result: Any) -> None:
+        """Note an execution, if it may have read objects.
+
+        :param above: what ``run_before()`` has returned before it.
+        """
+        # A Core statement has a Result of another type.
+        if type(result) is ChunkedIteratorResult:
+            reads, ledger = self._reads, ledger_of(self._session())
+            try:
+                last, sql = run_of(result), result.raw.context.compiled.string  # type: ignore[union-attr]
+            except AttributeError:  # a listener of the program has made the result
+                return
+            between, unlocked = self._calls.current is None, not ledger.held
+            reads.append(Execution(above, last, sql, between, unlocked, _line_of_read()))
+            if len(reads) > READS_REMEMBERED:
+                del reads[: READS_REMEMBERED // 2]
+        elif type(result) is MergedResult:  # of a sharded session
+            for one in merged_results(result):
+                self._note(above, one)
+
+    def describe(self, state: InstanceState[Any]) -> str:
+        """Return the sentence that says where the object was read; empty if that is not known."""
+        # Pickle takes neither of them along.
+        run = getattr(state, "sa_doclock_run", state.runid)
+        if run is None:
+            return ""
+        # The first of them: one that has run within another is noted before it.
+        found = next((one for one in self._reads if one.has(run)), None)
+        return "" if found is None else _sentence(found)
+
+
+def _note_execution(note: Callable[[int, Any], None], state: ORMExecuteState) -> Result[Any]:
+    _follow_documents()
+    above = run_before()
+    result = state.invoke_statement()
+    note(above, result)
+    return result
+
+
+def _sentence(found: Execution) -> str:
+    how = ""  # whether a row is of a document that is held would be a look-up for every row
+    if not found.between_locks:
+        how = " under a lock that is not held any more"
+    elif found.unlocked:
+        how = " without the lock"
+    sql = _SCHEMA_TO_TRANSLATE.sub("", " ".join(found.sql.split()))
+    where = f", at {found.line}" if found.line else ""
+    return f"  It was read{how} by {sql}{where}."
+
+
+# Global, as mappers are: each is listened to once, for all sessions of the process.
+# Threads: read and changed under the lock.
+_followed: WeakSet[Mapper[Any]] = WeakSet()
+_following = Lock()
+
+
+@mapper_cache
+def _follow_documents() -> None:
+    """Listen to the classes of all documents that are declared by now."""
+    with _following:
+        for root in declared_roots():
+            for mapper in {root, *(part.detail for part in parts_of(root))}:
+                if mapper in _followed:
+                    continue
+                _followed.add(mapper)
+                managers = (one.class_manager for one in mapper.self_and_descendants)
+                allow_listening(managers, "refresh")
+                event.listen(mapper.class_, "refresh", _note_refresh, raw=True, propagate=True)
+
+
+def _note_refresh(state: Any, context: Any, *_: object) -> None:
+    """Note which execution has loaded an object again, from a listener for ``refresh``.
+
+    SQLAlchemy does not renew the number of an object where it loads a part of its attributes, or
+    all those that have expired.
+    """
+    if context is not None:
+        state.sa_doclock_run = context.runid
+
+
+def _line_of_read() -> str | None:
+    """Return the line of the program that has run a statement."""
+    frame = frame_of_program()
+    if frame is None:
+        return None
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+
 
 _MODES: Final = get_args(GuardMode)
 
@@ -44,6 +192,23 @@ class Refusal(NamedTuple):
     state: InstanceState[Any] | None = None  # the object of the row, where it is known
 
 
+class GuardMemory:
+    """The memory of a guard: of one transaction, and of the flush under way.
+
+    :ivar held: the changed and deleted rows of the flush whose documents were held when it began, each with
+        the rules of its class; such a row is not checked again, unless an attribute that they name has
+        changed meanwhile.
+    :ivar written: the check of the rows that the flush has written, where one of them needs it.
+    :ivar raised: the documents whose versions statements have raised, which a savepoint may take back.
+    """
+
+    def __init__(self, guard: Any) -> None:
+        self.guard = guard
+        self.held: dict[InstanceState[Any], WriteRules] = {}
+        self.written: Any = None
+        self.raised: dict[tuple[Mapper[Any], Identity], None] = {}
+
+
 class Refusals:
     """The documents that a session may write now, and the refusal of writes to others.
 
@@ -52,9 +217,6 @@ class Refusals:
 
     :param reads: tells where the session has read a row, where it traces that.
     :ivar unguarded: the number of blocks around this call in which nothing is checked.
-    :ivar held: the changed and deleted rows of the flush under way whose documents were held when it began,
-        each with the rules of its class; such a row is not checked again, unless an attribute that they name
-        has changed meanwhile.
     """
 
     unguarded = 0
@@ -62,14 +224,13 @@ class Refusals:
     def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
         self.session = state.session
         self._mode, self._reads = mode, reads
-        self.held: dict[InstanceState[Any], WriteRules] = {}
         self._reported: dict[object, None] = {}  # smaller than a set
         """The documents that were reported, and the texts that the program was warned of."""
 
     @property
-    def raised(self) -> dict[tuple[Mapper[Any], Identity], None]:
-        """The documents whose versions statements have raised, which a savepoint may take back."""
-        return self._state().transaction.memory(self, dict)
+    def memory(self) -> GuardMemory:
+        """The memory of the guard, of the transaction that there is now."""
+        return self._state().transaction.memory(self, partial(GuardMemory, self))
 
     @property
     def enabled(self) -> bool:
@@ -107,7 +268,7 @@ class Refusals:
         """Raise the versions of these documents, of which a statement has written parts."""
         raise_versions(self.session(), root, identities)
         for identity in identities:
-            self.raised[root, identity] = None
+            self.memory.raised[root, identity] = None
 
     def add_key(self, key: DocumentKey, identity: Identity) -> None:
         """Note that the primary key of a document was changed to this; it is held by both."""

@@ -1,13 +1,34 @@
-"""The check of the rows that one statement writes, of one target."""
+"""The check of the rows that one statement writes, of one target.
+
+An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that has the same values as the new
+one in the columns of the conflict.  Where the foreign key to the owner is among them, and the update leaves it
+alone, both rows are of the same document.  The same is true of a header where its primary key is among them.
+
+The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT runs.  Nobody
+else adds rows to a document that is held ForUpdate: so the rows of these owners are counted before and after,
+and whatever else was added has come to another document.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, product
 from typing import Any, Final
 
-from sqlalchemy import ClauseElement, Insert, or_, select
+from sqlalchemy import (
+    ClauseElement,
+    Column,
+    ColumnElement,
+    Insert,
+    PrimaryKeyConstraint,
+    Select,
+    UniqueConstraint,
+    func,
+    or_,
+    select,
+)
 from sqlalchemy.orm import Mapper, Session
 
 from ..core.documents import (
@@ -23,13 +44,143 @@ from ..core.statements import add_lock, chunks, key_in
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
 from .atomic import needs_no_lock
-from .dml_internals import values_of
-from .insert_select import InsertedFromSelect
+from .dml_internals import Conflict, conflict_of, select_of_insert, values_of
 from .refusals import Refusal, Refusals
-from .targets import Execution, Link, Row, Target, is_header_target, literal, writes_by_key
+from .targets import (
+    Execution,
+    Link,
+    Row,
+    Target,
+    Write,
+    is_header_target,
+    literal,
+    table_of,
+    writes_by_key,
+)
 from .touched import TouchedRows, row_count, touched_rows
-from .upserts import stays_in_its_document
-from .writes import Write
+
+
+def stays_in_its_document(statement: Insert, target: Target, given: Collection[str]) -> bool:
+    """Return whether a row that is updated is certainly of the document of the new row.
+
+    MySQL, and a conflict without columns, mean any unique key of the table: those that the Table
+    declares.
+
+    :param given: the names of the attributes that the new rows have values for.
+    """
+    conflict = conflict_of(statement)
+    deciding = _deciding_attributes(target)
+    if conflict is None or not deciding or deciding & _moved(target, conflict):
+        return False
+    named = conflict.columns
+    for key in _unique_keys(table_of(statement)) if named is None else [named]:
+        columns = {target.attribute_of(name) for name in key}
+        if not deciding <= columns and not _is_generated(statement, target, columns - {*given}):
+            return False
+    return True
+
+
+def _deciding_attributes(target: Target) -> set[str]:
+    """Return the attributes that say which document a row is of; empty if they do not."""
+    links = set(chain.from_iterable(link.names for link in target.links))
+    if target.unclear:
+        return set()
+    if is_header_target(target):
+        return links | {*key_attributes(target.root)}
+    return set() if target.by_identity else links
+
+
+def _moved(target: Target, conflict: Conflict) -> set[str]:
+    """Return the attributes that the update sets to another value than that of the new row."""
+    return {
+        target.attribute_of(name) for name, value in conflict.sets.items() if _moves(name, value)
+    }
+
+
+def _moves(name: str, value: Any) -> bool:
+    # Not excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, nor the old value.
+    return not isinstance(value, Column) or value.key != name
+
+
+def _unique_keys(table: Any) -> Iterator[Collection[str]]:
+    for one in (*table.constraints, *table.indexes):
+        is_key = isinstance(one, (PrimaryKeyConstraint, UniqueConstraint))
+        if is_key or getattr(one, "unique", False):
+            yield one.columns.keys()
+
+
+def _is_generated(statement: Insert, target: Target, left_out: Collection[str]) -> bool:
+    """Return whether the database generates a value that no row has yet for one of these columns."""
+    column = getattr(table_of(statement), "autoincrement_column", None)
+    return column is not None and target.attribute_of(column) in left_out
+
+
+class InsertedFromSelect:
+    """The rows that one such statement adds to one target, which has links to owners."""
+
+    def __init__(self, run: Execution, target: Target) -> None:
+        statement: Insert = run.statement
+        self._run, self._target, self._table = run, target, statement.table
+        self._conditional = values_of(statement).conditional
+        names, rows = select_of_insert(statement)
+        selected = dict(zip(map(target.attribute_of, names), rows.subquery().c, strict=True))
+        owners = dict.fromkeys(name for link in target.links for name in link.names)
+        self._selected = {name: selected[name] for name in owners if name in selected}
+        self._owners: dict[Link, dict[Identity, None]] = {link: {} for link in target.links}
+        self._without_owner = self._expected = self._before = 0
+
+    def ask(self) -> Iterator[Row]:
+        """Yield the values that name owners, each combination once."""
+        columns = list(self._selected.values())
+        asked = select(*columns, func.count()).group_by(*columns)
+        if not columns:
+            yield {}
+            return
+        for parameters in self._run.given:
+            for *values, rows in self._run.ask_of(self._target, asked, parameters):
+                row = dict(zip(self._selected, values, strict=True))
+                self._note(row, rows)
+                yield row
+        self._before = self._count()
+
+    def _note(self, row: Row, rows: int) -> None:
+        self._expected += rows
+        keys = {link: tuple(row.get(name) for name in link.names) for link in self._owners}
+        named = {link: key for link, key in keys.items() if not has_null(key)}
+        for link, key in named.items():
+            self._owners[link][key] = None
+        if not named:
+            self._without_owner += rows
+
+    def has_added_others(self, written: int | None) -> bool:
+        """Return whether rows were added to other documents than those that were asked about."""
+        if not self._selected or (written is None and self._conditional):
+            return False
+        rows = self._expected if written is None else written
+        return self._count() - self._before < rows - self._without_owner
+
+    def _count(self) -> int:
+        """Return the number of the rows of these owners."""
+        return sum(
+            self._run.ask_of(
+                self._target, select(func.count()).select_from(self._table).where(where)
+            )[0][0]
+            for where in self._of_owners()
+        )
+
+    def _of_owners(self) -> Iterator[ColumnElement[bool]]:
+        """Yield conditions for the rows of these owners; no row fulfils two of them."""
+        several = [(link, keys) for link, keys in self._owners.items() if keys]
+        if len(several) == 1:
+            link, keys = several[0]
+            for some in chunks(list(keys)):
+                yield key_in(self._columns(link), some)
+        elif several:
+            yield or_(*(key_in(self._columns(link), list(keys)) for link, keys in several))
+
+    def _columns(self, link: Link) -> list[Column[Any]]:
+        return [self._target.column_of(name, self._table) for name in link.names]
+
 
 _UNCLEAR: Final = (
     "a statement that does not tell of what (name one class or table, and the keys of its rows),"
@@ -49,6 +200,7 @@ class StatementCheck:
         self.target, self._write = target, write
         self._resolver = HeaderResolver(session, target.root, ask=True)
         self._found: list[Refusal] = []
+        self._overwritten: Callable[[], object] = int
         self.inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
         """The number of rows that the statement was about to write; None where none were counted."""
@@ -120,9 +272,15 @@ class StatementCheck:
             return []
         rows = [{**row, **more} for row, more in product(values.rows or ({},), run.given)]
         if self._may_leave(run.statement, rows) and self._refusals.active:
-            self._refuse(UNKNOWN, "an INSERT that may overwrite, which does not tell of what,")
+            questions = self._rows_overwritten(run.statement, rows)
+            if questions is None:
+                self._refuse(UNKNOWN, "an INSERT that may overwrite, which does not tell of what,")
+                self._settle()
+                return []
+            self._check_stored(run, questions)
+            if not self._found:
+                self._overwritten = partial(self._check_stored, run, questions)
             self._settle()
-            return []
         new = self.rows(rows, overwrites=values.overwrites)
         # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
         return [] if values.conditional else new
@@ -145,6 +303,43 @@ class StatementCheck:
         return values_of(statement).overwrites and not stays_in_its_document(
             statement, self.target, given
         )
+
+    def _rows_overwritten(
+        self, statement: Insert, rows: Iterable[Row]
+    ) -> Sequence[Select[Any]] | None:
+        """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
+        target, table, conflict = self.target, table_of(statement), conflict_of(statement)
+        mapper, named = target.mapper, [*map(target.by_attribute, rows)]
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        if conflict is None or not whole or target.unclear or target.extended or target.stored:
+            return None
+        if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
+            return None
+        found = []
+        keys = _unique_keys(table) if conflict.columns is None else [conflict.columns]
+        for key in keys:
+            names = [*map(target.attribute_of, key)]
+            values = {tuple(literal(row.get(name), row) for name in names) for row in named}
+            plain = not any(v is None or isinstance(v, ClauseElement) for v in chain(*values))
+            if not plain or (mapper is not None and not {*names} <= {*mapper.column_attrs.keys()}):
+                return None
+            columns, read = (
+                [target.column_of(name, target.source) for name in some]
+                for some in (names, target.read)
+            )
+            found += [select(*read).where(key_in(columns, some)) for some in chunks([*values])]
+        return found
+
+    def _check_stored(self, run: Execution, questions: Iterable[Select[Any]]) -> None:
+        self._resolver = HeaderResolver(self._session, self.target.root, ask=True)
+        for question in questions:
+            for row in run.ask_of(self.target, question):
+                self._check_row(tuple(row))
+
+    def has_overwritten_others(self) -> bool:
+        """Return whether an INSERT has updated a row that another transaction has added meanwhile."""
+        self._overwritten()
+        return bool(self._found)
 
     def _check_touched(self, run: Execution) -> None:
         values, unclear = self._values_set(run.statement), self.target.unclear
@@ -333,4 +528,5 @@ class StatementCheck:
         """Refuse the documents that are not held, by the keys that the database has for them."""
         if self._found:
             refusals = dict.fromkeys(self._found)
+            self._found = []
             self._refusals.refuse_all(refusals, {self.target.root: self._resolver})

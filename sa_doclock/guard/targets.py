@@ -1,11 +1,15 @@
-"""The targets of a statement: the classes and tables of documents whose rows it writes."""
+"""The tables of documents: whose rows a write to one of them is.
+
+:class:`DocumentTables` is the one registry of them.  A :class:`Target` says how the rows of a table, or of a
+class on it, tell their documents: by their own key, by a link to their owners, or by what the database has.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, product, starmap
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -20,26 +24,69 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.exc import UnmappedColumnError
+from sqlalchemy.util import immutabledict
 
 from ..core.documents import (
     Part,
     ask,
-    declared_roots,
     document_root,
     hierarchy_of,
     is_row_of_root,
     key_attributes,
     mapper_cache,
-    parts_of,
     parts_with_detail,
     root_of,
-    tables_within,
 )
-from ..core.same_tables import column_named, mapped_table, same_attribute
+from ..core.same_tables import (
+    column_named,
+    document_tables,
+    mapped_table,
+    own_tables,
+    same_attribute,
+)
+from ..dialects import schema_translation
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes, kinds_of
 from .dml_internals import values_of
-from .writes import Generated, generated_attributes
+
+
+class Write(enum.Enum):
+    """The kinds of writes, in the words of the error."""
+
+    INSERT = "inserted"
+    UPDATE = "changed"
+    DELETE = "deleted"
+
+
+class Generated(NamedTuple):
+    """The attributes that the table sets where the program does not, by the kind of a write."""
+
+    inserted: frozenset[str] = frozenset()
+    updated: frozenset[str] = frozenset()
+
+    def by(self, write: Write) -> frozenset[str]:
+        """Return those that a write of this kind sets."""
+        return {Write.INSERT: self.inserted, Write.UPDATE: self.updated}.get(write, frozenset())
+
+
+def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
+    """Return those of these attributes that the table sets where the program does not."""
+    wanted = {*names}
+    named = [
+        (one.key, column)
+        for one in mapper.column_attrs
+        if one.key in wanted
+        for column in one.columns
+    ]
+
+    def having(*defaults: str) -> frozenset[str]:
+        found = product(named, defaults)
+        return frozenset(
+            name for (name, column), default in found if getattr(column, default, None) is not None
+        )
+
+    return Generated(having("default", "server_default"), having("onupdate", "server_onupdate"))
+
 
 Row = Mapping[Any, Any]
 
@@ -93,6 +140,12 @@ class Target(NamedTuple):
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key
         return tuple(one.key for one in self.table.primary_key or self._own_columns(named))
+
+    @property
+    def deciding(self) -> set[str]:
+        """The attributes whose change may make a row one of another document."""
+        kinds = () if self.mapper is None else kind_attributes(self.mapper)
+        return {*self.read, *chain.from_iterable(link.read for link in self.links), *kinds}
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
         """Yield each link with what a row has for it, of these values of ``read``."""
@@ -249,6 +302,13 @@ class Execution(NamedTuple):
         """The parameters of each time that it is executed."""
         return listed(self.parameters)
 
+    def ask_of(self, target: Target, question: Any, row: Row = immutabledict()) -> Sequence[Any]:  # noqa: B008  # it never changes
+        """Return the answer to a SELECT of rows of the target, in the schema of the statement."""
+        binds = {"mapper": target.root, **self.how.get("bind_arguments", {})}
+        options = schema_translation(self.statement.get_execution_options())
+        how = {**self.how, "bind_arguments": binds}
+        return ask(self.session, question.execution_options(**options), row, **how)
+
     def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
         """Yield the answers to a SELECT, with each of the parameters that it was executed with."""
         for row in self.given:
@@ -324,12 +384,6 @@ def table_of(statement: Any) -> Any:
 def named_table(statement: Any) -> Any:
     """Return the table that an INSERT, UPDATE or DELETE names, or the alias of it."""
     return statement.table if isinstance(statement.table, Alias) else table_of(statement)
-
-
-def own_tables(mapper: Mapper[Any]) -> Sequence[Any]:
-    """Return the tables of the class that are not those of its base class: of a join() there are several."""
-    own = set(tables_within([mapper.local_table]))
-    return [one for one in mapper.tables if one in own] or mapper.tables
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
@@ -416,42 +470,18 @@ def _links(mapper: Mapper[Any], parts: Iterable[Part]) -> Iterator[Link]:
 @mapper_cache
 def targets_of_table(table: Any) -> tuple[Target, ...]:
     """Return the targets that the rows of a table are."""
-    associations, classes = _documents_by_table()
-    if table in associations:
-        return associations[table]
+    rows = document_tables().get(table)
+    if rows is None:
+        return ()
+    if rows.parts:
+        return tuple(dict.fromkeys(starmap(_target_of_association, rows.parts)))
     # The first class of the table: rows of every class below it may be in it.
-    return next(filter(None, map(targets_of_class, classes.get(table, ()))), ())
+    return next(filter(None, map(targets_of_class, rows.classes)), ())
 
 
-@mapper_cache
-def _documents_by_table() -> tuple[
-    Mapping[Any, tuple[Target, ...]], Mapping[Any, Collection[Mapper[Any]]]
-]:
-    """Return the targets of association tables, and the classes of documents by their other tables."""
-    associations: dict[Any, tuple[Target, ...]] = {}
-    classes: defaultdict[Any, dict[Mapper[Any], None]] = defaultdict(dict)
-    for root in declared_roots():
-        associations.update(_targets_of_associations(root))
-        for one in dict.fromkeys(_classes_of(root)):
-            for table in own_tables(one):
-                classes[table][one] = None
-    return associations, classes
-
-
-def _classes_of(root: Mapper[Any]) -> Iterator[Mapper[Any]]:
-    """Yield the classes of a document, each after those above it."""
-    for member in (root, *(part.detail for part in parts_of(root))):
-        for mapper in member.self_and_descendants:
-            yield from reversed([*mapper.iterate_to_root()])
-
-
-def _targets_of_associations(root: Mapper[Any]) -> Iterator[tuple[Any, tuple[Target, ...]]]:
-    for part in parts_of(root):
-        secondary = part.relationship.secondary
-        if secondary is not None:
-            remote = dict(part.relationship.synchronize_pairs)
-            columns = tuple(remote[column] for column in part.owner.primary_key)
-            names, types = zip(*((str(one.key), one.type) for one in columns), strict=True)
-            link = Link(part.owner, names, types=types)
-            target = Target(root, str(secondary), None, (link,), False, names, table=secondary)
-            yield secondary, (target,)
+def _target_of_association(root: Mapper[Any], part: Part) -> Target:
+    secondary, remote = part.relationship.secondary, dict(part.relationship.synchronize_pairs)
+    columns = tuple(remote[column] for column in part.owner.primary_key)
+    names, types = zip(*((str(one.key), one.type) for one in columns), strict=True)
+    link = Link(part.owner, names, types=types)
+    return Target(root, str(secondary), None, (link,), False, names, table=secondary)

@@ -3,6 +3,10 @@
 It checks what a flush is about to write before anything is sent.  Listeners of the program may
 change more after that, and the flush finds out more itself; so the guard checks each row again when
 it has been written, and an error there undoes the flush.
+
+A statement itself tells to which database and schema it goes, with its execution options and its connection,
+however it came about: by a flush, a bulk method, or an execute().  Rows elsewhere than the documents that the
+transaction holds are refused when it is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +21,8 @@ from threading import Lock
 from typing import Any, Final
 from weakref import ReferenceType, WeakSet, ref
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Delete, Insert, Update, event
+from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import InstanceState, Mapper, Session, class_mapper
 from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.interfaces import EXT_CONTINUE
@@ -29,8 +34,9 @@ from ..core.documents import (
     mapper_cache,
     notify_in_time,
 )
-from ..core.same_tables import is_class_elsewhere, mapped_table, other_objects
-from ..core.transaction import Noting, state_of
+from ..core.ledger import place_of
+from ..core.same_tables import is_class_elsewhere, mapped_table, other_objects, roots_named
+from ..core.transaction import LockContext, Noting, StatementCheck, check_statements, state_of
 from ..keys import DocumentKey
 from ..sqlalchemy_internals import (
     all_mappers,
@@ -42,14 +48,13 @@ from ..sqlalchemy_internals import (
 from ..versions import documents_of_parts, expire_versions
 from .dml import checked_rows, checked_statement
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
-from .refusals import Refusals
-from .rules import States, WriteRules, rules_for
-from .untold import rows_of_untold
-from .writes import Write
+from .refusals import GuardMemory, Refusal, Refusals
+from .rules import States, WriteRules, rows_of_untold, rules_for
+from .targets import Write
 
 # Threads: an entry is set by the thread that uses its session.
-_guards: Final[dict[int | None, ReferenceType[WriteGuard]]] = {}
-"""The guards of sessions that have flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
+_memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
+"""The memories of guards whose transaction has flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
 
 Not a WeakValueDictionary, which takes three times as long for each row.
 """
@@ -64,9 +69,6 @@ Rows = tuple[Write, WriteRules, States]
 class WriteGuard(Refusals):
     """The guard of one session."""
 
-    _written: FullCheck | None = None
-    """The check of the rows that the flush under way has written, where one of them needs it."""
-
     def before_flush(self, session: Session) -> None:
         """See :class:`Guard`.
 
@@ -75,15 +77,16 @@ class WriteGuard(Refusals):
         if not any_declared():
             return
         notify_in_time()  # before anything is checked, the rows of all documents must be listened to
-        self.held.clear()
-        self._written = None
+        memory = self.memory
+        memory.held, memory.written = {}, None
         deleted = deleted_states(session)
         changed = modified_states(session).difference(deleted)
         rows = _by_class(session, new_states(session), changed, deleted)
         if rows:
             key = session.hash_key
-            if key not in _guards:
-                _guards[key] = ref(self, partial(_guards.pop, key))  # no other session has this key
+            known = _memories.get(key)  # no other session has this key
+            if known is None or known() is not memory:
+                _memories[key] = ref(memory, partial(_memories.pop, key))
             if not self.unguarded:
                 self._check_rows(session, rows)
 
@@ -100,7 +103,7 @@ class WriteGuard(Refusals):
         for one in rows:
             write, rules, states = one
             if write is not Write.INSERT:  # which header a new row names is known afterwards
-                self.held.update(dict.fromkeys(states, rules))
+                self.memory.held.update(dict.fromkeys(states, rules))
             headers = rules.headers_of(session, write, states)
             late = rules.generated and rules.is_set_too_late(write, along)
             if headers is None or late:
@@ -126,7 +129,7 @@ class WriteGuard(Refusals):
             if late or not self._is_held(session, write, rules, state):
                 of_new_kind = not rules.kind.isdisjoint(state.committed_state)
                 if late or of_new_kind or (rules.untold and rules.root is not None):
-                    self.held.pop(state, None)  # it tells more when it is written
+                    self.memory.held.pop(state, None)  # it tells more when it is written
                 yield WrittenRow(state, rules, write)
 
     def _is_held(
@@ -149,8 +152,9 @@ class WriteGuard(Refusals):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            self._written = self._written or FullCheck(self, self.session(), written=True)
-            self._written.check([WrittenRow(state, rules, judged)])
+            memory = self.memory
+            memory.written = memory.written or FullCheck(self, self.session(), written=True)
+            memory.written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
@@ -238,13 +242,8 @@ class WriteGuard(Refusals):
 
     def roll_back(self) -> None:
         """See :class:`Guard`: the versions that were raised may be taken back."""
-        if self.raised:
-            expire_versions(self.session(), self.raised)
-
-    def ended(self, *, committed: bool) -> None:
-        """See :class:`Guard`."""
-        self.held.clear()
-        self._written = None
+        if self.memory.raised:
+            expire_versions(self.session(), self.memory.raised)
 
 
 def _by_class(session: Session, new: States, changed: States, deleted: States) -> Sequence[Rows]:
@@ -315,12 +314,12 @@ def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
             yield mapper
 
 
-def _guard_of(state: InstanceState[Any]) -> WriteGuard | None:
-    """Return the guard of a session whose flush began before any document was declared."""
+def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
+    """Return the memory of the guard of a session whose flush began before any document was declared."""
     session = state.session  # a search, which a plain Session pays for at each row
     context = None if session is None else state_of(session)
     guard = None if context is None else context.parts.guard
-    return guard if isinstance(guard, WriteGuard) else None
+    return guard.memory if isinstance(guard, WriteGuard) else None
 
 
 def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
@@ -330,10 +329,10 @@ def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
     """
 
     def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
-        found = _guards.get(state.session_id)
-        guard = found() if found else _guard_of(state)
-        if guard is not None:
-            rules = guard.held.get(state)
+        found = _memories.get(state.session_id)
+        memory = found() if found else _memory_of(state)
+        if memory is not None:
+            rules = memory.held.get(state)
             # A value that was written as an SQL expression has expired, and is no change any more.
             if rules is None or not (
                 before
@@ -342,7 +341,7 @@ def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
                     and rules.columns.isdisjoint(state.expired_attributes)
                 )
             ):
-                guard.check_row(state, write)
+                memory.guard.check_row(state, write)
         return EXT_CONTINUE
 
     return check
@@ -356,3 +355,39 @@ _WRITES = {
     "after_update": _unless_held(Write.UPDATE),
     "before_delete": _unless_held(Write.DELETE),
 }
+
+
+def _tables_written(compiled: Compiled) -> Iterator[Any]:
+    ctes = getattr(compiled, "ctes", None) or ()
+    for statement in (compiled.statement, *(one.element for one in ctes)):
+        if isinstance(statement, Insert | Update | Delete):
+            yield statement.table
+
+
+def _check_of(compiled: Compiled) -> StatementCheck | None:
+    """Return the check of a statement that writes rows of documents; None for any other."""
+    tables = [(one, root) for one in _tables_written(compiled) for root in roots_named(one)]
+    return StatementCheck(partial(_check, tables), in_calls=False) if tables else None
+
+
+def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, context: Any) -> None:
+    guard = state.parts.guard
+    if not isinstance(guard, WriteGuard) or guard.unguarded:
+        return
+    place = place_of(context.root_connection, context.execution_options)
+    for table, root in tables:
+        held = state.ledger.place_of(root.class_)
+        if held is None:
+            state.ledger.check_place(root.class_, place)
+        elif not held.is_same(place):
+            # The two databases of a program may have tables of one name that are no more alike.
+            own: Any = root.local_table
+            if table.metadata is not own.metadata and held.engine is not place.engine:
+                continue
+            text = (
+                f"rows of {table.name} in {place} would be written, while those held are in {held},"
+            )
+            guard.refuse(Refusal(root, (), text, text))
+
+
+check_statements(_check_of)

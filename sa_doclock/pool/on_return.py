@@ -1,4 +1,4 @@
-"""The registry of what has to be done before a connection goes back to its pool.
+"""The registry of actions that run before a connection goes back to its pool.
 
 A named lock of MySQL, or a setting of the session, outlives COMMIT and ROLLBACK and would go
 back to the pool with the connection.  The action that removes it is registered before the
@@ -56,7 +56,7 @@ ROLLBACK: Final = ReturnAction(1, lambda _record, connection: connection.rollbac
 """Send a ROLLBACK.
 
 Where COMMIT is not sent, because of a listener or of Ctrl-C, SQLAlchemy takes the transaction
-for ended all the same.  The next user of the connection would commit what was written.
+for ended all the same.  The next user of the connection would commit these writes.
 """
 
 GUARD_ISOLATION_LEVEL: Final = ReturnAction(2, lambda record, _connection: guard_finalizers(record))

@@ -24,6 +24,10 @@ def skip_redundant_rollback() -> dict[str, Any]:
     One case is not noticed: a listener of ``after_commit`` that sends a locking SELECT on the
     driver's own connection, past SQLAlchemy, and does not end that transaction.
 
+    Example::
+
+        engine = create_engine("mysql+pymysql://...", **skip_redundant_rollback())
+
     :returns: ``pool_reset_on_return`` and ``pool_events``; do not give these two yourself.
     """
     return {"pool_reset_on_return": None, "pool_events": [(_roll_back_unless_ended, "reset")]}

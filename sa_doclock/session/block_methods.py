@@ -103,6 +103,11 @@ class BlockMethods(CoreSession):
 
         The parameters and errors that are not listed here are those of :meth:`get_entity`.
 
+        Example::
+
+            with session.locked(Order, 42, lock_timeout=5) as order:
+                order.total += 1
+
         :param entity: a mapped class, with ``ident`` as for :meth:`get_entity`; or an object, as
             for :meth:`lock`; or a select of one mapped class that returns exactly one row.  A
             select that has its lock already, by :func:`with_lock`, keeps it.
@@ -184,6 +189,11 @@ class BlockMethods(CoreSession):
         ``with session.locked_document(Order, 42) as order:``, ``async with`` under asyncio.  The
         block, its parameters and its errors are those of :meth:`locked`; it also loads the parts,
         as :meth:`get_document` does.
+
+        Example::
+
+            with session.locked_document(Order, 42) as order:
+                order.total = sum(line.value for line in order.lines)
         """
         take = partial(
             self._take_document,
@@ -209,6 +219,12 @@ class BlockMethods(CoreSession):
         asyncio.  The block is that
         of :meth:`locked`.  As by :meth:`get_documents`, the documents are locked in ascending key
         order.  They are returned in the order of ``idents``, also where a key comes twice.
+
+        Example::
+
+            with session.locked_documents(Order, [42, 43]) as [source, target]:
+                source.total -= 5
+                target.total += 5
 
         :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
         :raises ValueError: SkipLocked, which would leave out a document.
@@ -300,7 +316,7 @@ class BlockMethods(CoreSession):
             lock, seconds = check_wait(lock, lock_timeout)
             statement = locked_select(statement, lock, None, seconds)
         elif lock_timeout is not None:
-            raise ValueError("the select has its lock already: give its lock_timeout there")
+            raise ValueError("the select already has a lock: give lock_timeout to its with_lock()")
         statement = statement.options(*options)
         locked = locked_entity_of(statement)
         assert locked is not None
@@ -335,11 +351,11 @@ def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
     described = statement.column_descriptions
     if not any("entity" in one for one in described):
         raise TypeError(
-            "an ORM select is needed, select(Order), not one of tables: locked() returns an object"
+            "locked() needs an ORM select such as select(Order), because it returns an object"
         )
     entity = described[0]["entity"] if len(described) == 1 else None
     if entity is None or described[0]["expr"] is not entity:
-        raise ValueError("locked() needs a select of one mapped class, and of nothing else")
+        raise ValueError("locked() needs a select of exactly one mapped class")
     mapper: Mapper[Any] = inspect(entity).mapper
     return mapper
 
@@ -347,7 +363,7 @@ def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
 def _read_once(idents: Iterable[T]) -> Iterable[T]:
     """Return the keys as a list where they are no collection, and may come only once.
 
-    What is no list of keys, such as a text, is returned as it is: the call for the lock refuses it.
+    Another value, such as a text, is returned unchanged: the call for the lock refuses it.
     """
     if isinstance(idents, Iterable) and not isinstance(idents, Collection):
         return list(idents)

@@ -43,12 +43,18 @@ class CheckoutMethods(BlockMethods):
         Not promised: that nobody writes to the document without this session: with ``text()``, in
         a session without ``checkouts=``, in another program.
 
+        Example::
+
+            checkout = session.check_out(Order, 42, "ann", lease=timedelta(minutes=15))
+            session.commit()
+            epoch = checkout.epoch  # for the form
+
         :param entity: a class that is declared by ``@document(checkout=True)``.
         :param ident: the primary key, as for :meth:`get_entity`.
-        :param owner: who checks it out: any text of 1 to 255 characters, such as a user's id.
+        :param owner: the owner's name: a text of 1 to 255 characters, such as a user's id.
         :param lease: the time of the check-out from now on: a timedelta, or seconds; rounded up to
             milliseconds.
-        :param note: what others are shown beside the owner; None keeps that of the same check-out.
+        :param note: a text that others see beside the owner; None keeps the note of the same check-out.
         :param lock_timeout: as for :meth:`get_entity`.
         :raises CheckedOut: another owner has it, as ``error.checkout`` says.
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
@@ -75,6 +81,11 @@ class CheckoutMethods(BlockMethods):
         The epoch is always a new one, also for the same owner: who had the document before cannot
         save any more, and gets :class:`CheckoutLost`.  The parameters and errors are otherwise those
         of :meth:`check_out`.
+
+        Example::
+
+            checkout = session.take_over(Order, 42, "bob")
+            session.commit()
         """
         return self._checkouts().check_out(
             entity, ident, owner, lease, note, lock_timeout, takes_over=True
@@ -104,6 +115,12 @@ class CheckoutMethods(BlockMethods):
         ``checkout`` is the return value of :meth:`check_out`, :meth:`renew` or :meth:`checkout_of`.
         ``lease`` is a timedelta or a number of seconds; None repeats the length of the last lease.
 
+        Example::
+
+            checkout = session.check_out(Order, 42, "ann")
+            checkout = session.renew(checkout)
+            session.commit()
+
         :returns: the same check-out with its new end.
         :raises CheckoutLost: the document was taken over, or checked in.
         :raises LockMisuse: as :meth:`check_out`.
@@ -125,6 +142,12 @@ class CheckoutMethods(BlockMethods):
         It takes effect when the transaction is committed, so the last change and the check-in may be
         in one transaction.  The method takes no lock of the header.
 
+        Example::
+
+            checkout = session.check_out(Order, 42, "ann")
+            session.check_in(checkout)
+            session.commit()
+
         :raises CheckoutLost: the document was taken over, or is checked in already.
         :raises LockMisuse: as :meth:`check_out`.
         """
@@ -137,6 +160,12 @@ class CheckoutMethods(BlockMethods):
         """Return the check-out of a document; None where there is none, or its lease has ended.
 
         A plain read: it neither waits nor locks.
+
+        Example::
+
+            checkout = session.checkout_of(Order, 42)
+            if checkout is not None:
+                print(f"{checkout.owner} edits it until {checkout.until}")
 
         :param expired: also return a check-out whose lease has ended, as long as nobody has checked
             the document out since: its epoch is still valid.
@@ -157,6 +186,11 @@ class CheckoutMethods(BlockMethods):
         ``checkout=True``.  A check-out whose key the class cannot read is in the list too: its
         ``unreadable`` is True, and its ``ident`` is the text of the table.
 
+        Example::
+
+            for checkout in session.checkouts(Order, owner="ann"):
+                print(checkout.ident, checkout.until)
+
         :param entity: only those of this class and its hierarchy.
         :param owner: only those of this owner.
         :param expired: also those whose lease has ended, and that nobody has taken over or checked
@@ -166,7 +200,7 @@ class CheckoutMethods(BlockMethods):
         return self._checkouts().find_all(entity, owner, expired=expired)
 
     def _checkouts(self) -> CheckOutCalls:
-        """Return what does it.  :raises LockMisuse: the session was made without ``checkouts=``."""
+        """Return the implementation.  :raises LockMisuse: the session was made without ``checkouts=``."""
         from ..features.checkouts import CheckOutCalls  # noqa: PLC0415  # of a session that uses it
 
         return CheckOutCalls(self._context, self.get_one_entity)

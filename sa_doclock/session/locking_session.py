@@ -43,12 +43,12 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         each try, except on SQLite.  On SQL Server it is also the one that a deadlock ends.
     :param lock_order: mapped classes in the order in which one transaction may lock their
         documents; classes that are not named may come anywhere.
-    :param guard: what happens when a document declared by :func:`document` would be written
+    :param guard: the reaction when a document declared by :func:`document` would be written
         without its ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`, ``"warn"`` once for each
         line of the program (with a log record and an event ``unlocked_write`` for each document),
         or ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
         executes; not ``text()``, a writing CTE, statements of the session's connection, nor
-        what triggers and ``ON DELETE`` do.
+        the writes of triggers and ``ON DELETE``.
     :param guard_tracing: record each statement, and the line of the program that has run it, and name
         both in an UnlockedWrite for a row that the statement has read.  Costs time at every statement.
     :param diagnose: find out who holds a lock that is not granted: LockNotAvailable has it in
@@ -183,6 +183,11 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
         The parameters and errors that are not listed here are those of :meth:`get_entity`.
 
+        Example::
+
+            counter, created = session.get_or_create_entity(Counter, "invoices", defaults={"value": 0})
+            counter.value += 1
+
         :param ident: the primary key; or a mapping of the attributes of exactly one unique constraint
             or unique index that the class declares: ``{"provider": "x", "event_id": "e1"}``.  Partial
             and functional indexes and deferrable constraints do not count.
@@ -219,12 +224,12 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
         Functions are called in the order of this method's calls, after the outermost commit;
         a rollback drops them, one to a savepoint those since the savepoint.  Where no transaction
-        has begun yet, the next commit is meant.  What they need of a database they read in a
+        has begun yet, the next commit is meant.  Functions that need a database read it in a
         session of their own: this one is still inside of its commit.
 
         When one fails, the others are called all the same, also after a KeyboardInterrupt, a
         SystemExit or a cancellation.  Then the first of these comes out of the commit, or else
-        the first error.  The commit is *done*: what is committed stays committed.  All other
+        the first error.  The commit is *done*: its changes stay committed.  All other
         errors are logged by the logger ``sa_doclock``.
 
         Where an interruption, or the error of a listener, comes between the commit and the call,
@@ -233,6 +238,13 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         Not promised: that it is called at all, should the process die between the commit and
         the call; and of a session that has joined the transaction of a Connection, the
         outermost commit is the session's own.
+
+        Example::
+
+            order = session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+            session.on_commit(lambda: print("order 42 was saved"))
+            session.commit()
 
         :raises TypeError: not a function.
         """
@@ -252,11 +264,16 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
         ``with session.unguarded():``, ``async with`` under asyncio, for migrations, imports and tests.
         Pending changes are flushed at the start, guarded, and at the end, unguarded, so that the guard
-        checks only what is written outside of the block.
+        checks only writes outside of the block.
 
         The block asks neither for locks nor for check-outs: it writes past another owner's check-out.
         Only ``atomic_update()`` asks for the check-out there too.  Statements and bulk methods in the
         block raise no version.
+
+        Example::
+
+            with session.unguarded():
+                session.execute(update(Order).values(total=0))
         """
         self.flush()
         guard = self._context.parts.guard

@@ -26,7 +26,7 @@ def import_auditor(needed_by: str, module: str = "") -> Any:
     :raises ModuleNotFoundError: the auditor is not installed.
     """
     try:
-        return import_module(f"{_PACKAGE}{module}")
+        import_module(_PACKAGE)
     except ModuleNotFoundError as error:
         if error.name != _PACKAGE:
             raise
@@ -35,3 +35,4 @@ def import_auditor(needed_by: str, module: str = "") -> Any:
             "pip install 'sa-doclock[audit]'",
             name=_PACKAGE,
         ) from None
+    return import_module(f"{_PACKAGE}{module}")

@@ -47,6 +47,14 @@ def two_at_once(
     Statements count for a function in its own thread or task, and in those that take over its
     ``contextvars``, as ``asyncio``, anyio and Starlette's test client let them.
 
+    Example::
+
+        def add_one():
+            with Session() as session, session.locked(Order, 42) as order:
+                order.total += 1
+
+        first, second = two_at_once(add_one, add_one)
+
     :param first: a function or coroutine function without arguments; so is ``second``.  Functions
         run in a thread each, coroutines in a new event loop that both share.  The connections that
         are opened in this loop are closed with it.
@@ -73,6 +81,14 @@ async def async_two_at_once(
 
     So the connections that fixtures of the same event loop have left in the pool can be used.
     Functions that are no coroutine functions run in a thread each here too.
+
+    Example::
+
+        async def add_one():
+            async with AsyncSession() as session, session.locked(Order, 42) as order:
+                order.total += 1
+
+        first, second = await async_two_at_once(add_one, add_one)
     """
     check_functions(first=first, second=second)
     loop = LoopOfTest(asyncio.get_running_loop())

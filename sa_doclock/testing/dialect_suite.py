@@ -28,7 +28,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship,
 from ..claims import claim_each
 from ..core.documents import document
 from ..dialects import may_wait, strategy_for
-from ..dialects.base import LockStrategy
+from ..dialects.base import Locked, LockStrategy
 from ..errors import (
     DeadlockDetected,
     DocLockError,
@@ -168,6 +168,10 @@ def supports(strategy: LockStrategy, lock: LockOptions) -> bool:
     return True
 
 
+def _locks_database(strategy: LockStrategy) -> bool:
+    return strategy.statements.locked is Locked.DATABASE
+
+
 def lock_order(session: LockingSession, lock: LockOptions, number: int = 1, **options: Any) -> int:
     """Lock an order, and return its total."""
     return session.get_one_entity(Order, number, lock, **options).total
@@ -198,7 +202,7 @@ def wait_for(waiter: Actor, holder: Actor, step: Future[Any], strategy: LockStra
     Where neither the strategy nor the file can tell, a second in which the step does not end has
     to do.
     """
-    if strategy.monitoring is None and not strategy.locks_database:
+    if strategy.monitoring is None and not _locks_database(strategy):
         wait([step], 1.0)
         assert not step.done(), "the lock was granted, or refused, in place of a wait"
     else:
@@ -322,7 +326,7 @@ class TestExclusion:
         assert bob.does(lock_order, SNAPSHOT) == 3
         assert bob.does(total_of_lines) == 3
         alice.does(add_to_total, 10)
-        if not strategy_for(alice.session.get_bind()).locks_database:
+        if not _locks_database(strategy_for(alice.session.get_bind())):
             alice.does(LockingSession.commit)
         assert bob.does(total_of_lines) == 3
 
@@ -331,7 +335,7 @@ class TestExclusion:
     ) -> None:
         alice.does(lock_order, FOR_UPDATE, 1)
         error = bob.does(tries, FOR_UPDATE | NO_WAIT, 2)
-        assert (error is None) is not strategy.locks_database
+        assert (error is None) is not _locks_database(strategy)
 
     def test_skip_locked_leaves_out_what_another_holds(
         self, alice: Actor, bob: Actor, strategy: LockStrategy
@@ -408,7 +412,7 @@ class TestRelease:
     def test_a_failed_lock_in_a_savepoint_leaves_the_rest(
         self, alice: Actor, bob: Actor, strategy: LockStrategy
     ) -> None:
-        if strategy.locks_database:
+        if _locks_database(strategy):
             pytest.skip("one lock is all locks")
 
         def one_and_not_the_other(session: LockingSession) -> None:
@@ -432,7 +436,7 @@ class TestErrors:
     def test_a_deadlock_has_one_victim(
         self, alice: Actor, bob: Actor, strategy: LockStrategy
     ) -> None:
-        if strategy.locks_database:
+        if _locks_database(strategy):
             pytest.skip("one lock is all locks")
         alice.does(lock_order, FOR_UPDATE, 1)
         bob.does(lock_order, FOR_UPDATE, 2)
@@ -477,7 +481,7 @@ class TestErrors:
     def test_run_transaction_runs_the_victim_of_a_deadlock_again(
         self, doclock_tables: Engine, strategy: LockStrategy
     ) -> None:
-        if strategy.locks_database:
+        if _locks_database(strategy):
             pytest.skip("one lock is all locks")
         both_hold_one = threading.Barrier(2)
         tries_of: dict[int, int] = {1: 0, 2: 0}
@@ -526,7 +530,7 @@ class TestClaims:
     def test_two_workers_share_the_rows(
         self, doclock_tables: Engine, strategy: LockStrategy
     ) -> None:
-        skips = strategy.locks_database or supports(strategy, FOR_UPDATE | SKIP)
+        skips = _locks_database(strategy) or supports(strategy, FOR_UPDATE | SKIP)
         lock_timeout = None if skips else 0  # without SKIP LOCKED each row is tried with NoWait
         factory = sessionmaker(doclock_tables, class_=LockingSession)
         statement = select(Order).where(Order.total < 100)
@@ -562,7 +566,7 @@ class TestStress:
     def test_something_is_inconsistent_without_them(
         self, read_committed_engine: Engine, strategy: LockStrategy
     ) -> None:
-        if strategy.locks_database:
+        if _locks_database(strategy):
             pytest.skip("each statement of a writer locks the file; see docs/sqlite.md")
         with fresh_tables(read_committed_engine):
             for seed in range(20):  # the scheduler of a busy machine may be kind for a while

@@ -1,8 +1,7 @@
-"""For packages that watch the statements of any program, as sa-doclock-audit does.
+"""Readings of statements, databases and lines of the program, for sa-doclock-audit.
 
-The names in ``__all__`` keep their meaning within a minor version of sa-doclock.  The lines of the program,
-the databases, and what only private names of SQLAlchemy tell of a statement: sa_doclock keeps each in one
-tested place, and a second copy would go wrong with the next SQLAlchemy.
+The names in ``__all__`` keep their meaning within one version of sa_doclock.  Some of them need private names of
+SQLAlchemy: they stay in one tested place, as a second copy could break with the next SQLAlchemy.
 """
 
 from ..caller import count_as_ours, frames, is_of_library, is_of_sqlalchemy, line_of_program

@@ -21,7 +21,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import side_connection, strategy_class
-from ..dialects.base import LockMonitoring
+from ..dialects.base import Locked, LockMonitoring
 
 FIRST_LOOK: Final = 0.005
 """Seconds without a sign of life after which the server is asked."""
@@ -44,7 +44,7 @@ def monitoring_of(bind: Engine | Connection) -> LockMonitoring | None:
 def locks_database(bind: Engine | Connection) -> bool:
     """Return whether every lock is one on the whole database, as on SQLite."""
     found = strategy_class(bind.dialect)
-    return found is not None and found.locks_database
+    return found is not None and found.statements.locked is Locked.DATABASE
 
 
 _THIS_MACHINE: Final = frozenset({None, "", "localhost", "127.0.0.1", "::1"})

@@ -64,6 +64,13 @@ def recorded_locks() -> Iterator[Sequence[LockRecord]]:
     is not taken again, and has no second record, unless the second is stronger.  Recorded is what
     LockingSessions and AsyncLockingSessions lock: by methods of ours, by ``with_lock()`` and by
     SQLAlchemy's ``with_for_update()``.
+
+    Example::
+
+        with recorded_locks() as locks:
+            with Session() as session, session.locked(Order, 42):
+                pass
+        assert [record.lock for record in locks] == [LockOptions.ForUpdate]
     """
     recorder = _Recorder()
     with listening(*((LockingSession, name, getattr(recorder, name)) for name in _EVENTS)):
@@ -75,6 +82,11 @@ def assert_locked(
     entity: type[Any] | None, ident: Any, lock: LockOptions = LockOptions.ForUpdate
 ) -> Iterator[None]:
     """Check at the end of the block that some session has taken at least this lock in it.
+
+    Example::
+
+        with assert_locked(Order, 42), session.locked(Order, 42) as order:
+            order.total += 1
 
     :param entity: a mapped class; None for a name that ``lock_key()`` locks.
     :param ident: the primary key as for ``get_entity()``; or the name.

@@ -44,6 +44,16 @@ def wait_until_blocked(
     import of this kit on.  A session that waits at a :class:`DocumentGate` waits for the holder of its
     document there.  A session with ``priority="batch"`` tries again and again, and never waits.
 
+    Example::
+
+        with Session() as holder, Session() as waiter, ThreadPoolExecutor() as pool:
+            holder.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            step = pool.submit(waiter.get_one_entity, Order, 42, LockOptions.ForUpdate)
+            wait_until_blocked(waiter, holder, step=step)
+            holder.rollback()
+            step.result()
+            waiter.rollback()
+
     :param waiter: a LockingSession, an AsyncLockingSession, or a Connection.
     :param holder: the same; None: anybody.
     :param step: what the waiter's thread does; that it ends without waiting is an error.

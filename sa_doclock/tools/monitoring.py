@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from ..dialects import (
+    LockFeature,
     code_of,
     describe_connections,
     product_of,
@@ -24,7 +25,7 @@ _Request = tuple[int, "str | None", "str | None"]  # of a waiter, or a set of ho
 
 
 class WaitGraph:
-    """The connections of a server that wait, and those that they wait for.
+    """The waiting connections of a server, and their blockers.
 
     A server lists a waiter with the holders of its lock and with all that wait in front of it: a
     queue of n is n * n / 2 pairs.  They are read one by one, each costs one bit, and a few of them
@@ -61,9 +62,9 @@ class WaitGraph:
         return self._ids
 
     def _walk(self) -> Iterator[int]:
-        """Yield those that wait for nobody, then those that wait for them, and so on.
+        """Yield the connections that wait for nobody, then their waiters, and so on.
 
-        On the way their roots become known.  What no root leads to is a circle of waits, and those
+        On the way their roots become known.  Connections without a root are a circle of waits, and those
         behind it: there it begins anywhere in the circle.
         """
         waiters: list[int] = [0] * len(self._ids)
@@ -90,7 +91,7 @@ class WaitGraph:
             reached |= waiters[number]
 
     def _in_circle(self, left: int) -> int:
-        """Return a connection of a circle of waits: none of those that are left has another root."""
+        """Return a connection of a circle of waits: no other connection has another root."""
         seen, number = 0, next(_members(left))
         while not seen >> number & 1:
             seen |= 1 << number
@@ -100,9 +101,9 @@ class WaitGraph:
     def waits(self) -> Iterator[tuple[Wait, int]]:
         """Yield the waits to be shown, each with the id of its root.
 
-        Of the blockers of a waiter these are kept: those that wait for no other of them, which
-        are the holders; and those that no other of them waits for, as the last one of the queue in
-        front of it.  Where several connections hold what many wait for, the first waiter has a wait
+        Of the blockers of a waiter these are kept: blockers that wait for no other of them, which
+        are the holders; and blockers that no other of them waits for, as the last one of the queue in
+        front of it.  Where several connections hold a lock with many waiters, the first waiter has a wait
         for each of them, and the others have one for the first waiter.
 
         In a circle of waits there is no root; it is the blocker then.
@@ -123,7 +124,7 @@ class WaitGraph:
                 yield wait, self._ids[blocker if root is None else root]
 
     def _ends(self, blockers: int) -> tuple[int, int]:
-        """Return those that wait for no other of these, and those that no other of them waits for."""
+        """Return connections that wait for no other of these, or that no other of them waits for."""
         holders = waited_for = 0
         for number in _members(blockers):
             if not self._in_front[number] & blockers:
@@ -149,7 +150,12 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     A queue of 200 for one lock is about 400 waits: each waiter with the holder, and with the last
     one of those in front of it.
 
-    :returns: those that have waited longest first; an empty list where nobody waits.  MariaDB
+    Example::
+
+        for wait in lock_waits(engine):
+            print(wait)
+
+    :returns: the longest waits first; an empty list if nobody waits.  MariaDB
         answers from a copy that can be older than 0.1 s where others ask all the time.
     :raises LockNotSupported: SQLite, which has no server to ask; a product that locks no rows, or
         has no such query; or the account lacks a privilege, which the text names.
@@ -160,7 +166,8 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     known = strategy_class(bind.dialect)
     if known is None or known.monitoring is None:
         raise LockNotSupported(
-            f"{product_of(bind.dialect)} has no server that tells who waits for whom"
+            f"lock_waits() is not supported on {product_of(bind.dialect)}: it has no server that "
+            "lists lock waits"
         )
     with side_connection(bind.engine, {}) as connection:
         strategy = strategies.get(bind.dialect) or _strategy_over(connection)
@@ -185,14 +192,14 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 def _check_product(strategy: LockStrategy) -> None:
     """:raises LockNotSupported: another product answers, which locks no rows."""
     other = strategy.compatible
-    if other is not None and other.locks_no_rows:
+    if other is not None and LockFeature.FOR_UPDATE in other.refused:
         raise LockNotSupported(
             f"lock_waits() does not support {other.product.name}: no transaction waits for a row there"
         )
 
 
 def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:
-    """Return what the server lacks, or the account; None where the error is another."""
+    """Return the feature or privilege that is missing; None where the error is another."""
     other = strategy.compatible
     if other is not None and not error.connection_invalidated:
         return f"does not support {other.product.name}, which refuses its query"
@@ -214,6 +221,4 @@ def _strategy_over(connection: Connection) -> LockStrategy:
 
 def missing_privilege(strategy: LockStrategy, error: DBAPIError) -> str | None:
     """Return what the account needs to see who waits; None where the error is another."""
-    assert strategy.monitoring is not None
-    code = code_of(strategy.errors, error)
-    return strategy.monitoring.privilege_errors.get(code or 0)
+    return strategy.errors[code_of(strategy.errors, error)].monitoring or None

@@ -64,7 +64,7 @@ DOCUMENTED: Final[Mapping[str, Mapping[LockFeature, Fact]]] = {
 NOTES: Final[Mapping[str, Sequence[str]]] = {
     "CockroachDB": (
         (
-            "The table says what the vendor documents. Here every lock is LockNotSupported: SQLAlchemy's "
+            "The table shows the vendor's documentation. Here every lock is LockNotSupported: SQLAlchemy's "
             "dialect postgresql does not connect to CockroachDB, and the dialect cockroachdb has no "
             "locks of this library"
         ),
@@ -91,7 +91,7 @@ NOTES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "SingleStore": (
         (
-            "by default it ignores what it does not support of a statement, with a warning; set "
+            "by default it ignores unsupported parts of a statement, with a warning; set "
             "warn_level to errors: "
             "https://docs.singlestore.com/cloud/developer-resources/unsupported-mysql-features/"
         ),

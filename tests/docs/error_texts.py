@@ -44,7 +44,7 @@ CURES: Final[Mapping[str, str]] = {
     "statement_timeout or a cancel request": "try again later; the limit is the server's or the "
     "administrator's",
     "... is a view, which": "claim the rows of the table",
-    "nothing is known of named locks": "lock a row; or give the dialect named locks, as on "
+    "the lock dialect for ... has no named locks": "lock a row; or give the dialect named locks, as on "
     "[Adding a dialect](adding-a-dialect.md)",
     "the mapped key is not the PRIMARY KEY": "give the table that key or index, or lock one "
     "document at a time",
@@ -58,14 +58,14 @@ CURES: Final[Mapping[str, str]] = {
     "... needs MySQL": "leave out the modifier, or use a newer server",
     "SharedRead on MySQL needs": "update SQLAlchemy",
     "PostgreSQL cannot lock the rows": "select the entity alone, with EXISTS in place of a join",
-    "nothing is known of locks on": "use a database of the list, or [add a dialect]"
+    "no lock dialect is registered": "use a database of the list, or [add a dialect]"
     "(adding-a-dialect.md)",
     "the server is ..., to which": "use the dialect of SQLAlchemy that the vendor names",
     "SQLite locks the file": "leave out SkipLocked; use `NoWait`, or one worker",
     "... is read from a": "lock the entity that is mapped to the table",
     "explain_lock() cannot take": "look at the statement with `echo=True` of the engine",
     "a do_orm_execute listener has added ...": "let the listener leave statements that lock alone",
-    "... has no server that tells": "ask a database with a server, or the [checklist](hangs.md)",
+    "lock_waits() is not supported on ...: it has": "ask a database with a server, or the [checklist](hangs.md)",
     "lock_waits() does not support": "look at the views of that product",
     "lock_waits() ...": "grant the privilege that the text names, or look at the product's own views",
     "nobody tells who waits": "use a database that [tells it](monitoring.md)",
@@ -76,14 +76,13 @@ CURES: Final[Mapping[str, str]] = {
     "SNAPSHOT was set after": "take the lock before any other statement of the transaction",
     "SkipLocked needs READ COMMITTED": "make the engine with one of these levels",
     "the next row comes up": "leave the `with` block of the claim before you ask for the next one",
-    "the statement has a lock already: ... puts": "leave the lock out of the select",
+    "... adds the lock itself": "leave the lock out of the select",
     "... needs new sessions": "give it the factory, not a session in use",
-    "the claim of ... is over": "use each claim within its turn of the loop",
     "the database has ... rows for the key": "map a key that is unique, and give values of the "
     "type of its column",
-    "session_factory has returned a session": "let the factory make a new session at each call",
-    "the session was given a Connection": "give `run_transaction()` sessions of an Engine",
-    "the server has answered COMMIT": "call `rollback()`, and look at the first error of the "
+    "session_factory returned a session": "let the factory make a new session at each call",
+    "the session uses a Connection": "give `run_transaction()` sessions of an Engine",
+    "the server answered COMMIT": "call `rollback()`, and look at the first error of the "
     "transaction",
     "An error has ended this transaction": "call `rollback()`; the text ends with the first error",
     "This transaction has failed": "call `rollback()`; the text ends with the failure",
@@ -97,7 +96,7 @@ _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 _VERBS = (
     "add|ALTER|ask|begin|Bind|call|Call|claim|connect|end|End|execute|Expunge|flush|Fork|give|have|hint|leave|"
     "let|load|lock|Lock|look|make|map|migrate|name|open|pass|Pass|read|roll|run|say|select|set|Set|show|take|try|"
-    "use|Use|wait|decorate"
+    "use|Use|wait|decorate|reload|enter"
 )
 _CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)")
 

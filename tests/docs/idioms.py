@@ -269,7 +269,7 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
     ),
     "version": Idiom(
         "`version_id_col`",
-        "stays right. [`version=`](versions.md) compares with what the *user* has seen, under the lock",
+        "stays right. [`version=`](versions.md) compares with the version that the *user* has seen, under the lock",
         lambda s: s.get_one(VersionedOrder, 1),
     ),
     "compare-and-set": Idiom(

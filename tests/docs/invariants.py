@@ -18,7 +18,7 @@ class Invariant(NamedTuple):
 
 
 INVARIANTS: Final = {
-    "Who may hold what": [
+    "Holders": [
         Invariant(
             "Of one document there is one holder of ForUpdate; the next waits until its transaction ends.",
             "locking/kinds_of_locks/test_for_update.py::test_the_second_waits_and_sees_what_the_first_wrote",
@@ -28,7 +28,7 @@ INVARIANTS: Final = {
             "lock_order/test_set_of_locks.py::test_readers_are_side_by_side_and_a_writer_is_not",
         ),
         Invariant(
-            "A lock is over when the session says so: after commit, rollback and close the next one gets it.",
+            "A lock ends when the session says so: after commit, rollback and close the next session gets it.",
             "locking/held_locks/test_freed_at_once.py::test_after_it_was_closed",
         ),
         Invariant(
@@ -44,7 +44,7 @@ INVARIANTS: Final = {
             "locking/lost_locks/test_another_transaction.py::test_the_next_lock_knows_it",
         ),
         Invariant(
-            "A row that is claimed is claimed once; that of a dead worker can be claimed again.",
+            "A row is claimed once; a dead worker's row can be claimed again.",
             "claims/test_processes.py::test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again",
         ),
         Invariant(
@@ -52,9 +52,9 @@ INVARIANTS: Final = {
             "checkouts/test_two_people.py::test_no_lock_of_another_is_granted",
         ),
     ],
-    "What is read when": [
+    "Fresh reads": [
         Invariant(
-            "What a lock returns is never older than the lock, also where the session has read it before.",
+            "A lock never returns rows older than the lock, also where the session has read them before.",
             "locking/freshness/test_fresh.py::test_what_was_loaded_in_an_earlier_transaction",
         ),
         Invariant(
@@ -62,12 +62,12 @@ INVARIANTS: Final = {
             "locking/freshness/test_fresh_details.py::test_lines_are_as_another_left_them",
         ),
         Invariant(
-            "So is what a listener of the program has read since the lock was asked for.",
+            "So are the rows that a listener of the program has read since the call for the lock.",
             "locking/freshness/test_listeners_before_the_lock.py"
             "::test_what_a_listener_reads_before_the_lock_is_read_again",
         ),
         Invariant(
-            "So is what the program's own `with_for_update()` returns.",
+            "So are the rows that the program's own `with_for_update()` returns.",
             "for_update/test_fresh.py::test_no_update_is_lost",
         ),
         Invariant(
@@ -79,7 +79,7 @@ INVARIANTS: Final = {
             "documents/test_consistent.py::test_a_snapshot_shows_parts_as_old_as_the_header",
         ),
         Invariant(
-            "A document that is held already is read by nothing that is sent.",
+            "A call for a document that the session already holds sends nothing.",
             "lock_order/test_held_already.py::test_where_all_are_held_nothing_is_sent",
         ),
         Invariant(
@@ -87,7 +87,7 @@ INVARIANTS: Final = {
             "lock_order/test_held_already.py::test_pending_changes_of_another_are_left_alone",
         ),
     ],
-    "What is refused": [
+    "Refusals": [
         Invariant(
             "A LockingSession writes no declared document without its lock, by a flush or by a construct.",
             "guard/test_statements.py::test_without_the_locks_it_is_refused",
@@ -109,11 +109,11 @@ INVARIANTS: Final = {
             "guard/test_kinds.py",
         ),
         Invariant(
-            "A write is judged as the `do_orm_execute` listeners of the program have made it.",
+            "The guard judges a write as the program's `do_orm_execute` listeners leave it.",
             "guard/test_after_listeners.py::test_a_listener_that_writes_to_another_document_is_refused",
         ),
         Invariant(
-            "A row that the account may read and not lock is LockNotSupported, and not missing.",
+            "A row that the account is allowed to read but not to lock is LockNotSupported, not missing.",
             "locking/test_row_security.py",
         ),
         Invariant(
@@ -125,7 +125,7 @@ INVARIANTS: Final = {
             "for_update/test_dropped.py::test_of_a_union",
         ),
         Invariant(
-            "Pending changes of what is locked are UnsavedChanges before anything is sent.",
+            "Pending changes of the row to lock are UnsavedChanges before anything is sent.",
             "lock_order/test_held_already.py::test_pending_changes_of_any_are_refused_before_anything_is_sent",
         ),
         Invariant(
@@ -137,7 +137,7 @@ INVARIANTS: Final = {
             "versions/test_stale.py::test_a_newer_document_is_refused",
         ),
     ],
-    "What is not lost": [
+    "No losses": [
         Invariant(
             "Nothing is flushed in another transaction than the one of the locks.",
             "locking/lost_locks/test_another_transaction.py::test_nothing_is_flushed",

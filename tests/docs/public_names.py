@@ -50,10 +50,7 @@ def paths() -> Mapping[str, str]:
 def public_name(path: str) -> str:
     """Return the name that a user imports; where its module has the same name, the path has both."""
     *modules, name = path.split(".")
-    if name in RETURNED or modules[-1:] == [name]:
-        return name
-    # testing.audit.watching.audit: a package has the name of its function
-    return ".".join([*modules[: modules.index(name)], name]) if name in modules else path
+    return name if name in RETURNED or modules[-1:] == [name] else path
 
 
 def described() -> Mapping[str, str]:

@@ -54,6 +54,8 @@ def _pip(arguments: Words) -> None:
     section = _read("pyproject.toml").partition("[project.optional-dependencies]\n")[2]
     extras = re.findall(r"^([\w-]+) =", section.partition("\n[")[0], re.MULTILINE)
     for wanted in arguments[1:]:
+        if (ROOT / wanted / "pyproject.toml").is_file():  # a folder of the checkout
+            continue
         named = re.fullmatch(r"(?:sa-doclock|\.)\[([\w,-]+)\]", wanted)
         _require(named is not None, f"{wanted} is not sa-doclock[...]")
         assert named is not None

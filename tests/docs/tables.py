@@ -119,7 +119,7 @@ def _run_on(database: str, product: str) -> str:
 
 def lock_options() -> Iterator[str]:
     """Yield what each LockOptions is made of on each database."""
-    yield "| `LockOptions.` | On | What makes it |"
+    yield "| `LockOptions.` | On | Implementation |"
     yield "|---|---|---|"
     for lock in LOCKS:
         yield from _rows(f"`{name_of(lock)}`".replace("|", r"\|"), lock)

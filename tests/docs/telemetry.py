@@ -20,7 +20,7 @@ LOCK = LockOptions.ForUpdate
 
 def metrics() -> Iterator[str]:
     """Yield a row for each metric, with the attributes of its values."""
-    yield "| metric | unit | what is measured | attributes |"
+    yield "| metric | unit | measures | attributes |"
     yield "|---|---|---|---|"
     for metric in sorted(_measured(), key=lambda metric: metric.name):
         names = {name for point in metric.data.data_points for name in point.attributes}

@@ -89,6 +89,14 @@ def test_errors_the_package_and_the_site_have_one_address_of_the_documentation()
     assert f'\nsite_url: !ENV [DOCS_SITE_URL, "{DOCS}/"]' in text_of("mkdocs.yml")
 
 
+def test_both_distributions_have_one_version() -> None:
+    project, auditor = text_of("pyproject.toml"), text_of("audit/pyproject.toml")
+    (version,) = re.findall(r'^version = "(.*)"$', project, re.MULTILINE)
+    assert f'\nversion = "{version}"\n' in auditor
+    assert f'\ndependencies = ["sa-doclock=={version}"]\n' in auditor
+    assert f'\naudit = ["sa-doclock-audit=={version}"]' in project
+
+
 def _texts() -> Iterator[tuple[Path, str]]:
     """Yield the files of the checkout that are read by people or programs."""
     kinds = {".cfg", ".ini", ".json", ".md", ".py", ".toml", ".yml", ""}

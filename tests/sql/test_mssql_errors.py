@@ -24,7 +24,6 @@ from sa_doclock import (
     WrongIsolation,
 )
 from sa_doclock.dialects.mssql import SQLServerLocks
-from sa_doclock.dialects.mssql_errors import PRIVILEGE_ERRORS
 from sa_doclock.dialects.mssql_errors import TEXTS as OWN_TEXTS
 from tests.sql.models import Customer, Order
 from tests.sql.native import FORMS, TEXTS, mssql_python, odbc18, pymssql
@@ -117,15 +116,7 @@ def test_a_flush_that_failed_is_of_its_class(
 
 def known_numbers() -> set[int]:
     """Return every number that the strategy has a meaning for."""
-    return {int(number) for number in SQLServerLocks.errors.codes.keys() | PRIVILEGE_ERRORS.keys()}
-
-
-def meanings(number: object) -> tuple[object, ...]:
-    assert isinstance(number, int)
-    return (
-        SQLServerLocks.errors[number],
-        PRIVILEGE_ERRORS.get(number),
-    )
+    return {int(number) for number in SQLServerLocks.errors.codes}
 
 
 @each_form
@@ -137,8 +128,9 @@ def test_each_known_number_is_found_in_what_each_driver_raises(
     found = {
         number: strategy.errors.native_code(form(number)) for number in sorted(known_numbers())
     }
-    assert {number: meanings(code) for number, code in found.items()} == {
-        number: meanings(number) for number in found
+    errors = strategy.errors
+    assert {number: errors[code] for number, code in found.items()} == {
+        number: errors[number] for number in found
     }
 
 

@@ -20,7 +20,7 @@ from sqlalchemy.exc import ResourceClosedError
 import sa_doclock.dialects
 from sa_doclock import LockNotSupported, LockOptions
 from sa_doclock.dialects import strategy_for
-from sa_doclock.dialects.base import LockStrategy
+from sa_doclock.dialects.base import LockStrategy, PlainReads
 from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql.limits import after_lock
 from sa_doclock.dialects.sqlite import SQLiteLocks
@@ -71,7 +71,7 @@ def locks_one_table(strategy: LockStrategy, _connection: Connection, _script: Sc
 
 
 def detects_conflicts(strategy: LockStrategy, _connection: Connection, _script: Script) -> bool:
-    return "REPEATABLE READ" in strategy.isolation.conflicting
+    return PlainReads.CONFLICT in strategy.isolation.plain_reads["REPEATABLE READ"]
 
 
 class Case(NamedTuple):

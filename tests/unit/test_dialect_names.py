@@ -13,6 +13,7 @@ from sqlalchemy.dialects import sqlite
 from sa_doclock import LockOptions, with_lock
 from sa_doclock.core.statements import add_suffixes, drop_lock
 from sa_doclock.dialects import strategy_classes, suffixed
+from sa_doclock.dialects.base import LockText
 from sa_doclock.dialects.sqlite import SQLiteLocks, SQLiteStatements
 from tests.support.models import Order
 
@@ -23,9 +24,9 @@ FOR_UPDATE, NO_WAIT = LockOptions.ForUpdate, LockOptions.NoWait
 
 
 class SuffixStatements(SQLiteStatements):
-    suffixes = {  # noqa: RUF012  # LockStatements declares it ClassVar
-        FOR_UPDATE: "WITH LOCK",
-        FOR_UPDATE | NO_WAIT: "WITH LOCK NOW",
+    texts = {  # noqa: RUF012  # LockStatements declares it ClassVar
+        FOR_UPDATE: LockText(suffix="WITH LOCK"),
+        FOR_UPDATE | NO_WAIT: LockText(suffix="WITH LOCK NOW"),
     }
 
 

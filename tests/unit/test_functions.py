@@ -118,7 +118,7 @@ def parametrized(takers: dict[str, Taker]) -> pytest.MarkDecorator:
 @parametrized({**TAKERS, "transactional": DECORATED})
 @pytest.mark.parametrize("function", NOT_RUN)
 def test_a_generator_function_is_refused(take: Taker, function: Any) -> None:
-    with pytest.raises(TypeError, match="is a generator function, a call of which runs nothing"):
+    with pytest.raises(TypeError, match="is a generator function, and calling it runs nothing"):
         take(function)
 
 

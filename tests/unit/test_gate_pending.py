@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.mutable import MutableDict
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
-from sa_doclock.features.gate.pending import Pending, may_write
+from sa_doclock.features.gate.pending import is_same, may_write, pending_changes
 from tests.support.rows import rows
 
 
@@ -96,9 +96,9 @@ def test_a_change_is_seen_whatever_is_pending(
     bill = session.get_one(Bill, 1)
     with session.no_autoflush:
         first(session, bill)
-        before = Pending(session)
+        before = pending_changes(session)
         then(session, bill)
-        assert not before.is_same(Pending(session))
+        assert not is_same(before, pending_changes(session))
 
 
 @pytest.mark.parametrize("first", [one for one in CHANGES if one is not set_in_data])
@@ -106,9 +106,9 @@ def test_without_one_nothing_is_seen(session: Session, first: Function) -> None:
     bill = session.get_one(Bill, 1)
     with session.no_autoflush:
         first(session, bill)
-        before = Pending(session)
+        before = pending_changes(session)
         read(session, bill)
-        assert before.is_same(Pending(session))
+        assert is_same(before, pending_changes(session))
 
 
 READS: tuple[Any, ...] = (

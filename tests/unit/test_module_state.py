@@ -11,11 +11,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import doclock_audit
 import pytest_sa_doclock
 import sa_doclock
 from tests.support.rows import rows
 
-PACKAGES = [Path(one.__file__ or "").parent for one in (sa_doclock, pytest_sa_doclock)]
+PACKAGES = [
+    Path(one.__file__ or "").parent for one in (sa_doclock, pytest_sa_doclock, doclock_audit)
+]
 MODULES = {
     str(path.relative_to(package.parent)): path
     for package in PACKAGES

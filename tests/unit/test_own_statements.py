@@ -90,7 +90,7 @@ LOCKS = (
     "dialects/innodb.py:InnoDBHoldLimit.limit",
     "dialects/innodb.py:InnoDBIsolation.set_once",
     "dialects/innodb_named_locks.py:InnoDBNamedLocks._take_name",
-    "dialects/mssql.py:BeginsAtOnce.begin_now",
+    "dialects/mssql.py:BeginsAtOnce.begun",
     "dialects/mssql.py:SQLServerWaits.lower_deadlock_priority",
     "dialects/mssql.py:SQLServerNamedLocks.take",
     "dialects/mssql.py:_lock_timeout",
@@ -114,7 +114,7 @@ LOCKS = (
 )
 #: About the connection or transaction of a lock, which no other can tell: next to the lock, or after its failure.
 OF_THE_CONNECTION = (
-    "dialects/cluster.py:GroupReplication.before_savepoint",
+    "dialects/cluster.py:GroupReplication.find_abort",
     "dialects/innodb.py:SessionIsolation.ask_level",
     "dialects/innodb.py:InnoDBMarks.current_schema",
     "dialects/innodb.py:InnoDBStatus.has_open_transaction",
@@ -136,7 +136,7 @@ OF_THE_CONNECTION = (
 #: The end of a transaction that the session has begun, or that the server has ended.
 ENDS = (
     "claims/transaction.py:ClaimTransaction._roll_back_block",
-    "dialects/cluster.py:Galera.before_rollback",
+    "dialects/cluster.py:Galera.listeners.before_rollback",
     "dialects/sqlite.py:SQLiteLifecycle.commit_failed",
     "features/batch.py:BatchPriority._undone_by_savepoint",
     "features/commit_lookup.py:do_commit",

@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+import doclock_audit
 import sa_doclock
 from tests.support.rows import rows
 
-PACKAGE = Path(sa_doclock.__file__).parent
-MODULES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
+PACKAGE, AUDITOR = (Path(package.__file__ or "").parent for package in (sa_doclock, doclock_audit))
+MODULES = {
+    **{str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))},
+    **{str(path.relative_to(AUDITOR.parent)): path for path in sorted(AUDITOR.rglob("*.py"))},
+}
 EXEMPT = ("sqlalchemy_internals.py", "guard/dml_internals.py")
 PROTOCOL = {"events.py": {"_target_class_doc", "_dispatch_target"}}
 """The attributes that a class of events must define, as SQLAlchemy's own do."""

@@ -19,7 +19,7 @@ FOLDERS = [
     PACKAGE,
     *(
         REPOSITORY / name
-        for name in ("pytest_sa_doclock", "tests", "lab", "benchmarks", "migrations")
+        for name in ("pytest_sa_doclock", "audit", "tests", "lab", "benchmarks", "migrations")
     ),
 ]
 QUESTIONS = {"What", "Who", "Whose", "Whom", "Whether", "Where", "Which", "Why", "How", "When"}

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import find_strategy, product_of, strategy_classes, strategy_for
-from sa_doclock.dialects.base import LockStatements, LockStrategy, LockWaits
+from sa_doclock.dialects.base import LockStatements, LockStrategy, LockText, LockWaits
 from sa_doclock.dialects.isolation import IsolationLevels
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
@@ -53,7 +53,7 @@ class FirebirdDialect(SQLiteDialect_pysqlite):
 
 
 class FirebirdStatements(LockStatements):
-    hints: ClassVar = {LockOptions.ForUpdate: "WITH LOCK"}
+    texts: ClassVar = {LockOptions.ForUpdate: LockText("WITH LOCK")}
 
 
 class FirebirdLocks(LockStrategy):
@@ -127,9 +127,13 @@ def test_a_strategy_goes_with_its_engine() -> None:
 def test_nothing_can_be_locked_on_a_database_that_nobody_knows(firebird: Engine) -> None:
     with LockingSession(firebird) as session:
         for lock in (LockOptions.SharedRead, LockOptions.ForUpdate, LockOptions.SnapshotRead):
-            with pytest.raises(LockNotSupported, match="nothing is known of locks on firebird"):
+            with pytest.raises(
+                LockNotSupported, match="no lock dialect is registered for firebird"
+            ):
                 session.get_entity(Order, 1, lock)
-            with pytest.raises(LockNotSupported, match="nothing is known of locks on firebird"):
+            with pytest.raises(
+                LockNotSupported, match="no lock dialect is registered for firebird"
+            ):
                 session.scalars(session.entity_set(Order, lock))
 
 
@@ -156,7 +160,7 @@ def test_another_package_can_bring_a_strategy(firebird: Engine) -> None:
 @pytest.mark.usefixtures("entry_point")
 def test_a_strategy_that_says_nothing_of_named_locks_has_none(firebird: Engine) -> None:
     with LockingSession(firebird) as session:
-        with pytest.raises(LockNotSupported, match="of named locks on firebird"):
+        with pytest.raises(LockNotSupported, match="for firebird has no named locks"):
             session.lock_key("user:42")
         assert not session.in_transaction()
 
@@ -185,7 +189,7 @@ def test_texts_that_no_statement_would_carry_are_refused(
     firebird: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SharedStatements(FirebirdStatements):
-        hints: ClassVar = {**FirebirdStatements.hints, LockOptions.SharedRead: "WITH SHARE"}
+        texts: ClassVar = {LockOptions.SharedRead: LockText("WITH SHARE")}
 
     def note_server(strategy: FirebirdLocks, _connection: Connection) -> None:
         strategy.statements = SharedStatements()
@@ -193,7 +197,7 @@ def test_texts_that_no_statement_would_carry_are_refused(
     monkeypatch.setattr(FirebirdLocks, "note_server", note_server)
     with (
         LockingSession(firebird) as session,
-        pytest.raises(TypeError, match=r"FirebirdLocks\.statements\.hints is set for an engine"),
+        pytest.raises(TypeError, match=r"FirebirdLocks\.statements\.texts is set for an engine"),
     ):
         session.get_entity(Order, 1, LockOptions.ForUpdate)
 

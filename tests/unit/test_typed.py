@@ -83,7 +83,7 @@ def misspelt_errors(taken: CheckedOut, lost: CheckoutLost) -> None:
 _LINE = re.compile(r"program\.py:(\d+):.*\berror:")
 
 
-@pytest.mark.parametrize("package", ["sa_doclock", "pytest_sa_doclock"])
+@pytest.mark.parametrize("package", ["sa_doclock", "pytest_sa_doclock", "doclock_audit"])
 def test_the_package_says_that_it_has_types(package: str) -> None:
     assert files(package).joinpath("py.typed").is_file()
 

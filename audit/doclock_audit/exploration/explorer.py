@@ -76,6 +76,22 @@ def explore(
     A thread, a process or a connection of the driver is not scheduled: its statements go unseen, and the
     result says so.
 
+    Example::
+
+        def before():
+            with Session.begin() as session:
+                session.get_one_entity(Order, 42, LockOptions.ForUpdate).total = 0
+
+        def add_one():
+            with Session() as session, session.locked(Order, 42) as order:
+                order.total += 1
+
+        def both_are_counted():
+            with Session() as session:
+                return session.get_one(Order, 42).total == 2
+
+        explore(add_one, add_one, before=before, invariant=both_are_counted).check()
+
     :param first: a function or coroutine function without arguments, which opens its own session; so
         is ``second``.  Functions run in a thread each, coroutines in an event loop of their own.
     :param before: sets the data back before each run, and commits.

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, inspect
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import SQLAlchemyError
 
-from sa_doclock.dialects.base import LockStrategy, MetError
+from sa_doclock.dialects.base import Locked, LockStrategy, MetError, PlainReads
 from sa_doclock.errors import DeadlockDetected, LockNotSupported
 from sa_doclock.testing.instruments import (
     COMMIT,
@@ -131,9 +131,10 @@ class EnginesSeen:
         """
         strategy = strategy_class(connection.dialect)
         level = self.level(connection) if level is None else level
+        reads = {} if strategy is None else strategy.isolation.plain_reads
         return Reading(
-            whole_database=strategy is not None and strategy.locks_database,
-            passes_writers=strategy is not None and level in strategy.isolation.past_writers,
+            whole_database=strategy is not None and strategy.statements.locked is Locked.DATABASE,
+            passes_writers=PlainReads.PAST_WRITERS in reads.get(level or "", PlainReads(0)),
             one_snapshot=level not in _MANY_SNAPSHOTS,
             views=self._of(connection).views,
         )

@@ -89,6 +89,19 @@ def document(
     something else is configured; a class that is mapped on the association table of a
     many-to-many part is to be a part itself, in place of it.
 
+    Example::
+
+        @document(parts=("lines",))
+        class Invoice(Base):
+            __tablename__ = "invoices"
+            id: Mapped[int] = mapped_column(primary_key=True)
+            lines: Mapped[list["InvoiceLine"]] = relationship()
+
+        class InvoiceLine(Base):
+            __tablename__ = "invoice_lines"
+            id: Mapped[int] = mapped_column(primary_key=True)
+            invoice_id: Mapped[int] = mapped_column(ForeignKey("invoices.id"))
+
     :param parts: names of relationships, from the header; a dot leads to the parts of a part.
     :param no_key: ForUpdate of this class is ``ForUpdate | NoKey``: while a header is locked,
         others may insert rows that refer to it.  For what many documents point at, such as a

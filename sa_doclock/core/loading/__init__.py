@@ -2,7 +2,7 @@
 
 from .class_roles import Role, role_of
 from .document_index import DocumentIndex, Unreadable
-from .load_parts import load_again, load_parts, reads_of
+from .load_parts import is_loaded, load_again, load_parts, reads_of
 from .loaded import LoadedDocuments
 from .pending_changes import (
     NO_CHANGES,

@@ -56,6 +56,22 @@ def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> N
         _Loader(session, headers).load(root, lock)
 
 
+def is_loaded(header: Any, lock: LockOptions) -> bool:
+    """Return whether the document is loaded for sure, so that load_parts() has nothing to do."""
+    state = instance_state(header)
+    collections = _collections(state.manager.mapper, lock)
+    if collections is None or state.expired_attributes:
+        return False
+    loaded = state.dict
+    return all(
+        name in loaded
+        and not any(
+            instance_state(detail).expired_attributes for detail in collection_adapter(loaded[name])
+        )
+        for name, _, _ in collections
+    )
+
+
 def load_again(session: Session, unreadable: Unreadable) -> None:
     """Load the parts that a lock has expired, and that no access would load."""
     loader = _Loader(session)

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import strategies
+from ...dialects import check_features, strategies, translated_table, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -243,6 +243,8 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     if strategy.compatible is not None or strategy.cluster is not None:
         _check_server(strategy, request)
     connection, plan = target.prepare(bind, strategy, request)
+    if plan.table is not None and target.options:
+        plan = plan._replace(table=translated_table(plan.table, *target.options))
     _check_place(context, target, connection.connection)
     if isinstance(bind, Connection):
         watch(context, connection)
@@ -314,9 +316,9 @@ def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
 def _check_server(strategy: LockStrategy, request: LockRequest) -> None:
     """:raises LockNotSupported: this product, which answers to the dialect, cannot give the lock."""
     if strategy.compatible is not None:
-        strategy.compatible.check(request.lock, request.seconds, named=request.named)
+        check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
-        strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
+        warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
 
 
 def _blocks(

@@ -14,7 +14,7 @@ from sqlalchemy import Select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
-from ...dialects import hints_of
+from ...dialects import has_hint
 from ...errors import LockMisuse
 from ...keys import Identity, key_text, public_key
 from ...options import LockOptions
@@ -44,7 +44,7 @@ def read_one(context: LockContext, request: LockRequest) -> Any:
     """
     mapper: Any = request.mapper
     session, lock = context.session(), request.lock
-    if lock is not LockOptions.NoLock or lock not in hints_of(session.get_bind(mapper)):
+    if lock is not LockOptions.NoLock or not has_hint(session.get_bind(mapper), lock):
         return session.get(mapper.class_, request.keys[0], options=request.options)
     parameters = parameters_by_key(mapper, request.keys[0])
     found = _read(context, select_by_key(mapper, lock), parameters, request)

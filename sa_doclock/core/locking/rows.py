@@ -95,12 +95,18 @@ class LockedRows(LockTarget[T]):
         self.binds = {"bind": connection.connection}
         row_lock = connection.row_lock(plan)
         if not is_row_lock(row_lock):  # the lock is the transaction's
-            _wait_for_schema(connection.connection, plan, request.seconds)
+            table, at = plan.table, connection.connection
+            if (
+                table is not None
+                and plan.strategy.statements.locked is Locked.DATABASE
+                and (table.schema or SCHEMA_OPTION in at.get_execution_options())
+            ):
+                plan.strategy.check_table(at, table, plan.lock, request.seconds)
             return self.read(self.under_lock(request.lock))
         strategy = plan.strategy
         assert plan.table is not None
         try:
-            strategy.check_table(connection.connection, plan.table)
+            strategy.check_table(connection.connection, plan.table, plan.lock)
         except DeadlockDetected as error:
             self.context.transaction.note_ended_at_question(error, self.context.calls.current)
             raise
@@ -116,12 +122,6 @@ class LockedRows(LockTarget[T]):
         return self.lock_and_read(limit, whole_row=whole_row)
 
     send = send_select
-
-
-def _wait_for_schema(connection: Connection, plan: LockPlan, seconds: float | None) -> None:
-    table = plan.table
-    if table is not None and (table.schema or SCHEMA_OPTION in connection.get_execution_options()):
-        plan.strategy.waits.wait_for_schema(connection, plan.lock, seconds, table)
 
 
 def objects_of(

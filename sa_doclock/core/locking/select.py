@@ -172,7 +172,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         entity, statements = self._locked.entity, limit.strategy.statements
         key = key_columns(entity)
         again = _without_lock(self._statement, entity)
-        most = statements.max_parameters // 2  # the rest is the program's
+        most = statements.max_parameters.keys // 2  # the rest is the program's
         most = min(most, parameters_for_keys(statements, len(key)))
         identities, order = self._lock_keys(key, limit, most, whole_row=whole_row)
         self._beside = ()

@@ -29,6 +29,11 @@ class CoreSession(LockMethods):
 
         After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
         with asyncio, where it tells what was held before, until the next flush, lock or commit.
+
+        Example::
+
+            session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            assert session.held_locks == {(Order, (42,)): LockOptions.ForUpdate}
         """
         _locks_held_by(self, ask=True)
         return HeldLocks(self)
@@ -38,6 +43,12 @@ class CoreSession(LockMethods):
 
         "Opened" is ``session.begin()``: a transaction that began by itself, with a lock or an
         earlier read, is committed, and its locks are released.
+
+        Example::
+
+            order = session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+            session.save_changes()
 
         :raises LockFailed: a deadlock or conflict that the server found only now.
         """
@@ -56,6 +67,11 @@ class CoreSession(LockMethods):
         """Roll back, so that every lock is released; pending changes are lost with it.
 
         Does nothing where there is no transaction.
+
+        Example::
+
+            order = session.get_one_entity(Order, 42, LockOptions.SharedRead)
+            session.release_locks()
 
         :raises LockMisuse: the caller opened the transaction by ``begin()``, or a savepoint:
             it is the caller's to end.

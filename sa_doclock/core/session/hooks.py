@@ -9,7 +9,6 @@ from sqlalchemy import Connection, event
 from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
-from ...dialects.base import TransactionLifecycle
 from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ...sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
@@ -174,10 +173,6 @@ def _after_begin(
     """Note a connection that has begun its part of the transaction, or a savepoint in it."""
     context = session._context
     strategy = strategies.get(connection.dialect)
-    if strategy is not None and not transaction.nested:
-        lifecycle = strategy.lifecycle
-        if type(lifecycle).note_begin is not TransactionLifecycle.note_begin:  # saves a call
-            lifecycle.note_begin(connection)
     follow_dialect(connection, context)
     if transaction.nested and transaction not in context.transaction.savepoints:
         context.transaction.savepoints[transaction] = context.transaction.mark()  # see above

@@ -83,6 +83,13 @@ class LockMethods(ExecutingSession):
         After a failure: where this call had opened the transaction, it is rolled back.
         Otherwise the transaction refuses everything until ``rollback()``.
 
+        Example::
+
+            order = session.get_entity(Order, 42, LockOptions.ForUpdate, lock_timeout=5)
+            if order is not None:
+                order.total += 1
+            session.commit()
+
         :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.  What says the
             same is the same key: ``"42"`` is 42 for an integer, the name of a member for an Enum, a
             text of the usual form for a UUID, a date or a time.
@@ -151,6 +158,10 @@ class LockMethods(ExecutingSession):
     ) -> T:
         """Return what :meth:`get_entity` returns, for a row that must be there.
 
+        Example::
+
+            order = session.get_one_entity(Order, 42, LockOptions.SharedRead)
+
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         """
         found = self.get_entity(
@@ -177,6 +188,12 @@ class LockMethods(ExecutingSession):
         """Lock the row of an object in hand, and read its state again.
 
         It does the same as :meth:`get_entity` with the primary key of the object.
+
+        Example::
+
+            order = session.get_one(Order, 42)
+            session.lock(order, LockOptions.ForUpdate)
+            order.total += 1
 
         :param instance: a persistent object of this session, without pending changes.
         :returns: the same object.
@@ -208,6 +225,10 @@ class LockMethods(ExecutingSession):
         locked in several, in the same order.
 
         What else is raised, and what follows a failure: see :meth:`get_entity`.
+
+        Example::
+
+            orders = session.get_entities(Order, [42, 43], LockOptions.ForUpdate)
 
         :param idents: primary keys as for :meth:`get_entity`; each document comes once.
         :param lock_timeout: as for :meth:`get_entity`, for each statement; SQL Server applies it
@@ -262,6 +283,10 @@ class LockMethods(ExecutingSession):
 
         What is loaded already and not stale is not loaded again: pending changes of a
         document that is held stay.
+
+        Example::
+
+            order = session.get_document(Order, 42, LockOptions.ForUpdate)
         """
         pipeline = self._context.parts.pipeline
         reads: AbstractContextManager[Any] = (
@@ -296,6 +321,11 @@ class LockMethods(ExecutingSession):
     ) -> T:
         """Return what :meth:`get_document` returns, for a document that must be there.
 
+        Example::
+
+            order = session.get_one_document(Order, 42, LockOptions.ForUpdate)
+            order.total = sum(line.value for line in order.lines)
+
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         """
         found = self.get_document(
@@ -321,7 +351,12 @@ class LockMethods(ExecutingSession):
         options: Sequence[ORMOption] = (),
         order: ResultOrder = "key",
     ) -> list[T]:
-        """Return what :meth:`get_entities` returns, with all parts loaded; see :meth:`get_document`."""
+        """Return what :meth:`get_entities` returns, with all parts loaded; see :meth:`get_document`.
+
+        Example::
+
+            orders = session.get_documents(Order, [42, 43], LockOptions.SharedRead)
+        """
         found = self.get_entities(
             entity, idents, lock, lock_timeout=lock_timeout, options=options, order=order
         )
@@ -369,6 +404,12 @@ class LockMethods(ExecutingSession):
 
         Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
         An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`.
+
+        Example::
+
+            orders = session.entity_set(Order, LockOptions.ForUpdate).where(Order.total > 100)
+            for order in session.scalars(orders):
+                order.total = 100
 
         :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
             second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB

@@ -11,7 +11,7 @@ from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.selectable import SelectStatementGrouping
 
-from ...dialects import suffixed, table_hints
+from ...dialects import NO_TEXT, suffixed, table_hints
 from ...dialects.base import LockStrategy
 from ...errors import LockMisuse, LockNotSupported
 from ...options import LockOptions, base_of, check_lock, is_row_lock, without_no_key
@@ -73,6 +73,11 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()``
     does there, and is in no list.  A select of columns alone locks its rows, but ``held_locks`` cannot list
     them, so neither an upgrade nor pending changes are noticed.
+
+    Example::
+
+        newest = select(Order).order_by(Order.id.desc()).limit(1)
+        order = session.scalars(with_lock(newest, LockOptions.ForUpdate)).one()
 
     :param entity: the class or ``aliased()`` to lock, where the statement selects several.
     :raises ValueError: contradictory lock, or which entity is meant is not clear.
@@ -247,14 +252,14 @@ def add_suffixes(statement: S, lock: LockOptions) -> S:
     if dialects:
         statement = _without_suffixes(statement, dialects)
     for one in dialects:
-        suffix = one.statements.suffixes.get(without_no_key(lock))
+        suffix = one.statements.texts.get(without_no_key(lock), NO_TEXT).suffix
         if suffix:
             statement = statement.with_statement_hint(suffix, one.name)
     return statement
 
 
 def _without_suffixes(statement: S, dialects: Iterable[type[LockStrategy]]) -> S:
-    ours = {(one.name, text) for one in dialects for text in one.statements.suffixes.values()}
+    ours = {(one.name, text.suffix) for one in dialects for text in one.statements.texts.values()}
     return without_statement_hints(statement, ours) if ours else statement
 
 
@@ -263,8 +268,8 @@ def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: L
 
     :param lock: that the rows will get.
     """
-    hint = strategy.statements.candidate_hints.get(without_no_key(lock))
-    if hint is None:
+    hint = strategy.statements.texts.get(without_no_key(lock), NO_TEXT).candidates
+    if not hint:
         return statement
     return with_last_hint(statement, header_table(entity), hint, strategy.name)
 
@@ -285,8 +290,8 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
             "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
         )
     for one in table_hints():
-        hint = one.statements.hints.get(without_no_key(lock))
-        if hint is not None and hint_of(statement, header, one.name) != hint:
+        hint = one.statements.texts.get(without_no_key(lock), NO_TEXT).hint
+        if hint and hint_of(statement, header, one.name) != hint:
             raise LockMisuse(
                 "a with_hint() has replaced the lock of the statement, which is a hint of this "
                 "table on SQL Server: hint other tables, or other databases alone"
@@ -299,9 +304,9 @@ def add_hints(
     """Return the statement with the table hints of this lock, where a database has such."""
     lock = without_no_key(lock)
     for one in table_hints():
-        hints = one.statements.hints
-        if lock in hints:
-            hint = one.statements.hints_by_key.get(lock, hints[lock]) if by_key else hints[lock]
+        text = one.statements.texts.get(lock, NO_TEXT)
+        hint = (by_key and text.by_key) or text.hint
+        if hint:
             for table in tables:
                 statement = with_last_hint(statement, table, hint, one.name)
     return statement

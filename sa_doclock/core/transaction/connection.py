@@ -157,8 +157,10 @@ class TransactionConnection:
 
     def follow_cluster(self, cluster: Cluster, session: Callable[[], Session]) -> None:
         """Have the end of the transaction by another node of the cluster noticed."""
-        self.listen("rollback", cluster.before_rollback)
-        self.listen("savepoint", partial(_before_savepoint, cluster, session))
+        for name, function in cluster.listeners(
+            lambda: not ledger_of(session()).is_empty()
+        ).items():
+            self.listen(name, function)
 
     def note_lock(self, strategy: LockStrategy) -> None:
         """Note that a lock was granted here.
@@ -341,14 +343,6 @@ class TransactionConnection:
         return plan.strategy.statements.row_lock(plan.lock, self.level)
 
 
-def _before_savepoint(
-    cluster: Cluster, session: Callable[[], Session], connection: Connection, _name: str
-) -> None:
-    """Raise in front of a SAVEPOINT, if another node has ended the transaction with its locks."""
-    if not ledger_of(session()).is_empty():
-        cluster.before_savepoint(connection)
-
-
 class TransactionConnections:
     """The connections of one session's transaction, by engine.
 
@@ -380,9 +374,8 @@ class TransactionConnections:
             if known is not None:
                 if known.cluster is not None:
                     added.follow_cluster(known.cluster, self._session)
-                now = type(known.lifecycle).begin_now is not TransactionLifecycle.begin_now
-                if now and not self.is_lent(connection):
-                    known.lifecycle.begin_now(connection)
+                if type(known.lifecycle).begun is not TransactionLifecycle.begun:  # saves two calls
+                    known.lifecycle.begun(connection, lent=self.is_lent(connection))
         if self._session().in_nested_transaction():
             self.before_savepoint()
 

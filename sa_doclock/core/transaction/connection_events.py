@@ -179,7 +179,7 @@ class ConnectionEvents:
         known = one.known
         if known is None or not transaction.ledger.counts_on_transaction(known):
             return
-        ended = known.status.in_transaction_after(connection, cursor, statement) is False
+        ended = known.status.in_transaction(connection, cursor) is False
         if ended or (foreign and one.unmarked):  # nobody could tell later
             self._end(transaction, connection, "lost")
 

@@ -59,9 +59,6 @@ class Guard(Protocol):
     def roll_back(self) -> None:
         """A savepoint is rolled back."""
 
-    def ended(self, *, committed: bool) -> None:
-        """The transaction has ended."""
-
 
 class Adoption(Protocol):
     """Makes the ``with_for_update()`` of the program a lock."""

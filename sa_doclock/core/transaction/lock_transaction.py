@@ -349,11 +349,9 @@ class LockTransaction(FailingTransaction):
             if released:
                 self._report_released(released, outcome)
         finally:
-            guard, ended = self._parts.guard, self._parts.ended
+            ended = self._parts.ended
             if "_memories" in vars(self):
                 ended = (*ended, *self._ends_of_memories())
-            if guard is not None:
-                ended = (guard.ended, *ended)
             if ended:
                 _call_each(ended, committed=committed)
 

@@ -27,7 +27,7 @@ from ..base import (
     LockStrategy,
     NativeCode,
     Pipeline,
-    Pipelining,
+    PlainReads,
     ServerClock,
     TransactionLifecycle,
     TransactionMarks,
@@ -50,7 +50,7 @@ from .named_locks import PostgreSQLNamedLocks
 # https://www.postgresql.org/docs/current/libpq-status.html#LIBPQ-PQTRANSACTIONSTATUS
 _IDLE, _ACTIVE, _IN_ERROR = 0, 1, 3
 # The methods of pg8000's connection that send a statement and read its answer.  The driver raises the
-# errors of its socket, and of what it cannot read, as they are.
+# errors of its socket, and of answers that it cannot read, as they are.
 _STATEMENT = frozenset({"execute_simple", "execute_unnamed", "execute_named"})
 _ABORTED = "25P02"  # in_failed_sql_transaction
 # A row lock has assigned an id already; a named lock has not.  A standby can assign none.
@@ -77,13 +77,16 @@ class PostgreSQLIsolation(IsolationLevels):
         LockOptions.SharedRead: (READ_COMMITTED,),
         LockOptions.SnapshotRead: (REPEATABLE_READ,),
     }
-    # At SERIALIZABLE a read is remembered, and a commit can fail because of it (40001).
-    past_writers = frozenset({"READ UNCOMMITTED", READ_COMMITTED, REPEATABLE_READ})
-    conflicting = frozenset({REPEATABLE_READ, "SERIALIZABLE"})  # 40001
     # "a transaction takes its snapshot as of the start of the first non-transaction-control statement",
     # and so before the wait of a lock that is this statement:
     # https://www.postgresql.org/docs/current/transaction-iso.html#XACT-REPEATABLE-READ
-    snapshots = conflicting
+    plain_reads = {
+        "READ UNCOMMITTED": PlainReads.PAST_WRITERS,
+        READ_COMMITTED: PlainReads.PAST_WRITERS,
+        REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,  # 40001
+        # A read is remembered, and a commit can fail because of it (40001).
+        "SERIALIZABLE": PlainReads.OLDER | PlainReads.CONFLICT,
+    }
 
     def note_default(self, connection: Connection) -> None:
         connection.dialect.default_isolation_level = connection.get_isolation_level()
@@ -100,7 +103,7 @@ class PostgreSQLStatements(LockStatements):
 
 
 class PostgreSQLStatus(TransactionStatus):
-    def in_transaction(self, connection: Connection) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         pooled = connection.connection
         # After a COMMIT that the program has sent as text, asyncpg and psycopg2 send no other BEGIN.
         # psycopg: five times as fast as its "info", and "driver_connection" takes three calls.
@@ -177,6 +180,8 @@ class PostgreSQLLocks(LockStrategy):
     # https://www.postgresql.org/docs/current/functions-datetime.html#FUNCTIONS-DATETIME-CURRENT
     clock = ServerClock("clock_timestamp() AT TIME ZONE 'UTC'", DateTime)
 
+    _pipeline: Callable[[Connection], Pipeline] | None = None
+
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         # Several statements in one round trip, with libpq 14 or later:
@@ -184,13 +189,16 @@ class PostgreSQLLocks(LockStrategy):
         psycopg: Any = dialect.loaded_dbapi if dialect.driver == "psycopg" else None
         if psycopg is not None and psycopg.Pipeline.is_supported():
             # They import psycopg.
-            from .deferred_writes import PsycopgPipelining  # noqa: PLC0415
+            from .deferred_writes import PsycopgPipeline  # noqa: PLC0415
             from .pipelined_hold_limit import PipelinedHoldLimit  # noqa: PLC0415
             from .pipelined_lock import PipelinedWaits  # noqa: PLC0415
 
-            self.pipelining = PsycopgPipelining()
+            self._pipeline = PsycopgPipeline
             self.waits, self.hold_limit = PipelinedWaits(), PipelinedHoldLimit()
             self.named_locks = PostgreSQLNamedLocks(self.waits)
+
+    def pipeline(self, connection: Connection) -> Pipeline | None:
+        return None if self._pipeline is None else self._pipeline(connection)
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
         # pg8000 does not tell.  In a transaction of the program the snapshot of a question would be
@@ -206,7 +214,13 @@ class PostgreSQLLocks(LockStrategy):
             self.commit_outcomes = None
 
     def check_table(
-        self, connection: Connection, table: Table, adopted: LockOptions | None = None
+        self,
+        connection: Connection,
+        table: Table,
+        lock: LockOptions | None = None,
+        seconds: float | None = None,
+        *,
+        adopted: bool = False,
     ) -> None:
         if self.compatible is not None:
             return
@@ -258,7 +272,7 @@ def _rolled_back(connection: Connection) -> Iterator[None]:
 def _transaction_id(connection: Connection) -> object:
     """Return the id of the transaction, assigned if it has none; UNMARKED: it is aborted."""
     if PostgreSQLLocks.status.is_aborted(connection):
-        return UNMARKED  # what succeeds in it ends it, or its savepoint
+        return UNMARKED  # a successful statement ends it, or its savepoint
     try:
         # By SQLAlchemy: where the server has ended the transaction, this answer alone says why.
         mark: object = connection.exec_driver_sql(_TRANSACTION_ID).scalar_one()

@@ -14,17 +14,18 @@ from copy import deepcopy
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, Literal, NamedTuple, NoReturn
 from uuid import UUID
-from weakref import ref
+from weakref import WeakSet, ref
 
 from sqlalchemy import Connection, RootTransaction, event
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm.exc import StaleDataError
+from sqlalchemy.util import greenlet_spawn
 
 from ...interruptions import ErrorsIgnored
 from ...pool import CallFunction, on_return, withdraw
-from ..base import Pipeline, Pipelining, Read
+from ..base import Read
 from .limits import after_lock
 from .pipeline import (
     Call,
@@ -95,7 +96,10 @@ class PsycopgPipeline(CursorInterceptor):
         few_rows: bool,
         hold_limit: float | None = None,
     ) -> AbstractContextManager[None]:
-        after = None if hold_limit is None else after_lock(self.connection, hold_limit)
+        after = None
+        if hold_limit is not None:
+            keep_idle_clock(self.connection)
+            after = after_lock(self.connection, hold_limit)
         return PipelinedLock(self.connection, seconds, reads, few_rows=few_rows, after=after)
 
     def keep_writes(self) -> None:
@@ -146,7 +150,7 @@ class PsycopgPipeline(CursorInterceptor):
         finally:
             self.commit_sent = False
         if commit and batch.cursors[-1].statusmessage != _COMMIT:
-            raise PendingRollbackError("the server has answered COMMIT by a ROLLBACK")
+            raise PendingRollbackError("the server answered COMMIT with a ROLLBACK")
 
     def ask(self, question: str) -> Sequence[str | None]:
         self._drop_rolled_back()
@@ -213,7 +217,7 @@ class PsycopgPipeline(CursorInterceptor):
         return bool(self._kept)
 
     def note_next(self, statement: str, parameters: Any, context: Any) -> None:
-        """Note the statement that is executed next, and send what is kept where it cannot wait."""
+        """Note the statement that is executed next, and send the kept writes where it cannot wait."""
         if self._failure is not None:
             return
         self._executes = True
@@ -248,7 +252,7 @@ class PsycopgPipeline(CursorInterceptor):
             self.forget_writes()
 
     def _next_batch(self, last: str | None = None) -> _Batch:
-        """Return what is kept, with this statement behind it."""
+        """Return the kept writes, with this statement behind them."""
         kept, self._kept = self._kept, []
         return _Batch(kept, self.cursor, last)
 
@@ -276,13 +280,6 @@ class PsycopgPipeline(CursorInterceptor):
         raise error
 
 
-class PsycopgPipelining(Pipelining):
-    """The pipelines of psycopg 3."""
-
-    def pipeline(self, connection: Connection) -> Pipeline:
-        return PsycopgPipeline(connection)
-
-
 class _Batch:
     """The statements that are sent in one round trip.
 
@@ -303,7 +300,7 @@ class _Batch:
         self._sent = 0
 
     def calls(self) -> Iterator[Call]:
-        """Yield the calls, and count those that were made."""
+        """Yield the calls, and count the calls made."""
         for cursor, (_, text, row, prepare) in zip(self.cursors, self._rows, strict=True):
             yield partial(cursor.execute, text, row, prepare=prepare)
             self._sent += 1
@@ -376,7 +373,7 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
     if words is None or not statement.startswith(words) or context.compiled.effective_returning:
         return False
     # "The ORM makes use of its own compiled caches for flush operations", says SQLAlchemy of this
-    # option; what else is executed, such as by a listener, may look at its count of rows.
+    # option; other code that executes, such as a listener, may look at its count of rows.
     own = context.execution_options.get("compiled_cache")
     if own is None or own is cache:
         return False
@@ -388,3 +385,33 @@ def _are_immutable(rows: Any) -> bool:
     return isinstance(rows, Sequence) and all(
         isinstance(row, Mapping) and _IMMUTABLE.issuperset(map(type, row.values())) for row in rows
     )
+
+
+# Threads: a set's add() and the search in it are atomic.
+# Each is the session's own, and goes with its transaction.
+_limited: Final[WeakSet[Connection]] = WeakSet()
+
+
+def keep_idle_clock(connection: Connection) -> None:
+    """Have the server count the idle time of this transaction after ``executemany()`` too.
+
+    psycopg sends the rows in a pipeline of its own, which stops the server's clock of an idle
+    transaction: see pipeline.py.  Inside of a pipeline of ours it opens none.
+    """
+    _limited.add(connection)
+    listen_once(type(connection.dialect), {"do_executemany": _execute_many})
+
+
+def _execute_many(
+    cursor: Any, statement: str, parameters: Any, context: Any
+) -> Literal[True] | None:
+    """Execute it in place of SQLAlchemy, which calls the same method of the cursor."""
+    connection = context.root_connection
+    if connection not in _limited or keeps_writes(connection):
+        return None
+    call = partial(cursor.executemany, statement, parameters)
+    if connection.dialect.is_async:  # the cursor is SQLAlchemy's, which waits for the driver itself
+        call = partial(greenlet_spawn, call)
+    driver = connection.connection.driver_connection
+    send_in_pipeline(driver, [call])
+    return True

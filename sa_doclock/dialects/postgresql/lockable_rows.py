@@ -16,7 +16,7 @@ _QUESTION: Final = (
     "SELECT CAST(relkind AS text), relkind <> 'r' OR relhassubclass FROM pg_catalog.pg_class "
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
-# What it consists of, and what a view reads; of these, what has rows that are not locked.  A CTE or a function may
+# Its partitions, and the relations that a view reads; of these, relations whose rows are not locked.  A CTE or a function may
 # stand in the plan as if its tables were locked, where the planner has put its text in its place; beside a UNION the
 # plan may lock another table.  By the parsed view (ev_action), not by pg_get_viewdef(): that waits for its tables,
 # and writes "timestamp with time zone".
@@ -60,7 +60,7 @@ def check_rows(connection: Connection, name: str) -> bool | None:
 
     :param name: as it stands in a statement.
     :returns: None: there is no such relation.
-    :raises DBAPIError: as if the lock had met it.  It has ended the transaction, and is told once.
+    :raises DBAPIError: as if the lock had met it.  It has ended the transaction, and is raised once.
     """
     try:
         for kind, may_be_unlocked in ask_driver(connection, _QUESTION, name=name):

@@ -2,13 +2,13 @@
 
 SQLAlchemy asks a cursor for its columns and rows as soon as ``execute()`` returns, so one round trip
 is sent, and answered, inside of one ``execute()``: that of a cursor which replaces the driver's
-own, made by the connection's ``cursor_factory``.  Under asyncio what it does runs in a greenlet, from
+own, made by the connection's ``cursor_factory``.  Under asyncio it runs in a greenlet, from
 which the answers of the driver are awaited, as SQLAlchemy does it.
 
 Three things here are not documented by psycopg:
 
 - ``Pipeline.result_queue``.  psycopg waits for the answer of the BEGIN that it sends by itself, also
-  in a pipeline, and writes each statement to the socket by itself.  What we send by its libpq wrapper
+  in a pipeline, and writes each statement to the socket by itself.  A statement that we send by its libpq wrapper
   is announced in this queue.  tests/integration/pipeline/test_round_trips.py fails when that ends.
 - ``Pipeline._fetch_gen()``, and ``generators.send()`` in it.  psycopg ends a pipeline with Sync, and
   with Flush where not all answers have come yet.  The server starts the clock of an idle transaction
@@ -112,7 +112,7 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     failure: BaseException | None = None
     try:
         queue = getattr(pipeline, "result_queue", None)
-        # Asked now: to enter the pipeline awaits what a program has sent in its own, as a COMMIT.
+        # Asked now: to enter the pipeline awaits the program's own statements, as a COMMIT.
         begin = [] if queue is None else begin_of(driver)
         for call in chain(begin, calls):
             if queue is not None and isinstance(call, Unread):
@@ -148,7 +148,7 @@ def _end(pipeline: Any, leave: Call) -> None:
 def _fetch_after_sync(pipeline: Any, fetch: Any, *, flush: bool) -> Generator[Any, Any, None]:
     """Fetch the answers of a pipeline that ends."""
     if flush:
-        yield from send(pipeline.pgconn)  # what the socket did not take at once
+        yield from send(pipeline.pgconn)  # the bytes that the socket did not take at once
     yield from fetch(flush=False)
 
 
@@ -175,7 +175,7 @@ def _error_to_raise(failure: BaseException | None, later: BaseException) -> Base
 def begin_of(driver: Any) -> list[Call]:
     """Return the BEGIN that the driver would send in front of the next statement, and wait for.
 
-    By what is documented to be in it; none where a transaction has begun.
+    By its documented content; none where a transaction has begun.
     """
     if driver.autocommit or driver.pgconn.transaction_status != TransactionStatus.IDLE:
         return []
@@ -220,7 +220,7 @@ class CursorInterceptor:
         make(call)
 
     def before_other(self) -> None:
-        """Prepare for what is neither ``execute()`` nor ``executemany()``: COPY, ``stream()``."""
+        """Prepare for a call other than ``execute()`` and ``executemany()``: COPY, ``stream()``."""
 
     def install(self) -> None:
         """Intercept every cursor that the connection makes from now on."""
@@ -258,9 +258,9 @@ def _make_cursor(
 class InterceptedCursor:
     """Replaces a cursor of the driver, and makes that, as ``own``, when it is used.
 
-    :ivar expected: the number of rows that a statement that was not sent yet is sure to find.
-
     What is set on it is set on the driver's; its own attributes are set in ``vars()``.
+
+    :ivar expected: the number of rows that a statement that was not sent yet is sure to find.
     """
 
     own: Any

@@ -126,7 +126,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         self._early = early
 
     def _with_limits(self, call: Call) -> list[Call]:
-        """Return a lock, with what limits its wait, and what limits the transaction after it."""
+        """Return a lock with the limit of its wait and the limit of the transaction after it."""
         calls: list[Call] = [call]
         if self._limit is not None:
             sent = self._limit.statements

@@ -50,7 +50,7 @@ def compared_with_checkouts(
 
 
 def _targets(statement: Any, parameters: Any) -> list[Target]:
-    """Return the headers that can be checked out, of those that the statement writes."""
+    """Return the headers that the statement writes and that can be checked out."""
     found = filter(is_header_target, targets_of(statement, parameters))
     return [one for one in found if declares(one.root, "checkout")]
 
@@ -61,8 +61,8 @@ def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
     touched = touched_rows(run.statement, target, to_lock=True)
     if touched is None or target.unclear or mapper is None:
         raise LockMisuse(
-            f"atomic_update() of {target.name} rows does not tell which documents it writes, so that their "
-            "check-outs cannot be compared: name the class and its own columns in where()"
+            f"atomic_update() of {target.name} rows cannot compare check-outs, because the statement does not "
+            "show which documents it writes: name the class and its own columns in where()"
         )
     names = _columns_to_lock(mapper, _fit_connection(part, root))
     locking = add_lock(touched.select(names), touched.entity, LockOptions.ForUpdate)
@@ -84,7 +84,7 @@ def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
     connection = part.reader.connection(root, writes=True)
     strategy = strategy_for(connection)
     strategy.check_autocommit(connection)
-    if strategy.locks_database:
+    if strategy.statements.locked is Locked.DATABASE:
         plan = make_plan(None, LockOptions.ForUpdate, strategy, upgrades=True)
         part.reader.state.opener.prepare(connection, plan, None)
     return strategy

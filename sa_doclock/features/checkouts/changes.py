@@ -90,7 +90,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
 
 
 class CheckOutCalls:
-    """The check-outs of one session, as its methods ask for them; see there for what they promise.
+    """The check-outs of one session, as its methods ask for them; their docstrings have the promises.
 
     :param lock: the session's ``get_one_entity()``.
     :raises LockMisuse: the session was made without ``checkouts=``.
@@ -176,7 +176,7 @@ class CheckOutCalls:
             rows, name = self._rows_to_change(checkout)
             time = time or checkout.lease
             with self._named(checkout):
-                # It locks the row: what is read next stays so.  On SQLite, it is the write lock.
+                # It locks the row: later reads stay true.  On SQLite, it is the write lock.
                 written = {"lease": time // MILLISECOND}
                 if not rows.change_open(name, checkout.epoch, written):
                     raise lost(checkout.epoch, rows.read_one(name))
@@ -319,7 +319,7 @@ class CheckOutCalls:
 
 @contextmanager
 def _undone_if_refused(state: LockContext) -> Iterator[None]:
-    """Undo what the block has begun, should it fail: its transaction, or its locks."""
+    """Undo the block's transaction or locks, should it fail."""
     opens, mark = not state.session().in_transaction(), state.ledger.mark()
     try:
         yield
@@ -332,7 +332,7 @@ def _undone_if_refused(state: LockContext) -> Iterator[None]:
 
 
 def _next_owner(before: CheckoutRow, owner: str, note: str | None) -> dict[str, Any]:
-    """Return what is written where the check-out is another than before."""
+    """Return the values to write where the check-out is another than before."""
     epoch = 1 if before.id is None else before.epoch + 1
     return {"owner": owner, "since": before.now, "note": note, "epoch": epoch}
 
@@ -343,7 +343,7 @@ def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:
     :raises TypeError: it is none.
     """
     if not isinstance(checkout, Checkout):
-        raise TypeError(f"a Checkout is needed, not {key_text(checkout)}")
+        raise TypeError(f"checkout must be a Checkout, not {key_text(checkout)}")
     root = root_of(mapper_of(checkout.entity))
     if checkout.unreadable:
         raise ValueError(

@@ -29,7 +29,7 @@ class Condition:
     def error(self, row: CheckoutRow, checkout: Checkout | None) -> DocLockError:
         """Return the error of a lock that is refused.
 
-        :param checkout: what the row is; None of a document that is checked in.
+        :param checkout: the row's check-out; None of a document that is checked in.
         """
         if self.epoch is not None:
             return lost(self.epoch, row)
@@ -80,18 +80,18 @@ def lost(epoch: int, row: CheckoutRow) -> CheckoutLost:
     found, latest = row.open_epoch, 0 if row.id is None else row.epoch
     named = f"check-out with the epoch {key_text(epoch)}"
     if latest < epoch:
-        what = (
+        reason = (
             f"there was no {named}, the latest one is {latest}"
             if latest
             else f"there was no {named}"
         )
     elif found is None:
-        what = f"the {named} is over: it was checked in since"
+        reason = f"the {named} has ended: the document was checked in"
     else:
         owner = f"{key_text(row.owner)} has it since {_minute(row.since)} (UTC), epoch {found}"
-        what = f"the {named} is over: {owner}"
+        reason = f"the {named} has ended: {owner}"
     return CheckoutLost(
-        f"{what}; show what it is now, and check it out again",
+        f"{reason}; reload the document and check it out again",
         expected=epoch,
         found=found,
     )

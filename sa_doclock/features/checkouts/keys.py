@@ -25,7 +25,7 @@ from ...dialects.base import schema_of
 from ...errors import LockNotSupported
 from ...keys import Identity, key_text
 
-_DIALECT: Final = DefaultDialect()  # what a type stores must not depend on the driver
+_DIALECT: Final = DefaultDialect()  # the stored value of a type must not depend on the driver
 
 
 class DocumentName(NamedTuple):

@@ -56,7 +56,7 @@ class _ReadRows:
 class CheckOuts(SessionPart):
     """The check-outs of the documents that one session locks.
 
-    :param pipelined: what is asked under a lock travels with it, in a pipeline of the session.
+    :param pipelined: questions under a lock travel with it, in a pipeline of the session.
     :ivar reader: reads the rows of the table.
     """
 
@@ -158,11 +158,11 @@ class CheckOuts(SessionPart):
         self.read_again()
 
     def roll_back_to(self, moment: int) -> None:
-        """See :class:`SessionPart`: what a rollback undoes is read again."""
+        """See :class:`SessionPart`: rows that a rollback undoes are read again."""
         self.read_again()
 
     def read_again(self) -> None:
-        """Forget what was read: the times are old, or the session itself changes the rows."""
+        """Forget the rows read: the times are old, or the session itself changes the rows."""
         self._read_rows.forget()
 
     def row(self, document: DocumentKey) -> CheckoutRow:
@@ -201,14 +201,14 @@ class CheckOuts(SessionPart):
     ) -> bool:
         """Have the target leave these documents out; return False if it cannot.
 
-        :param left_out: those that it leaves out already.
+        :param left_out: the documents that it leaves out already.
         """
         if not left_out.isdisjoint(refused):
             return False  # the database compares their keys in another way
         roots = [inspect(entity) for entity in dict.fromkeys(entity for entity, _ in refused)]
         width = max(len(root.primary_key) for root in roots)
         statements = strategy_for(self.reader.connection(roots[0])).statements
-        most = statements.max_left_out - len(left_out) * width
+        most = statements.max_parameters.left_out - len(left_out) * width
         more = dict.fromkeys(refused)
         if left_out:  # its LIMIT has brought others in their place: leave out all that are known
             is_held = self.reader.state.ledger.may_write

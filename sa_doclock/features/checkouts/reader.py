@@ -111,7 +111,7 @@ class CheckoutReader:
         return CheckoutRows(self.table, connection, latest=self._must_read_latest(connection))
 
     def _must_read_latest(self, connection: Connection) -> bool:
-        """Return whether only a locking read shows what was committed last.
+        """Return whether only a locking read shows the last commit.
 
         :raises WrongIsolation: no read does, at this isolation level.
         """

@@ -88,8 +88,8 @@ NO_ROW: Final = CheckoutRow(*cast("tuple[Any, ...]", (None,) * len(fields(Checko
 class CheckoutRows:
     """The rows of one table, read and written by one connection.
 
-    :param latest: read what was committed last, by a locking read, where the transaction may be one
-        whose plain reads show what there was at its begin.
+    :param latest: read the last commit, by a locking read, where the transaction may be one
+        whose plain reads are as old as its begin.
     :raises LockNotSupported: nothing is known of the clock of this database.
     """
 
@@ -155,7 +155,7 @@ class CheckoutRows:
         expired: bool,
         most: int | None = None,
     ) -> Sequence[Row[Any]]:
-        """Return the rows of what is checked out, with ``document`` and ``ident`` behind each.
+        """Return the rows of the check-outs, with ``document`` and ``ident`` behind each.
 
         :param tables: of the documents; None: of all.
         :param expired: also those whose time is over.
@@ -177,7 +177,7 @@ class CheckoutRows:
 def list_checkouts(
     connection: Connection, table: Table, owner: str | None
 ) -> Sequence[dict[str, Any]]:
-    """Return all that is checked out, also what has expired, without the classes of a program."""
+    """Return all check-outs, also expired ones, without the classes of a program."""
     found = CheckoutRows(table, connection).select_open(None, owner, expired=True)
     return [
         {

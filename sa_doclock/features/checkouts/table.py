@@ -67,6 +67,11 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
     documents, has one row for each document that was ever checked out, and does not
     grow when check-outs are renewed.
 
+    Example::
+
+        table = checkout_table(metadata)
+        Session = sessionmaker(engine, class_=LockingSession, checkouts=table)
+
     :param name: of the table; its indexes begin with ``ix_`` and this name.
     :param schema: of the table; None is the default schema of the connection.
     :raises TypeError: ``metadata`` is not a MetaData, or a name is not a str.
@@ -77,11 +82,13 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
         raise TypeError(
             f"checkout_table() takes a MetaData, such as Base.metadata, not {key_text(metadata)}"
         )
-    for what, given in (("name", name), ("schema", "schema" if schema is None else schema)):
+    for argument, given in (("name", name), ("schema", "schema" if schema is None else schema)):
         if not isinstance(given, str):
-            raise TypeError(f"the {what} of checkout_table() must be a str, not {key_text(given)}")
+            raise TypeError(
+                f"the {argument} of checkout_table() must be a str, not {key_text(given)}"
+            )
         if not given:
-            raise ValueError(f"the {what} of checkout_table() must not be empty")
+            raise ValueError(f"the {argument} of checkout_table() must not be empty")
     return Table(
         name,
         metadata,

@@ -12,9 +12,9 @@ each, each gets one, and the next caller waits at the server meanwhile: as witho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any, Final
 
 from sqlalchemy.util import greenlet_spawn
@@ -22,15 +22,16 @@ from sqlalchemy.util import greenlet_spawn
 from ...core.documents import document_key, identity_of, mapper_of
 from ...errors import LockMisuse, LockNotAvailable
 from ...functions import call_checked, check_function
-from ...options import LockOptions, LockTimeout, check_wait
+from ...keys import document_label
+from ...options import LockOptions, check_wait
 from .combined_turn import Call, Turn, interrupted, running
-from .queue import GateQueues
-from .wakeup import observed_wait
+from .queue import NOWHERE, GateQueues
+from .wakeup import TaskWakeup, observed_wait
 
-# What a failure costs, in functions that could have been saved meanwhile: a transaction that is
-# undone, or one for each half.
-_RAISED: Final = 4
-_REFUSED: Final = 20
+# What a failure costs, in answers of a transaction each: sharing pays off until half of the functions
+# raise, or one flush in sixteen fails.
+_RAISED: Final = 2
+_REFUSED: Final = 16
 _ALONE: Final = 64
 """From so many points on each function has a transaction of its own."""
 _MOST: Final = 128
@@ -43,10 +44,8 @@ class CombinedCommits(GateQueues):
     :param combine: the most functions in one transaction.
     """
 
-    next_waits_at_server: bool
-
-    def __init__(self, combine: int) -> None:
-        self._combine = combine
+    def __init__(self, combine: int, *, next_waits_at_server: bool) -> None:
+        self._combine, self._next_waits_at_server = combine, next_waits_at_server
         super().__init__()
 
     def _reset(self) -> None:
@@ -64,43 +63,64 @@ class CombinedCommits(GateQueues):
     async def async_serve(self, call: Call) -> Any:
         """See :meth:`DocumentGate.async_run`."""
         self._check_not_nested(call)
-        # A task of its own: the cancellation of a caller is not that of the others.
-        attending = greenlet_spawn(self._attend, call)
-        task = asyncio.get_running_loop().create_task(attending)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.join(call, under_asyncio=True)
         try:
-            await asyncio.wait([task])
+            if isinstance(call.wakeup, TaskWakeup):
+                with observed_wait():
+                    await call.wakeup.come(call.left())
+            if not call.is_done:
+                await asyncio.wait([self._attending(call)])
         except asyncio.CancelledError:
-            if self._withdraw(call) and call.wakeup is not None:
+            withdrawn = self._withdraw(call)
+            if withdrawn and call.attending is None:
+                self.leave([call])
+            elif withdrawn and call.wakeup is not None:
                 call.wakeup.notify()
+            elif call.attending is None:
+                self._attending(call)  # its function may have to run again
             raise
-        if not task.cancelled():
-            task.result()
+        if call.attending is not None and not call.attending.cancelled():
+            call.attending.result()
         return call.result()
+
+    def _attending(self, call: Call) -> asyncio.Task[None]:
+        """Return a task of its own: the cancellation of a caller is not that of the others."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self.leave([call])  # it was cancelled before its first step
+
+        loop = asyncio.get_running_loop()
+        call.attending = task = loop.create_task(greenlet_spawn(self._attend, call))
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
 
     def _check_not_nested(self, call: Call) -> None:
         """:raises LockMisuse: the caller is a function of gate.run()."""
         if any(not turn.has_ended for turn in running.get()):
             raise LockMisuse(
-                f"gate.run() of {call.label} was called by a function of gate.run(), which may run "
+                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function of gate.run(), which may run "
                 "more than once, while this call would save each time; call it when the outer "
                 "gate.run() has returned, or lock the second document by the function's session"
             )
-        call.next_may_follow = self.next_waits_at_server
+        call.next_may_follow = self._next_waits_at_server
 
     def _attend(self, call: Call) -> None:
         """Wait until the call is answered, and run what waits while it is the first of its queue."""
         try:
-            self.enter(call, seconds=call.left(), under_asyncio=call.is_task)
-            if not (call.admitted or call.is_done or self._withdraw(call)):
-                assert call.wakeup is not None
-                with observed_wait():  # its function runs
-                    while not (call.admitted or call.is_done):
-                        call.wakeup.wait(None)
+            if call.queue is NOWHERE:
+                self.join(call, under_asyncio=False)
+            if call.wakeup is not None:
+                with observed_wait():
+                    call.wakeup.wait(call.left())
+                    if not (call.admitted or call.is_done or self._withdraw(call)):
+                        while not (call.admitted or call.is_done):  # its function runs
+                            call.wakeup.wait(None)
             while not call.is_done:
                 self._lead(call)
-            self.leave([call])
+            if call.queue is not NOWHERE:
+                self.leave([call])
         except BaseException:
             self._end(call)
             if call.waits:
@@ -133,13 +153,19 @@ class CombinedCommits(GateQueues):
 
     def _taken(self, turn: Turn, most: int) -> Iterator[Call]:
         """Take the calls in order of arrival, also those that come while others run."""
+        head = turn.head
+        standing: deque[Any] = deque()
 
         def take() -> Call | None:
-            standing: Iterator[Any] = chain((turn.head,), turn.head.queue.waiting)
-            call: Call | None = next((one for one in standing if one.waits), None)
-            if call is not None:
-                turn.taken.append(call)
-                call.turn = turn
+            while standing and not standing[0].waits:
+                standing.popleft()
+            if not standing:
+                standing.extend(call for call in (head, *head.queue.waiting) if call.waits)
+            if not standing:
+                return None
+            call: Call = standing.popleft()
+            turn.taken.append(call)
+            call.turn = turn
             return call
 
         for _ in range(most):
@@ -150,14 +176,13 @@ class CombinedCommits(GateQueues):
 
     def _refuse_late(self, calls: Sequence[Call]) -> None:
         """Refuse the calls without a limit of their own: they have waited for as long as the head."""
-        for call in calls:
-            if call.seconds is None and self._withdraw(call):
-                self._answer(call)
+        self._answer([call for call in calls if call.seconds is None and self._withdraw(call)])
 
-    def _answer(self, call: Call) -> None:
-        self.leave([call])
-        if call.wakeup is not None:
-            call.wakeup.notify()
+    def _answer(self, calls: Sequence[Call]) -> None:
+        self.leave(calls)
+        for call in calls:
+            if call.wakeup is not None:
+                call.wakeup.notify()
 
     def _end(self, head: Call) -> None:
         """Answer the calls of its transaction of which all is known; the others wait again.
@@ -172,8 +197,7 @@ class CombinedCommits(GateQueues):
             if not call.is_done and (turn.suspects or not call.is_skipped):
                 call.forget()
             call.turn = None  # last: from here on another transaction may take it
-            if call.is_done and call is not head:
-                self._answer(call)
+        self._answer([call for call in turn.taken if call.is_done and call is not head])
         self._count(turn)
         head.leads = None
 
@@ -192,19 +216,12 @@ class CombinedCommits(GateQueues):
         self._points[key] = min(points, _MOST)
 
 
-def new_call(
-    session_factory: Callable[[], Any],
-    entity: type[Any],
-    ident: Any,
-    function: Callable[[Any, Any], Any],
-    lock_timeout: LockTimeout,
-    given: Mapping[str, Any],
-    loop: asyncio.AbstractEventLoop | None = None,
-) -> Call:
+def new_call(given: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None = None) -> Call:
     """Return the call of :meth:`DocumentGate.run` with these arguments.
 
     :param loop: that of the caller, which is a task.
     """
+    session_factory, entity, ident, function, lock_timeout, version, checkout = given
     name = "the function of gate.run()" if loop is None else "the function of gate.async_run()"
     check_function(
         *(name, function, "of the session and the document"),
@@ -217,9 +234,9 @@ def new_call(
         )
     mapper = mapper_of(entity)
     document = document_key(mapper, identity_of(mapper, ident))
-    _, seconds = check_wait(LockOptions.ForUpdate, lock_timeout)
-    if lock_timeout is not None and seconds is None:
-        seconds = 0.0
+    seconds = None
+    if lock_timeout is not None:
+        seconds = check_wait(LockOptions.ForUpdate, lock_timeout)[1] or 0.0
     return Call(
         key=(CombinedCommits, loop, session_factory, document),
         shared=False,
@@ -229,6 +246,7 @@ def new_call(
         ident=ident,
         function=partial(call_checked, name, loop is not None, function),
         seconds=seconds,
-        given=given,
+        version=version,
+        checkout=checkout,
         is_task=loop is not None,
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.exc import StatementError
@@ -18,6 +18,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
 from ...core.documents import declares, document_key, mapper_of
+from ...core.loading import is_loaded
 from ...core.transaction import (
     Condition,
     LockContext,
@@ -27,30 +28,27 @@ from ...core.transaction import (
     state_of,
 )
 from ...dialects import strategy_for
+from ...dialects.base import Locked
 from ...errors import CommitUnknown, DocLockError, LockLost, LockMisuse
-from ...keys import document_label
 from ...options import LockOptions
 from ...sqlalchemy_internals import is_flushing
 from ..on_commit import AfterCommit, call_all
-from .pending import Pending, has_row_twice, may_write
+from .pending import has_row_twice, is_same, may_write, pending_changes
 from .queue import QueueEntry
 
 E = TypeVar("E", bound=DocLockError)
 
-# The callers of a queue that are with the server at once, where each has a transaction of its own: one
-# holds the document, and the next one has to be there when it is released, though it needs one and a
-# half round trips to get there.
-_AT_SERVER: Final = 4
+_NOTHING: Final[list[object]] = []
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call(QueueEntry):
-    """One call of gate.run(): its function, and what becomes of it.
+    """One call of gate.run(): its function, and its result.
 
     :ivar seconds: how long it may wait for its turn; None: any time.
-    :ivar given: ``version=`` and ``checkout=``.
     :ivar is_task: the caller is a task, and not a thread.
     :ivar context: of the caller: another thread may run the function.
+    :ivar attending: the task that waits and leads for it, where that is not its caller's own.
     :ivar leads: the turn that it runs, since it is the first of its queue.
     :ivar turn: the one in which its function has begun.
     :ivar is_done: its value or error is final, or its caller was interrupted.
@@ -59,15 +57,24 @@ class Call(QueueEntry):
     :ivar on_commit: what its function gave to ``session.on_commit()``.
     """
 
+    most_at_server: ClassVar[float] = 4
+    """The callers of a queue that are with the server at once, where each has a transaction of its own.
+
+    One holds the document, and the next one has to be there when it is released, though it needs one
+    and a half round trips to get there.
+    """
+
     session_factory: Callable[[], Any]
     entity: type[Any]
     ident: Any
     function: Callable[[Any, Any], Any]
     seconds: float | None
-    given: Mapping[str, Any]
+    version: Any
+    checkout: Any
     is_task: bool
     started: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)
+    attending: asyncio.Task[None] | None = None
     leads: Turn | None = None
     turn: Turn | None = None
     is_done: bool = False
@@ -80,15 +87,6 @@ class Call(QueueEntry):
     def waits(self) -> bool:
         """Return whether its function has not begun."""
         return self.turn is None and not self.is_done
-
-    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
-        """See :class:`QueueEntry`: several may be on their way to the server."""
-        return len(admitted) < _AT_SERVER and QueueEntry.may_follow(self, admitted)
-
-    @property
-    def label(self) -> str:
-        """The document in the words of an error."""
-        return document_label(self.entity, self.ident)
 
     def named(self, error: E) -> E:
         """Return the error, with the document in its text."""
@@ -205,31 +203,29 @@ class Turn(SessionPart):
     _state: Any
     _document: Any
     _root: Any
+    _free: Any = None  # the condition that nobody has the document checked out, if the session asks
 
     def __init__(self, head: Call, *, alone: bool) -> None:
         self.head, self._alone = head, alone
         self.taken: list[Call] = []
-        self._pending = Pending()
+        self._pending = _NOTHING
         self._statements: list[Any] = []
 
     # The hooks of SessionPart.
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
-        """See :class:`SessionPart`: note what is sent, if there is somebody to save it from."""
         noted = connection, "before_cursor_execute", self._note_statement
         if self._watches and not event.contains(*noted):
             event.listen(*noted)
 
     def before_flush(self, session: Session) -> None:
-        """See :class:`SessionPart`: note whose changes are sent."""
         self._is_stale |= has_row_twice(session)
         if self._running is not None:
-            self._changed |= not self._pending.is_same(Pending(session))
-            self._pending = Pending()
+            self._changed |= not is_same(self._pending, pending_changes(session))
+            self._pending = _NOTHING
         self._has_sent = True
 
     def before_commit(self) -> None:
-        """See :class:`SessionPart`.  :raises LockMisuse: a function runs."""
         if self._running is not None:
             self._ended = True
             raise LockMisuse(
@@ -239,7 +235,6 @@ class Turn(SessionPart):
         self._is_sent = True
 
     def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`."""
         self.is_saved = self.is_saved or committed
 
     # The turn.
@@ -272,39 +267,34 @@ class Turn(SessionPart):
     def _lock_and_save(
         self, session: Any, calls: Iterator[Call], note_granted: Callable[[], object]
     ) -> None:
+        head, bind = self.head, self._session.get_bind(mapper_of(self.head.entity))
         self._state.parts.add(self)
         self._session.begin()
-        if self._alone and not self._locks_database():
-            note_granted()
-        self._lock()
-        for call in calls:
-            if call is self.taken[0]:
-                call.forget()  # its error came behind functions that are saved now
-            if not self._alone and (self.head.queue.waiting or len(self.taken) > 1):
-                self._watch()
-            if not call.is_skipped:
-                self._run_one(call, session)
-        self._save()
-
-    def _lock(self) -> None:
-        """Lock the document, and load it; each call compares its own version."""
-        head = self.head
+        if self._alone and strategy_for(bind).statements.locked is not Locked.DATABASE:
+            note_granted()  # so that the next one waits for this one at the server
         # Kept, so that the identity map has it for the first call.
         self._document = self._session.get_one_document(
-            head.entity,
-            head.ident,
-            LockOptions.ForUpdate,
+            *(head.entity, head.ident, LockOptions.ForUpdate),
             lock_timeout=head.left(),
-            checkout=head.given["checkout"],
+            checkout=head.checkout,
         )
+        if declares(mapper_of(head.entity), "checkout"):
+            from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
+
+            self._free = None if self._state.parts.find(CheckOuts) is None else FREE
         self._root = self._session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
-
-    def _locks_database(self) -> bool:
-        """Return whether nobody can wait at the server for the same document."""
-        bind = self._session.get_bind(mapper_of(self.head.entity))
-        return strategy_for(bind).locks_database
+        for call in calls:
+            if call is self.taken[0]:
+                call.forget()  # its error came behind functions that are saved now
+            if not self._watches and not self._alone and (head.queue.waiting or self.taken[1:]):
+                self._watches = True  # another function may be saved though this one raises
+                for connection in self._state.connections.all():
+                    self.begun(connection, lent=False)
+            if not call.is_skipped:
+                self._run_one(call, session)
+        self._save()
 
     def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.
@@ -314,7 +304,7 @@ class Turn(SessionPart):
         self._flush_before(call)
         self._changed = False
         self._statements.clear()
-        self._pending, self._running = Pending(self._session), call
+        self._pending, self._running = pending_changes(self._session), call
         try:
             call.value = call.invoke(self, session, self._document_of(call))
             self._check()
@@ -328,7 +318,7 @@ class Turn(SessionPart):
                 self._has_sent = self._is_stale = True
             self._is_stale |= has_row_twice(self._session)
         finally:
-            self._pending, self._running = Pending(), None
+            self._pending, self._running = _NOTHING, None
 
     def _note_error(self, call: Call, error: BaseException) -> None:
         """Note the error of a function.  :raises _Undone: it may have changed something."""
@@ -349,13 +339,6 @@ class Turn(SessionPart):
             return isinstance(error, Exception)
         return call is self.head or threading.current_thread() is not threading.main_thread()
 
-    def _watch(self) -> None:
-        """Note from now on what is sent: another function may be saved though this one raises."""
-        if not self._watches:
-            self._watches = True
-            for connection in self._state.connections.all():
-                self.begun(connection, lent=False)
-
     def _note_statement(self, *arguments: Any) -> None:
         if not is_flushing(self._session):
             self._statements.append(arguments[4].compiled)
@@ -363,8 +346,7 @@ class Turn(SessionPart):
                 self._session.flush()  # it sees the changes of those before it, and comes after them
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """See :class:`SessionPart`: a bulk method writes as a flush does."""
-        if statement is None:
+        if statement is None:  # a bulk method writes as a flush does
             self._statements.append(None)
         return super().around_write(statement, parameters, how)
 
@@ -374,11 +356,12 @@ class Turn(SessionPart):
         return (
             self._watches
             and session.is_active
+            and self._state.transaction.condition is Condition.OPEN
             and not session.in_nested_transaction()
             and not self._ended
             and self._is_whole()
             and not self._changed
-            and self._pending.is_same(Pending(session))
+            and is_same(self._pending, pending_changes(session))
             and not any(map(may_write, self._statements))
         )
 
@@ -388,7 +371,7 @@ class Turn(SessionPart):
         :raises _Undone: the flush fails, because of a function before it.
         """
         gone = self._document in self._session.deleted
-        if call.given["version"] is not None or gone or self._is_stale:
+        if call.version is not None or gone or self._is_stale:
             try:
                 self._session.flush()
             except Exception as error:  # noqa: BLE001
@@ -402,18 +385,20 @@ class Turn(SessionPart):
 
         :raises StaleDocument, CheckedOut, CheckoutLost: it may not.
         """
-        given = dict(call.given)
-        if given["checkout"] is None and declares(mapper_of(call.entity), "checkout"):
-            given["checkout"] = self._free()  # else a lock that is held is not compared again
-        return self._session.get_one_document(
-            call.entity, call.ident, LockOptions.ForUpdate, **given
-        )
-
-    def _free(self) -> Any:
-        """Return the condition that nobody has the document checked out, if the session asks."""
-        from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
-
-        return None if self._state.parts.find(CheckOuts) is None else FREE
+        session, document = self._session, self._document
+        # A lock that is held is not compared again without the condition that nobody has it.
+        checkout = self._free if call.checkout is None else call.checkout
+        if (
+            (call.version, checkout, call.entity) != (None, None, self.head.entity)
+            or document not in session
+            or not is_loaded(document, LockOptions.ForUpdate)
+        ):
+            self._document = document = session.get_one_document(
+                *(call.entity, call.ident, LockOptions.ForUpdate),
+                version=call.version,
+                checkout=checkout,
+            )
+        return document
 
     def _is_whole(self) -> bool:
         """Return whether the transaction goes on, with the lock."""
@@ -496,17 +481,13 @@ class Turn(SessionPart):
             last.error, self.refused = undone.error, culprit is None
             for one in taken[: taken.index(last) + 1]:
                 one.finish()
-        elif culprit is not None:
-            culprit.is_skipped = True
-            self._doubt_before(culprit)
-        else:
+        elif culprit is None:
             self.suspects = len(taken)
-
-    def _doubt_before(self, culprit: Call) -> None:
-        """Run none again where the function that failed may have committed what was sent before."""
-        for one in self.taken if self._in_doubt else ():
-            if one.error is None and one is not culprit:
-                one.finish(one.named(_doubt("another function of the commit ended it")))
+        else:
+            culprit.is_skipped = True
+            for one in taken if self._in_doubt else ():
+                if one.error is None and one is not culprit:
+                    one.finish(one.named(_doubt("another function of the commit ended it")))
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""

@@ -16,7 +16,7 @@ D = TypeVar("D")
 R = TypeVar("R")
 
 
-class DocumentGate(CombinedCommits):
+class DocumentGate:
     """A queue for each document, in front of the connection pool, for the sessions of a process.
 
     ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
@@ -60,7 +60,14 @@ class DocumentGate(CombinedCommits):
             raise ValueError(f'second_session must be "refuse" or "allow", not {second_session!r}')
         self.next_waits_at_server = next_waits_at_server
         self.refuses_second_session = second_session == "refuse"
-        super().__init__(check_positive("combine", combine))
+        self._queues = CombinedCommits(
+            check_positive("combine", combine), next_waits_at_server=next_waits_at_server
+        )
+
+    @property
+    def waiting(self) -> int:
+        """The number of sessions, and of functions of :meth:`run`, that wait now."""
+        return self._queues.waiting
 
     def run(
         self,
@@ -93,6 +100,14 @@ class DocumentGate(CombinedCommits):
         it waits, so does the queue.  ``flush()`` and ``save_changes()`` send what is pending;
         ``commit()`` and ``rollback()`` are refused.
 
+        Example::
+
+            def add_one(session, order):
+                order.total += 1
+                return order.total
+
+            total = gate.run(Session, Order, 42, add_one)
+
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
         :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
@@ -116,9 +131,8 @@ class DocumentGate(CombinedCommits):
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
-        given = {"version": version, "checkout": checkout}
-        call = new_call(session_factory, entity, ident, function, lock_timeout, given)
-        return self.serve(call)  # type: ignore[no-any-return]
+        given = session_factory, entity, ident, function, lock_timeout, version, checkout
+        return self._queues.serve(new_call(given))  # type: ignore[no-any-return]
 
     async def async_run(
         self,
@@ -136,11 +150,23 @@ class DocumentGate(CombinedCommits):
         The functions run in a task of their own, so that the cancellation of a caller does not
         touch the others.  A caller that is cancelled before its function begins takes it out.
         After that the function is saved as if its caller were still there.
+
+        Example::
+
+            async def add_one(session, order):
+                order.total += 1
+                return order.total
+
+            total = await gate.async_run(AsyncSession, Order, 42, add_one)
         """
-        given = {"version": version, "checkout": checkout}
-        loop = asyncio.get_running_loop()
-        call = new_call(session_factory, entity, ident, function, lock_timeout, given, loop)
-        return await self.async_serve(call)  # type: ignore[no-any-return]
+        given = session_factory, entity, ident, function, lock_timeout, version, checkout
+        call = new_call(given, asyncio.get_running_loop())
+        return await self._queues.async_serve(call)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        return f"<DocumentGate: {self.waiting} waiting, {len(self._queues)} documents>"
+        return f"<DocumentGate: {self.waiting} waiting, {len(self._queues.documents)} documents>"
+
+
+def queues_of(gate: DocumentGate) -> CombinedCommits:
+    """Return the queues of a gate, for the sessions that stand in them."""
+    return gate._queues  # noqa: SLF001  # its own module's

@@ -5,7 +5,7 @@ Whoever cannot be sure says that something was changed, which costs a transactio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -14,6 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import CompoundSelect, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Session
+from sqlalchemy.orm.attributes import instance_state
 from sqlalchemy.orm.collections import collection_adapter
 from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.visitors import iterate
@@ -26,46 +27,33 @@ _IMMUTABLE: Final = frozenset(
 )
 
 
-class Pending:
-    """The pending changes of a session at one moment, to be compared with those of another.
+def pending_changes(session: Session) -> list[object]:
+    """Return what is pending in the session, to be compared with a later moment.
 
-    :param session: None: nothing is pending.
+    It has the objects, and not their id(), which another one may have later.
     """
-
-    def __init__(self, session: Session | None = None) -> None:
-        # Objects, and not their id(), which another may have later.
-        self._found = [] if session is None else [*_changes(session)]
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def is_same(self, other: Pending) -> bool:
-        """Return whether nothing was changed between the two."""
-        return len(self._found) == len(other._found) and all(
-            one is another for one, another in zip(self._found, other._found, strict=True)
-        )
-
-
-def _changes(session: Session) -> Iterator[object]:
-    for instance in session.deleted:
-        yield instance
-        yield Session.delete
+    found: list[object] = [*session.deleted]
+    if found:
+        found.append(Session.delete)  # what follows is not deleted
     for instance in (*session.new, *session.dirty):
-        yield instance
-        yield from _changes_of(inspect(instance))
+        found.append(instance)
+        state = instance_state(instance)
+        relationships = state.manager.mapper.relationships
+        for name in state.committed_state:
+            value = state.dict.get(name)
+            found.append(name)
+            if name not in relationships:  # a value of another type may change in its place
+                found.append(value if type(value) in _IMMUTABLE else object())
+            elif value is not None and relationships[name].uselist:
+                found += collection_adapter(value)
+            else:
+                found.append(value)
+    return found
 
 
-def _changes_of(state: Any) -> Iterator[object]:
-    relationships = state.mapper.relationships
-    for name in state.committed_state:
-        yield name
-        value = state.dict.get(name)
-        if name not in relationships:
-            yield value if type(value) in _IMMUTABLE else object()  # it may change in its place
-        elif value is not None and relationships[name].uselist:
-            yield from collection_adapter(value)
-        else:
-            yield value
+def is_same(before: list[object], after: list[object]) -> bool:
+    """Return whether nothing was changed between the two."""
+    return len(before) == len(after) and all(map(operator.is_, before, after))
 
 
 def has_row_twice(session: Session) -> bool:

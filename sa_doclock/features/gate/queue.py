@@ -7,14 +7,15 @@ documents that one call asks for it may hold the first ones; every call takes th
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TypeVar
+from typing import ClassVar, Final, TypeVar
 from weakref import WeakSet
 
 from .wakeup import TaskWakeup, Wakeup, observed_wait
@@ -47,7 +48,11 @@ class DocumentQueue:
         """Return whether it may go to the server, where all before it are admitted."""
         if not self.admitted or (entry.shared and self.admits_readers):
             return True
-        return entry.may_follow(self.admitted)
+        follows = entry.next_may_follow and len(self.admitted) < entry.most_at_server
+        return follows and all(one.granted for one in self.admitted)
+
+
+NOWHERE: Final = DocumentQueue()
 
 
 @dataclass(slots=True, eq=False)
@@ -55,15 +60,18 @@ class QueueEntry:
     """One session, or one call of gate.run(), in the queue of one document.
 
     :param next_may_follow: the server has a queue, in which it can wait behind who holds the document.
+    :ivar queue: NOWHERE before it has joined one, and after it has left it.
     :ivar wakeup: ends its wait; None where it was admitted at once.
     :ivar notified: its wait was ended, since it is admitted.
     :ivar granted: the database has granted the lock.
     """
 
+    most_at_server: ClassVar[float] = math.inf
+
     key: Hashable
     shared: bool
     next_may_follow: bool
-    queue: DocumentQueue = field(default_factory=DocumentQueue)
+    queue: DocumentQueue = field(default_factory=lambda: NOWHERE)
     wakeup: Wakeup | None = None
     notified: bool = False
     granted: bool = False
@@ -78,10 +86,6 @@ class QueueEntry:
         """Return whether it counts as one that waits."""
         return not self.admitted
 
-    def may_follow(self, admitted: Collection[QueueEntry]) -> bool:
-        """Return whether it may wait at the server behind these."""
-        return self.next_may_follow and all(one.granted for one in admitted)
-
 
 class GateQueues:
     """The queues of one gate."""
@@ -91,7 +95,7 @@ class GateQueues:
         _gates.add(self)
 
     def _reset(self) -> None:
-        self._queues: dict[Hashable, DocumentQueue] = {}
+        self.documents: dict[Hashable, DocumentQueue] = {}
         self._leaving: deque[QueueEntry] = deque()
         # A garbage collection may come at any allocation, also under the mutex, and leave a queue:
         # with a Lock it would wait for its own thread for ever.
@@ -99,12 +103,16 @@ class GateQueues:
 
     @property
     def waiting(self) -> int:
-        """The number of sessions, and of functions of :meth:`run`, that wait now."""
-        return self._call(lambda: sum(entry.waits for entry in self._entries()))
+        """The number of those that wait now."""
 
-    def _entries(self) -> Iterator[QueueEntry]:
-        for queue in self._queues.values():
-            yield from chain(queue.admitted, queue.waiting)
+        def count() -> int:
+            return sum(
+                entry.waits
+                for queue in self.documents.values()
+                for entry in chain(queue.admitted, queue.waiting)
+            )
+
+        return self._call(count)
 
     def enter(
         self,
@@ -120,21 +128,27 @@ class GateQueues:
 
         :param waiting: makes the block of the wait, where there is one.
         """
+        self.join(entry, under_asyncio=under_asyncio)
+        if entry.wakeup is not None:
+            with waiting():
+                entry.wakeup.wait(seconds)
+        return entry.admitted
 
-        def enter() -> None:
-            entry.queue = queue = self._queues.setdefault(entry.key, entry.queue)
+    def join(self, entry: QueueEntry, *, under_asyncio: bool) -> None:
+        """Stand in the queue; the entry has a wakeup unless it was admitted at once."""
+
+        def join() -> None:
+            queue = self.documents.get(entry.key)
+            if queue is None:
+                queue = self.documents[entry.key] = DocumentQueue()
+            entry.queue = queue
             if not queue.waiting and queue.can_admit(entry):
                 queue.admitted[entry] = None
             else:
                 entry.wakeup = TaskWakeup() if under_asyncio else Wakeup()
                 queue.waiting.append(entry)
 
-        self._call(enter)
-        if entry.wakeup is None:
-            return True
-        with waiting():
-            entry.wakeup.wait(seconds)
-        return self._call(lambda: entry.admitted)
+        self._call(join)
 
     def note_granted(self, entries: Iterable[QueueEntry]) -> None:
         """Note that the database has granted their locks."""
@@ -162,7 +176,7 @@ class GateQueues:
         """Return whether an entry for this document would block this lock."""
 
         def is_busy() -> bool:
-            queue = self._queues.get(key)
+            queue = self.documents.get(key)
             return queue is not None and not (shared and not queue.waiting and queue.admits_readers)
 
         return self._call(is_busy)
@@ -189,17 +203,17 @@ class GateQueues:
             try:
                 while self._leaving:
                     self._remove(self._leaving[0])
-                    self._leaving.popleft()  # last: after an interruption it is done again
+                    self._leaving.popleft()
             finally:
                 self._busy = False  # what a garbage collection adds from here on, it does itself
 
     def _remove(self, entry: QueueEntry) -> None:
-        entry.queue.admitted.pop(entry, None)
-        if (
-            entry in entry.queue.waiting
-        ):  # else it was admitted, has left before, or has never entered
-            entry.queue.waiting.remove(entry)
-        self._admit_next(entry.key, entry.queue)
+        queue = entry.queue
+        queue.admitted.pop(entry, None)
+        if entry in queue.waiting:
+            queue.waiting.remove(entry)
+        self._admit_next(entry.key, queue)
+        entry.queue = NOWHERE  # last: after an interruption it is done again
 
     def _admit_next(self, key: Hashable, queue: DocumentQueue) -> None:
         self._notify(queue)  # where an interruption came in between
@@ -207,8 +221,8 @@ class GateQueues:
             queue.admitted[queue.waiting[0]] = None
             queue.waiting.popleft()
             self._notify(queue)
-        if not queue.waiting and not queue.admitted and self._queues.get(key) is queue:
-            del self._queues[key]
+        if not queue.waiting and not queue.admitted and self.documents.get(key) is queue:
+            del self.documents[key]
 
     def _notify(self, queue: DocumentQueue) -> None:
         """End the waits of those who were admitted; drop who no longer exists."""

@@ -31,11 +31,11 @@ from ...core.transaction import (
     connections_of,
 )
 from ...dialects import may_wait, strategy_for, translated_schema
-from ...dialects.base import LockStrategy
+from ...dialects.base import Locked, LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
-from .document_gate import DocumentGate
+from .document_gate import DocumentGate, queues_of
 from .queue import QueueEntry
 from .wakeup import observed_wait
 
@@ -65,19 +65,17 @@ class SessionQueue(SessionPart):
         self.waits_in: tuple[DocumentGate, Hashable] | None = None
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
-        self._gate = gate
+        self._gate, self._queues = gate, queues_of(gate)
         self._session = state.session
         self.under_asyncio = False
 
     def __del__(self) -> None:
         # A session that nobody has closed ends no transaction.
         if self._places:
-            self._gate.leave(self._places)
+            self._queues.leave(self._places)
         self._in_task.hold_nothing()
 
     def around_take(self, take: Take) -> Take:
-        """See :class:`SessionPart`: take the lock when it is this session's turn."""
-
         def take_in_turn(call: LockCall, request: LockRequest, target: Any) -> Any:
             try:
                 result = take(call, self._enter(request, call), target)
@@ -105,7 +103,7 @@ class SessionQueue(SessionPart):
         if position is None:
             return request
         if tries:
-            if any(self._gate.is_busy(key, shared=position.shared) for key in position.queues):
+            if any(self._queues.is_busy(key, shared=position.shared) for key in position.queues):
                 raise call.refused(LockNotAvailable, position.strategy.name)
             return request
         if connections_of(self._session()).all():
@@ -123,9 +121,9 @@ class SessionQueue(SessionPart):
         if not may_wait(strategy, request.lock):
             return None
         shared = base_of(request.lock) is LockOptions.SharedRead
-        return _Position(bind, strategy, shared, self._queues(request, bind, strategy))
+        return _Position(bind, strategy, shared, self._keys(request, bind, strategy))
 
-    def _queues(
+    def _keys(
         self, request: LockRequest, engine: Engine, strategy: LockStrategy
     ) -> Mapping[Hashable, Sequence[Hashable]]:
         """Return the queues, in this order, with the names in the ledger of what is granted."""
@@ -140,7 +138,7 @@ class SessionQueue(SessionPart):
             schema = translated_schema(
                 own_table(mapper), engine.get_execution_options(), of_session
             )
-        if strategy.locks_database:
+        if strategy.statements.locked is Locked.DATABASE:
             return {where: documents} if documents else {}
         return {(where, schema, document): [document] for document in documents}
 
@@ -153,11 +151,12 @@ class SessionQueue(SessionPart):
             return seconds
         started = time.monotonic()
         waited = False
-        follows = self._gate.next_waits_at_server and not position.strategy.locks_database
+        at_file = position.strategy.statements.locked is Locked.DATABASE
+        follows = self._gate.next_waits_at_server and not at_file
         for key, documents in position.queues.items():
             place = QueueEntry(key, position.shared, next_may_follow=follows)
             self._places[place] = documents  # before it enters: whatever comes, it is left
-            admitted = self._gate.enter(
+            admitted = self._queues.enter(
                 place,
                 seconds=None if limit is None else max(limit - time.monotonic() + started, 0.0),
                 under_asyncio=self.under_asyncio,
@@ -190,7 +189,6 @@ class SessionQueue(SessionPart):
         )
 
     def _leave_ungranted(self) -> None:
-        """Leave the queues of a lock that was not granted."""
         self._leave([place for place in self._places if not place.granted])
 
     def _note_granted(self, request: LockRequest) -> None:
@@ -198,7 +196,7 @@ class SessionQueue(SessionPart):
         asked = [place for place in self._places if not place.granted]
         if asked:
             self._find_in_ledger(asked)
-            self._gate.note_granted([place for place in asked if self._is_held(place)])
+            self._queues.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
         if is_row_lock(request.lock) and ledger_of(self._session()).places:
             self._note_held(request.document)
@@ -229,26 +227,22 @@ class SessionQueue(SessionPart):
         )
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        """Leave the places of locks that were given up."""
         if not ledger_of(self._session()).places:
             self._in_task.hold_nothing()
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._is_held(p)])
 
     def ended(self, *, committed: bool) -> None:
-        """See :class:`SessionPart`: leave every place, also where an interruption came before."""
-        self._in_task.hold_nothing()
+        self._in_task.hold_nothing()  # also where an interruption came before
         self._leave([*self._places])
 
     def _leave(self, places: Sequence[QueueEntry]) -> None:
         if places:
-            self._gate.leave(places)
+            self._queues.leave(places)
         for place in places:  # last: an interruption before it changes nothing
             del self._places[place]
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
-        """See :class:`SessionPart`: no second connection for a task that holds a lock."""
-
         def checked_bind(*args: Any, **kwargs: Any) -> Any:
             bind = get_bind(*args, **kwargs)
             self._refuse_second_session(bind)

@@ -53,11 +53,19 @@ class TaskWakeup(Wakeup):
 
     def wait(self, seconds: float | None) -> None:
         """See :class:`Wakeup`."""
+        await_only(self.come(seconds))
+
+    async def come(self, seconds: float | None) -> None:
+        """Wait as :meth:`wait` does, outside of a greenlet."""
         # Not wait_for(), which may lose a cancellation or a result when both come at once.
-        await_only(asyncio.wait([self._notified], timeout=seconds))
+        await asyncio.wait([self._notified], timeout=seconds)
 
     def notify(self) -> bool:
         """See :class:`Wakeup`."""
+        with suppress(RuntimeError):  # no loop runs in this thread
+            if asyncio.get_running_loop() is self._loop:
+                self._set()
+                return True
         try:
             self._loop.call_soon_threadsafe(self._set)
         except RuntimeError:  # the loop is closed, and its tasks are gone

@@ -1,8 +1,6 @@
-"""Two functions at once, of which one statement at a time goes on.
+"""The turns of two functions that run at once, one statement at a time: for two_at_once() and for explore().
 
-:func:`~sa_doclock.testing.two_at_once` and the ``explore()`` of sa-doclock-audit choose whose turn it is;
-the rest is here.  The names below are for packages that build on them, and keep their meaning within a
-minor version of sa-doclock.
+The names in ``__all__`` are for sa-doclock-audit, and keep their meaning within one version of sa_doclock.
 """
 
 from .accesses import ANYTHING, Access, Accesses, Mode, TransactionAccesses, at_end, conflict

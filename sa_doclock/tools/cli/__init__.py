@@ -12,7 +12,7 @@ NEEDED = ("typer", "rich")
 def main() -> None:
     """Run the command line; end the process with its exit status.
 
-    0: all is well; 1: an inconsistency or an error; 2: what was asked for cannot be done.
+    0: all is well; 1: an inconsistency or an error; 2: the request cannot be done.
     """
     try:
         from .app import app  # noqa: PLC0415  # a missing extra is reported below

@@ -1,4 +1,4 @@
-"""The commands and what they have in common."""
+"""The commands and their common options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .waits import waits
 
 app = typer.Typer(
     name="sa-doclock",
-    help="See document locks at work, and what happens to them on a database of yours.",
+    help="See document locks at work, and watch them on a database of yours.",
     no_args_is_help=True,
     rich_markup_mode=None,  # plain text: lines are wrapped, and nothing but ASCII
     add_completion=False,

@@ -13,7 +13,7 @@ _ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 def add_audit(app: typer.Typer) -> None:
     """Add the command."""
     if is_installed():
-        app.command()(import_auditor("sa-doclock audit", ".command").audit)
+        app.command()(import_auditor("the command audit", ".command").audit)
     else:
         app.command("audit", context_settings=_ANYTHING)(_say_how_to_install)
 
@@ -21,7 +21,7 @@ def add_audit(app: typer.Typer) -> None:
 def _say_how_to_install(_: typer.Context) -> None:
     """Run a program, and find where it lacks a lock; needs 'sa-doclock[audit]'."""
     try:
-        import_auditor("sa-doclock audit")
+        import_auditor("the command audit")
     except ModuleNotFoundError as error:
-        say(str(error), err=True)
+        say(f"sa-doclock: {error}", err=True)
         raise typer.Exit(2) from None

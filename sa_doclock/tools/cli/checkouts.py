@@ -82,7 +82,7 @@ def take_over(
     ] = 15.0,
     note: Annotated[
         Optional[str],  # noqa: UP045  # as Url
-        typer.Option(metavar="TEXT", help="What others are shown.", show_default="none"),
+        typer.Option(metavar="TEXT", help="A text that others see.", show_default="none"),
     ] = None,
     table: TableName = NAME,
     yes: Yes = False,
@@ -137,7 +137,7 @@ def _session(url: str, table: str) -> Iterator[LockingSession]:
 
 
 def _ask(
-    session: LockingSession, entity: Any, key: Any, what: str, *, yes: bool
+    session: LockingSession, entity: Any, key: Any, question: str, *, yes: bool
 ) -> Checkout | None:
     """Show who has the document, and ask whether to go on.  :raises typer.Exit: no."""
     with session.begin():
@@ -146,7 +146,7 @@ def _ask(
         say(f"{document_label(entity, key)}: nobody has it checked out")
     else:
         say(f"{_label(found)}: {_holder(found)}")
-    if found is not None and not yes and not typer.confirm(f"{what}?"):
+    if found is not None and not yes and not typer.confirm(f"{question}?"):
         raise typer.Exit(1)
     return found
 

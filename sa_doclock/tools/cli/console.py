@@ -23,7 +23,7 @@ from .workload import TABLE_NAMES, TableError, TableLeftBehind, first_line, left
 
 
 def import_name(words: str) -> Any:
-    """Return what these words name; modules are looked for in the working directory too.
+    """Return the object of this name; modules are looked for in the working directory too.
 
     :raises BadUsage: there is no such module, or nothing of that name in it.
     """
@@ -113,7 +113,7 @@ def _in_lines(text: str) -> str:
 
 
 def announce(out: Console, target: Target) -> None:
-    """Say which database it is, and what will be created in it."""
+    """Print the database, and the tables that will be created in it."""
     out.print(f"{target.product} {target.version}, {target.url}", soft_wrap=True)
     out.print(f"creates and drops {', '.join(TABLE_NAMES)}", soft_wrap=True)
     if others := left_by_others(target.engine):

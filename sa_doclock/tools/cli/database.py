@@ -121,7 +121,7 @@ def _check_driver(url: URL) -> None:
 
 
 def _how_to_install(url: URL) -> str:
-    """Return what to do without the driver of this URL; nothing for an unknown database."""
+    """Return the cure for a missing driver of this URL; nothing for an unknown database."""
     database = url.get_backend_name()
     if database not in _DRIVERS:
         return ""

@@ -142,7 +142,7 @@ def _read(engine: Engine, lock: LockOptions, counts: OrderCounts) -> None:
 
 
 def _sessions(engine: Engine, lock: LockOptions) -> sessionmaker[LockingSession]:
-    # Of a declared document, the guard would refuse what is written without the lock.
+    # Of a declared document, the guard would refuse a write without the lock.
     return sessionmaker(engine, class_=LockingSession, guard="raise" if lock else "off")
 
 
@@ -159,7 +159,7 @@ _CODE = """\
 
 
 def demo(url: Url = None) -> None:
-    """Show what goes wrong without locks, and not with them.
+    """Show a lost update without locks, and none with them.
 
     A double click, an order that is read while it is changed, and a stress
     run, each without locks and with them.  It takes less than a minute.
@@ -200,7 +200,7 @@ def _run_scenes(out: Console, target: Target) -> int:
 
 
 def _double_click(out: Console, target: Target) -> tuple[list[Clicks], list[Clicks]]:
-    """Two requests at once; return what they did without locks, and with them."""
+    """Two requests at once; return their results without locks, and with them."""
     _head(out, "1. The double click")
     out.print(
         "Two requests at once: both have read the order before either adds a line,\n"
@@ -229,7 +229,7 @@ def _clicks_text(clicks: Clicks) -> Text:
 
 
 def _busy_order(out: Console, target: Target) -> OrderCounts:
-    """A writer beside a reader; return what the reader with locks has seen."""
+    """A writer beside a reader; return the rows that the reader with locks has seen."""
     _head(out, "2. Reading an order while it is changed")
     out.print(
         "One thread changes its lines and its total, again and again; another reads them.\n"
@@ -279,7 +279,7 @@ def _stress(out: Console, target: Target, seed: int) -> dict[str, Outcome]:
             break
     out.print(table_of(runs))
     if not runs[WITHOUT].inconsistencies and runs[WITHOUT].tally.error_count:
-        out.print("\n(Without locks this database refuses what others would let become wrong.)")
+        out.print("\n(Without locks this database refuses a change that others would accept.)")
     return runs
 
 

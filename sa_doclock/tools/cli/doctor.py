@@ -1,4 +1,4 @@
-"""``sa-doclock doctor``: what is set wrong for locks in a database, and how to cure it."""
+"""``sa-doclock doctor``: settings of a database that are wrong for locks, and the cure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def doctor(
     ] = False,
     json_wanted: JsonList = False,
 ) -> None:
-    """Find what makes locks wrong, endless or slow, and the cure.
+    """Find settings that make locks wrong, endless or slow, and the cure.
 
     Reads settings and catalogs; takes no lock and changes nothing.
 

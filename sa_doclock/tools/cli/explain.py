@@ -29,7 +29,7 @@ def explain(
     ] = None,
     json_wanted: Annotated[bool, typer.Option("--json", help="One object.")] = False,
 ) -> None:
-    """Show what a lock sends and locks, and who then waits.
+    """Show the statements and rows of a lock, and who then waits.
 
     The statements are sent without their locks: nobody waits for this command.
 

@@ -66,7 +66,7 @@ def _percentiles(waits: Sequence[float]) -> str:
 
 
 def good_or_bad(count: int) -> Text:
-    """Return a count of what is wrong: red, or green for none."""
+    """Return a count of faults: red, or green for none."""
     return Text(str(count), style="bold red" if count else "bold green")
 
 
@@ -198,7 +198,7 @@ def stress(
 
 
 def run_with_progress(label: str, target: Target, plan: Plan) -> Outcome:
-    """Run, and show meanwhile how far it is and what it has found."""
+    """Run, and show meanwhile its progress and its findings."""
     with progress_bar(label, plan.total_steps) as show:
         return run(
             target.engine,

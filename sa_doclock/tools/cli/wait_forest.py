@@ -55,7 +55,7 @@ class Node:
 def forest_of(waits: Sequence[LockWait]) -> list[Node]:
     """Return a tree for each connection that keeps others waiting and waits for nobody itself.
 
-    A connection is as near to the top as it can be; those that wait longest come first, and of the
+    A connection is as near to the top as it can be; the longest waiters come first, and of the
     trees that with most connections.  A circle of waits, which the server is about to end as a
     deadlock, has no such connection: one of its own is on top.
 
@@ -89,7 +89,7 @@ def _grow(
 ) -> Node:
     """Return the tree of all that wait behind this connection and have no place yet."""
     root = nodes[top.connection_id] = Node(top, top.connection_id)
-    for node in root.from_top():  # which goes on through those that are added meanwhile
+    for node in root.from_top():  # which goes on through nodes that are added meanwhile
         for wait in waits_for.get(node.connection.connection_id, ()):
             waiter = wait.waiter.connection_id
             if waiter not in nodes:

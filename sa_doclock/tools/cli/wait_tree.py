@@ -19,7 +19,7 @@ _LINE = re.compile(r"[\w./\\-]+\.py:\d+")
 
 
 def summary_of(forest: Sequence[Node]) -> str:
-    """Return the sentence: who waits for what, and what is known of the connection that most of them wait for.
+    """Return the sentence: the waiters, their lock, and the connection that most of them wait for.
 
     :param forest: not empty.
     """
@@ -27,13 +27,13 @@ def summary_of(forest: Sequence[Node]) -> str:
     ((lock, _),) = locks.most_common(1)
     waiters = locks.total()
     more = len(locks) - 1
-    what = f"{lock} and {_count(more, 'other lock')}" if more else lock
+    named = f"{lock} and {_count(more, 'other lock')}" if more else lock
     who = "1 connection waits" if waiters == 1 else f"{waiters} connections wait"
-    return f"{who} for {what}{_holders(forest, one_lock=not more)}"
+    return f"{who} for {named}{_holders(forest, one_lock=not more)}"
 
 
 def _locks(forest: Sequence[Node]) -> Iterator[str]:
-    """Yield for each connection that waits what it waits for."""
+    """Yield the lock that each waiting connection waits for."""
     for top in forest:
         if top.closes is not None:
             yield top.closes.lock
@@ -67,8 +67,8 @@ def _known(connection: LockConnection) -> Iterator[str]:
         yield f"line {line}"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def line_of(connection: LockConnection) -> str | None:
@@ -127,15 +127,15 @@ def picture_of(waits: Sequence[LockWait], out: Console, *, everything: bool) -> 
     return Group(summary, Text(), *_cut_trees(forest, lines, out), hint)
 
 
-def _height(what: RenderableType, out: Console) -> int:
-    return len(out.render_lines(what, out.options.update(width=out.width), pad=False))
+def _height(shown: RenderableType, out: Console) -> int:
+    return len(out.render_lines(shown, out.options.update(width=out.width), pad=False))
 
 
 def _cut_trees(forest: Sequence[Node], lines: int, out: Console) -> Iterator[RenderableType]:
     """Yield as much of the trees as these lines have room for.
 
-    The first tree gets all but the half of them, and also what the other trees do not need; the
-    second one gets what is left in the same way.
+    The first tree gets all but the half of them, and also the lines that the other trees do not need; the
+    second one shares the rest in the same way.
     """
     needs = [sum(map(_lines_of, top.from_top())) for top in forest]
     needed = sum(needs)

@@ -1,4 +1,4 @@
-"""``sa-doclock waits``: the connections of a server that wait for locks, and those that hold them."""
+"""``sa-doclock waits``: the connections of a server that wait for locks, and the holders."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def waits(
     """Show who waits for whom on the whole server.
 
     A sentence says how many wait, and who is in their way. The tree below it has the
-    holder on top, and its waiters below. Each connection stands once; those that the
+    holder on top, and its waiters below. Each connection stands once; connections that the
     screen has no room for are counted.
 
     It asks over a connection of its own, takes no lock and changes nothing.
@@ -77,7 +77,7 @@ def _has_longer(found: Sequence[LockWait], alarm: float | None) -> bool:
 
 @contextmanager
 def _output(json_wanted: bool, watch: bool, everything: bool) -> Iterator[Show]:
-    """Yield what shows the waits: on a terminal, --watch renews them in place."""
+    """Yield the display of the waits: on a terminal, --watch renews it in place."""
     out = results()
     if json_wanted:
         indent = None if watch else 2

@@ -1,4 +1,4 @@
-"""Check: one thing that is looked at; Subject: what it is looked at; Finding: what was found."""
+"""Check: one question; Subject: the engine and models that it is asked of; Finding: the answer."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Finding:
     :ivar severity: ``"error"``: locks fail, or do not protect; ``"warning"``: they do, until
         something goes wrong; ``"info"``: good to know.
     :ivar code: the name of the check, which stays the same from release to release.
-    :ivar text: what was found, with its value.
-    :ivar cure: what to do; SQL can be pasted as it is.
+    :ivar text: the problem, with its value.
+    :ivar cure: the cure; SQL can be pasted as it is.
     """
 
     severity: Severity
@@ -143,11 +143,11 @@ def compatible_problem(found: FoundServer | None, original: str) -> Iterator[Pro
     """Yield the problem of a server that is another product than its protocol says."""
     if found is None:
         return
-    refused = [feature.value for feature in LockFeature if found.refusal(feature)]
+    refused = [feature.value for feature in LockFeature if feature in found.refused]
     text = f"the server is {found.product.name}, not {original}: {found.text[:120]}"
     if refused:
         text += f"; LockNotSupported there: {', '.join(refused)}"
-    if found.locks_no_rows:
+    if LockFeature.FOR_UPDATE in found.refused:
         cure = f"keep the documents in {original}, or on a server that gives its locks"
     else:
         cure = "run sa-doclock stress on it before you rely on its other locks"

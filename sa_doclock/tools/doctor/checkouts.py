@@ -58,7 +58,7 @@ def checkout_table_differs(subject: Subject) -> Iterator[Problem]:
     """The table of check-outs is not as `checkout_table()` describes it: a column is missing, of another
     type, too short, with a time zone, or must have a value that sa_doclock does not know; `id` is not
     unique, so that a document may have two owners; or the storage engine has no transactions. Check-outs
-    fail, or are not what they seem.
+    fail, or mislead.
     """
     for table in filter(subject.has, _tables(subject)):
         found = {one["name"]: one for one in _reflected(subject, table)}
@@ -111,7 +111,7 @@ def _problems_of_column(
 def _problem_of_type(
     column: sa.Column[Any], wanted: str, there: TypeEngine[Any], text: str
 ) -> str | None:
-    """Return what is wrong with the type of a column.
+    """Return the fault of a column's type.
 
     :param wanted: the type as ``checkout_table()`` has it.
     """
@@ -169,7 +169,7 @@ def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
 @check("checkout-index-missing", "warning")
 def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
     """The table of check-outs has no index on its owners or on its times: `session.checkouts()` and the
-    page that lists who has what read the whole table, which has a row for each document that was ever
+    page that lists them read the whole table, which has a row for each document that was ever
     checked out.
     """
     for table in filter(subject.has, _tables(subject)):

@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Mapper, configure_mappers, registry
 
 from ...core.documents import declared_roots, lockable_root, parts_of, root_of
-from ...dialects import schema_translation, side_connection, strategy_for
+from ...dialects import LockFeature, schema_translation, side_connection, strategy_for
 from ...dialects.base import LockStrategy
 from ...errors import LockNotSupported
 from . import (
@@ -47,16 +47,21 @@ NOT_CHECKED: Final = "not-checked"
 
 
 def check_database(engine: Engine, base: Any = None) -> list[Finding]:
-    """Return what is set wrong for locks, in this engine and its database; the worst comes first.
+    """Return the settings of this engine and its database that are wrong for locks, the worst first.
 
     The checks read settings and catalogs, over a connection of the engine and one of their own.
     They lock no row, and change nothing.
+
+    Example::
+
+        for finding in check_database(engine, Base):
+            print(finding)
 
     :param base: the declarative base, or registry, of the mapped documents, whose tables, keys and
         indexes are checked too.
     :returns: an empty list where nothing was found.  A check that failed by itself, as for want of a
         privilege, is the finding ``not-checked``.
-    :raises LockNotSupported: nothing is known of locks on this database.
+    :raises LockNotSupported: no lock dialect is registered for this database.
     :raises TypeError: not an Engine; or ``base`` is no declarative base.
     """
     if not isinstance(engine, Engine):
@@ -73,13 +78,13 @@ def check_database(engine: Engine, base: Any = None) -> list[Finding]:
 def checks_for(strategy: LockStrategy) -> Sequence[Check]:
     """Return the checks of this server."""
     own = CHECKS.get(strategy.name, ())
-    if strategy.compatible is not None and strategy.compatible.locks_no_rows:
+    if strategy.compatible is not None and LockFeature.FOR_UPDATE in strategy.compatible.refused:
         return [check for check in own if check in _COMPATIBLE]
     return (*COMMON_CHECKS, *own)
 
 
 def findings_of(check: Check, subject: Subject) -> list[Finding]:
-    """Return what one check finds; that it has failed is a finding too."""
+    """Return the findings of one check; its failure is a finding too."""
     try:
         found = [Finding(check.severity, check.code, *problem) for problem in check.find(subject)]
     except Exception as error:
@@ -100,7 +105,7 @@ def headers_of(base: Any) -> list[Mapper[Any]]:
     """
     found = base if isinstance(base, registry) else getattr(base, "registry", None)
     if not isinstance(found, registry):
-        raise TypeError(f"a declarative base or a registry is needed, not {base!r}")
+        raise TypeError(f"base must be a declarative base or a registry, not {base!r}")
     configure_mappers()
     roots = list(dict.fromkeys(_lockable(found)))
     declared = [one for one in roots if one in declared_roots()]

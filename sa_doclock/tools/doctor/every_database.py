@@ -1,4 +1,4 @@
-"""Checks of every database: the engine, its pool, and what stands between it and the server."""
+"""Checks of every database: the engine, its pool, and proxies between it and the server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def autocommit(subject: Subject) -> Iterator[Problem]:
 
 @check("isolation-level", "info")
 def isolation_level(subject: Subject) -> Iterator[Problem]:
-    """The engine's transactions begin at a level that does not protect a document: what is read
+    """The engine's transactions begin at a level that does not protect a document: rows read
     after a lock may be older than the lock. A lock that begins its transaction sets the right level; a
     lock in a transaction that has read before is WrongIsolation.
     """
@@ -121,7 +121,7 @@ def pool_too_large(subject: Subject) -> Iterator[Problem]:
 def pooler(subject: Subject) -> Iterator[Problem]:
     """A connection pooler or proxy is between the program and the server, such as PgBouncer or
     ProxySQL: the server's id of the connection differs from the one that the driver knows. Row locks work
-    if the pooler keeps a connection for a whole transaction. What belongs to the connection, such as
+    if the pooler keeps a connection for a whole transaction. State of the connection, such as
     a setting or MySQL's named locks, may affect another program.
     """
     query, monitoring = _OWN_ID.get(subject.strategy.name), subject.strategy.monitoring

@@ -1,4 +1,4 @@
-"""Checks of MariaDB alone; those that MySQL has too are in innodb.py."""
+"""Checks of MariaDB alone; checks of MySQL too are in innodb.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of MySQL alone; those that MariaDB has too are in innodb.py."""
+"""Checks of MySQL alone; checks of MariaDB too are in innodb.py."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def compatible(subject: Subject) -> Iterator[Problem]:
 @check("postgresql-statistics-privilege", "warning")
 def statistics_privilege(subject: Subject) -> Iterator[Problem]:
     """Without the role `pg_read_all_stats` the account sees the connections of other accounts, and
-    neither what they do nor since when.
+    neither their statements nor their times.
     """
     if not subject.ask("SELECT pg_has_role(CURRENT_USER, 'pg_read_all_stats', 'USAGE')"):
         yield Problem(
@@ -122,12 +122,12 @@ def statistics_privilege(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-track-activities", "warning")
 def track_activities(subject: Subject) -> Iterator[Problem]:
-    """The server does not record what its connections execute (`track_activities`): holders have neither
+    """The server does not record the statements of its connections (`track_activities`): holders have neither
     state nor statement.
     """
     if subject.settings.get("track_activities") == "off":
         yield Problem(
-            "the server does not note what connections do: holders have no state and no statement",
+            "the server does not record the activity of connections: holders have no state and no statement",
             "ALTER SYSTEM SET track_activities = on; SELECT pg_reload_conf();",
         )
 
@@ -173,9 +173,11 @@ def foreign_table(subject: Subject) -> Iterator[Problem]:
             "SELECT CAST(relkind AS text) FROM pg_class WHERE oid = to_regclass(:name)",
             name=quoted_name(subject.connection, table),
         )
-        what = {"v": "a view", "f": "a foreign table", "m": "a materialized view"}.get(str(kind))
-        if what is not None:
+        relation = {"v": "a view", "f": "a foreign table", "m": "a materialized view"}.get(
+            str(kind)
+        )
+        if relation is not None:
             yield Problem(
-                f"{table.fullname} is {what}, which has no rows of its own to lock",
+                f"{table.fullname} is {relation}, which has no rows of its own to lock",
                 "map the class to the table that has the rows",
             )

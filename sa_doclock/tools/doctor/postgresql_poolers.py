@@ -36,7 +36,7 @@ _TO_PRIMARY = (
 # pgpool-II answers it itself; for a server, or PgBouncer in front of it, it is a syntax error.
 _PGPOOL = "PGPOOL SHOW load_balance_mode"
 
-# Without those that PgBouncer itself sets for each client.
+# Without settings that PgBouncer itself sets for each client.
 _SET = (
     "SELECT name FROM pg_settings WHERE source = 'session' AND name NOT IN ('application_name', "
     "'client_encoding', 'DateStyle', 'IntervalStyle', 'standard_conforming_strings', 'TimeZone')"
@@ -72,8 +72,8 @@ def _new_connection(subject: Subject) -> AbstractContextManager[Connection]:
 
 @check("postgresql-standby-under-lock", "error")
 def standby_under_lock(subject: Subject) -> Iterator[Problem]:
-    """A pooler sends a part of what belongs to a lock to another server, as pgpool-II does with
-    `disable_load_balance_on_write = 'dml_adaptive'` (what is read after the lock comes from a standby, and may be older)
+    """A pooler sends a part of a lock's statements to another server, as pgpool-II does with
+    `disable_load_balance_on_write = 'dml_adaptive'` (reads after the lock come from a standby, and may be older)
     or with a `write_function_list` or `read_only_function_list` (`lock_timeout=` and `hold_limit=` have no
     effect). Looked for where a standby streams from the server, over up to five connections: a pooler may
     send each of them elsewhere.
@@ -82,7 +82,7 @@ def standby_under_lock(subject: Subject) -> Iterator[Problem]:
     for found in _servers(subject):
         if found.reads_under_lock != found.locks:
             yield Problem(
-                "what a session reads after it has locked comes from another server, which may not "
+                "a session's reads after a lock come from another server, which may not "
                 "have the last changes",
                 cure,
             )
@@ -152,7 +152,7 @@ _CURES_OF_PGPOOL = {
 
 
 def _faults_of_pgpool(subject: Subject) -> Mapping[str, str]:
-    """Return what does not work with this driver and server; nothing where it is not pgpool-II."""
+    """Return the features that fail with this driver and server; nothing where it is not pgpool-II."""
     # pgpool-II gives a client the server's id where it uses a connection again.  Without a standby
     # and without a pooler nothing is asked: the answer is an error, which the server logs.
     if not _is_pooled(subject) and not subject.ask(_HAS_STANDBY):
@@ -242,7 +242,7 @@ def _keeps_prepared(subject: Subject) -> bool:
 def session_settings(subject: Subject) -> Iterator[Problem]:
     """A setting was made by SET behind a pooler that pools by transaction, by this program (a listener for
     "connect") or by another one. It stays on the connection of the server, for whoever gets that next.
-    What is found is what the connection has that the check gets: on a pooler with many, not all of them.
+    The check sees the settings of its own connection only: on a pooler with many, not all of them.
     """
     if not _pools_by_transaction(subject):
         return

@@ -1,11 +1,11 @@
-"""Facts of a lock by database: the rows that it is on, who waits for it, what is special, and its round trips."""
+"""Facts of a lock by database: its rows, its waits, its notes, and its round trips."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from ...dialects.base import LockStrategy
+from ...dialects.base import Locked, LockStrategy
 from ...options import LockOptions, base_of, is_row_lock
 
 
@@ -13,8 +13,8 @@ class Conflicts(NamedTuple):
     """A lock on one database, in words.
 
     :ivar kind: of the lock on each row; None: no row is locked.
-    :ivar others: what waits for this lock, and what this lock waits for.
-    :ivar notes: what is different on this database.
+    :ivar others: the statements that wait for this lock, or that this lock waits for.
+    :ivar notes: the differences of this database.
     """
 
     kind: str | None
@@ -22,7 +22,7 @@ class Conflicts(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-_READS: Final = "plain reads and SnapshotRead wait for nobody: they see what was committed before"
+_READS: Final = "plain reads and SnapshotRead wait for nobody: they see the rows committed before"
 _TABLE: Final = "ALTER TABLE, DROP TABLE and other changes of the table's definition"
 _NOTHING: Final = Conflicts(
     None, (), ("nothing is locked, and it waits for nobody but a change of the table's definition",)
@@ -93,14 +93,14 @@ _BY_DATABASE: Final[Mapping[str, Mapping[LockOptions, Conflicts]]] = {
 
 
 def conflicts_of(database: str, lock: LockOptions) -> Conflicts:
-    """Return what is to be said about this lock there."""
+    """Return the notes about this lock there."""
     if LockOptions.NoKey in lock and database == "postgresql":
         return _NO_KEY
     return _BY_DATABASE.get(database, _ROW_LOCKS).get(base_of(lock), _NOTHING)
 
 
 def modifier_notes(lock: LockOptions) -> tuple[str, ...]:
-    """Return what NoWait or SkipLocked changes."""
+    """Return the effect of NoWait or SkipLocked."""
     if LockOptions.NoWait in lock:
         return ("NoWait: where it would have to wait, it is LockNotAvailable at once",)
     if LockOptions.SkipLocked in lock:
@@ -135,7 +135,7 @@ def round_trips_of(
     :returns: those of a session as it is by default, None where nobody has counted this driver's;
         and those with ``pipeline=True``, None where there is no pipeline.
     """
-    if strategy.locks_database:  # SQLite: it runs in the program
+    if strategy.statements.locked is Locked.DATABASE:  # SQLite: it runs in the program
         return 0, None
     begin = _BEGINS.get((strategy.name, driver))
     if begin is None:

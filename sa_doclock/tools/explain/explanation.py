@@ -24,6 +24,7 @@ from ...core.documents import (
 )
 from ...core.loading import reads_of
 from ...dialects import schema_translation, side_engine, strategy_for
+from ...dialects.base import Locked
 from ...errors import LockNotSupported
 from ...keys import printable
 from ...options import LockOptions, LockTimeout, check_lock, check_wait, lock_label
@@ -39,7 +40,7 @@ _TABLE_HINT: Final = re.compile(
     r"WITH \((?:UPDLOCK|READCOMMITTEDLOCK|NOWAIT)[^)]*\)", re.IGNORECASE
 )
 _BEGIN: Final = re.compile(r"^\s*BEGIN\s+IMMEDIATE\s*$", re.IGNORECASE)
-# What one of the three above has left would lock something.
+# A clause that one of the three above has left would lock something.
 _LEFT: Final = re.compile(
     r"\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b|\bFOR\s+(?:KEY\s+)?SHARE\b|LOCK\s+IN\s+SHARE\s+MODE|UPDLOCK"
     r"|HOLDLOCK|READCOMMITTEDLOCK|BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)|GET_LOCK|_advisory_|getapplock"
@@ -80,16 +81,16 @@ _NO_KEY_KNOWN = "the table has no rows: the statements that read parts are not a
 
 @dataclass(frozen=True)
 class LockExplanation:
-    """A lock on a document: what is sent for it, what it locks, and who waits.
+    """A lock on a document: its statements, its rows, and its waits.
 
     :ivar database: the database, as ``"postgresql"``.
     :ivar level: the isolation level of a transaction that the lock begins; None: the database has
         one level alone, or any will do.
-    :ivar statements: what is sent, in this order, with placeholders for values; a BEGIN of the
+    :ivar statements: the statements in their order, with placeholders for values; a BEGIN of the
         driver's own is not among them.
     :ivar rows: the rows that are locked until the transaction ends; empty: none.
-    :ivar waits_for: what this lock waits for, and what waits for it.
-    :ivar notes: what is different on this database.
+    :ivar waits_for: the locks and statements that this lock waits for, or that wait for it.
+    :ivar notes: the differences of this database.
     :ivar round_trips: how often the call waits for an answer of the server, the driver's own BEGIN
         included; 0 on SQLite; None where they were not counted for this driver.
     :ivar pipelined_round_trips: the same of a session with ``pipeline=True``; None where there is
@@ -135,17 +136,21 @@ def explain_lock(
     lock_timeout: LockTimeout = None,
     key: Collection[str] | None = None,
 ) -> LockExplanation:
-    """Return what ``get_document(entity, key, lock)`` does here; nobody waits for this call.
+    """Return the statements, rows and waits of ``get_document(entity, key, lock)``; nobody waits for this call.
 
     The statements are those of a session that has locked such a document before.  They are sent
-    without their locks, for a row that is there, over a connection of its own: what the
-    explanation shows is what the database has accepted otherwise.
+    without their locks, for a row that is there, over a connection of its own: apart
+    from the locks, the database has accepted every statement shown.
+
+    Example::
+
+        print(explain_lock(engine, Order, LockOptions.ForUpdate))
 
     :param engine_or_session: the database, or a session, whose database of this class it is; its
         own ``lock_timeout`` and ``pipeline`` are left out.
     :param lock: with its modifiers; for SkipLocked the statements are those of ``entity_set()``.
     :param lock_timeout: as for ``get_entity()``.
-    :param key: the attributes of a unique key, as ``("provider", "event_id")``: what
+    :param key: the attributes of a unique key, as ``("provider", "event_id")``: the statements that
         ``get_or_create_entity()`` sends for a row that is there, whose key has no NULL.
     :raises LockNotSupported: this database, table or connection cannot give that lock; as the call
         itself would raise it.  Or the table is empty, and only a type of the program knows a key; with
@@ -166,7 +171,7 @@ def explain_lock(
         unique = None if key is None else _some_unique_key(bind, mapper, key)
         found = _some_key(bind, mapper)
         given = unique or found
-        _lock(bind, entity, given, lock, seconds)  # what is asked once for each engine
+        _lock(bind, entity, given, lock, seconds)  # sends the questions of each new engine
         sent = _lock(bind, entity, given, lock, seconds)
         with bind.connect() as connection:
             limit = strategy.waits.sent_around(connection, lock, seconds)
@@ -179,7 +184,8 @@ def explain_lock(
     if found is None and parts_of(lockable_root(mapper)):
         notes += (_NO_KEY_KNOWN,)
     table = own_table(mapper).fullname
-    where = "" if strategy.locks_database else f"the row of {table} with this key: "
+    whole = strategy.statements.locked is Locked.DATABASE
+    where = "" if whole else f"the row of {table} with this key: "
     rows = () if conflicts.kind is None else (f"{where}{conflicts.kind}",)
     return LockExplanation(
         entity,
@@ -237,7 +243,7 @@ def _some_unique_key(
 def _lock(
     engine: Engine, entity: type[Any], key: Any, lock: LockOptions, seconds: float | None
 ) -> _Recorder:
-    """Do as a program does that takes the lock; return what it has sent."""
+    """Take the lock as a program does; return its statements."""
     recorder = _Recorder()
     with recorder.installed(engine), LockingSession(engine) as session:
         if LockOptions.SkipLocked in lock:
@@ -273,7 +279,7 @@ class _Recorder:
 
     @contextmanager
     def installed(self, engine: Engine) -> Iterator[None]:
-        """Record what is sent in this block, as the driver would have got it."""
+        """Record the statements of this block, as the driver would have got them."""
         names = ("do_execute", "do_execute_no_params")
         for name in names:
             event.listen(engine, name, self._send_unlocked)
@@ -295,7 +301,7 @@ class _Recorder:
         return True
 
     def with_limit(self, limit: Sequence[str]) -> tuple[str, ...]:
-        """Return the statements, with those that limit the lock around it."""
+        """Return the statements, with the limits of the lock around it."""
         if not limit:
             return tuple(self.statements)
         # Where no statement has a lock in its text, on SQLite, the first SELECT waits for a reader's.

@@ -132,8 +132,8 @@ def test_other_wrong_arguments(session: LockingSession) -> None:
     any_session = cast("Any", session)
     refused(lambda: any_session.checkouts(owner=5), TypeError, "owner must be a str or None")
     refused(lambda: any_session.check_out(Order, 1, 5), TypeError, "the owner must be a str")
-    refused(lambda: any_session.check_in("ann"), TypeError, "a Checkout is needed")
-    refused(lambda: any_session.renew(None), TypeError, "a Checkout is needed")
+    refused(lambda: any_session.check_in("ann"), TypeError, "checkout must be a Checkout")
+    refused(lambda: any_session.renew(None), TypeError, "checkout must be a Checkout")
     session.get_entity(Order, 1)  # the session goes on
 
 

@@ -134,7 +134,7 @@ async def test_joined_rows_and_misuse(documents: Database) -> None:
                 with pytest.raises(LockMisuse):
                     await next_of(claims)
         assert claims.report.processed == 3
-        with pytest.raises(LockMisuse, match="over"):
+        with pytest.raises(LockMisuse, match="has ended"):
             await claim.__aenter__()
 
 

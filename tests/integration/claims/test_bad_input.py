@@ -120,7 +120,7 @@ def test_an_argument(name: str, claim: Any) -> None:
 
 @each
 def test_an_order_that_is_given_twice(claim: Any) -> None:
-    with pytest.raises(ValueError, match="ORDER BY already"):
+    with pytest.raises(ValueError, match="already has an ORDER BY"):
         claim(Unsent(), NEW.order_by(Job.id), order_by=Job.weight)
 
 

@@ -144,16 +144,16 @@ def test_more_can_be_written_and_locked_in_the_block(
 
 def test_a_claim_is_entered_once(session_factory: Factory) -> None:
     for claim in claim_each(session_factory, NEW, limit=1):
-        with claim, pytest.raises(LockMisuse, match="over"), claim:
+        with claim, pytest.raises(LockMisuse, match="has ended"), claim:
             pytest.fail("entered in itself")
-        with pytest.raises(LockMisuse, match="over"), claim:
+        with pytest.raises(LockMisuse, match="has ended"), claim:
             pytest.fail("entered once more")
 
 
 def test_a_claim_is_over_when_the_next_comes_up(session_factory: Factory) -> None:
     claims = claim_each(session_factory, NEW)
     first, _ = next(claims), next(claims)
-    with pytest.raises(LockMisuse, match="claim of 1 is over"), first:
+    with pytest.raises(LockMisuse, match="claim of 1 has ended"), first:
         pytest.fail("entered too late")
 
 

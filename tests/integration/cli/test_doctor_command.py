@@ -65,7 +65,7 @@ def test_the_busy_timeout_is_that_of_the_url(tmp_path: Path) -> None:
         ("shop", "'shop' is not package.module:Name"),
         ("no_such_module:Base", "no_such_module cannot be imported"),
         ("sa_doclock:Base", "there is no Base in sa_doclock"),
-        ("sa_doclock:document", "--models: a declarative base or a registry is needed"),
+        ("sa_doclock:document", "--models: base must be a declarative base or a registry"),
     ],
 )
 def test_models_that_are_none(tmp_path: Path, models: str, reported: str) -> None:

@@ -151,10 +151,10 @@ COMMANDS: dict[str, Callable[[str, pytest.MonkeyPatch], str]] = {
     "waits": see_waits,
     "doctor": doctor,
     "explain": explain,
-    "audit": audit,
     "checkouts": checkouts,
     "take-over": take_over,
     "check-in": check_in,
+    "audit": audit,
 }
 
 

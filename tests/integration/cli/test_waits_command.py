@@ -146,7 +146,7 @@ def test_sqlite_cannot_be_asked(database: Database) -> None:
     status, output = invoke(database)
     assert (status, output) == (
         2,
-        "sa-doclock: sqlite has no server that tells who waits for whom\n",
+        "sa-doclock: lock_waits() is not supported on sqlite: it has no server that lists lock waits\n",
     )
 
 

@@ -125,7 +125,7 @@ def test_a_row_that_is_locked_only_is_not_inserted(
         ({"lock": ForUpdate | LockOptions.SkipLocked}, ValueError, "needs ForUpdate"),
         ({"defaults": 5}, TypeError, "a function without arguments, or a mapping"),
         ({"defaults": lambda: None}, TypeError, "must return a Order, not None"),
-        ({"defaults": {"id": 8, "total": 0}}, ValueError, "primary key 8, and 7"),
+        ({"defaults": {"id": 8, "total": 0}}, ValueError, "primary key 8, but the call asks for 7"),
         ({"defaults": {"no_such": 0}}, TypeError, "no_such"),
     ],
 )

@@ -185,7 +185,7 @@ def test_a_base_without_headers_and_a_registry(database: Database) -> None:
 @pytest.mark.databases("sqlite")
 @pytest.mark.parametrize("base", [object, Order.__table__, "Base", sa.MetaData()])
 def test_what_is_no_base(database: Database, base: object) -> None:
-    with pytest.raises(TypeError, match="a declarative base or a registry is needed"):
+    with pytest.raises(TypeError, match="base must be a declarative base or a registry"):
         check_database(database.engine(), base)
 
 

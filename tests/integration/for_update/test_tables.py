@@ -339,7 +339,7 @@ def test_locked_needs_an_orm_select(
     session: LockingSession, lock: Callable[[sa.Select[Any]], sa.Select[Any]]
 ) -> None:
     for statement in (sa.select(ORDERS), sa.select(ORDERS.c.id), sa.select(sa.literal(1))):
-        with pytest.raises(TypeError, match="an ORM select is needed"):
+        with pytest.raises(TypeError, match="needs an ORM select"):
             session.locked(lock(statement)).__enter__()
     with pytest.raises(ValueError, match="one mapped class"):
         session.locked(lock(sa.select(Order.id))).__enter__()

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import QueuePool
 
 from sa_doclock import DocumentGate
+from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.support.actors import PATIENCE, Step
 from tests.support.waits import wait_until
@@ -64,18 +65,18 @@ class Walkers:
 
     def _come(self, name: str, shared: bool, seconds: float | None) -> None:
         place = QueueEntry("it", shared, self.gate.next_waits_at_server)
-        if self.gate.enter(place, seconds=seconds, under_asyncio=False):
+        if queues_of(self.gate).enter(place, seconds=seconds, under_asyncio=False):
             self.places[name] = place
             self.came_in.append(name)
         else:
-            self.gate.leave([place])
+            queues_of(self.gate).leave([place])
             self.came_in.append(f"not {name}")
 
     def grant(self, *names: str) -> None:
-        self.gate.note_granted([self.places[name] for name in names])
+        queues_of(self.gate).note_granted([self.places[name] for name in names])
 
     def leave(self, *names: str) -> None:
-        self.gate.leave([self.places.pop(name) for name in names])
+        queues_of(self.gate).leave([self.places.pop(name) for name in names])
 
     def are_in(self, *names: str) -> bool:
         """Return whether these have come in, in this order, and no others."""
@@ -89,4 +90,4 @@ class Walkers:
                 self.leave(*tuple(self.places))
         self.leave(*tuple(self.places))
         self._threads.shutdown()
-        assert not self.gate._queues
+        assert not queues_of(self.gate).documents

@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
 from sa_doclock.features import batch as priority
 from sa_doclock.features.batch import pause
+from sa_doclock.features.gate import queues_of
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.integration.gate.queueing import until_queued
 from tests.support.databases import Database
@@ -54,7 +55,7 @@ async def test_nineteen_waiters_have_no_connection(documents: Database, gate: Do
             await asyncio.create_task(read_customer(unrelated))
         await holder.rollback()
         assert await asyncio.gather(*tasks) == [40 + 10 * number for number in range(19)]
-        assert gate._queues == {}
+        assert queues_of(gate).documents == {}
 
 
 async def read_customer(session: Session) -> None:
@@ -97,7 +98,7 @@ async def test_who_is_cancelled_leaves_the_line(documents: Database, gate: Docum
         assert gate.waiting == 2
         await holder.rollback()
         assert [await tasks[0], await tasks[2]] == [40, 50]
-        assert (in_use(engine), gate._queues) == (0, {})
+        assert (in_use(engine), queues_of(gate).documents) == (0, {})
 
 
 @in_a_loop
@@ -110,7 +111,7 @@ async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(
         await until_queued(gate, 1)
         second = asyncio.ensure_future(add_ten(makes))
         await until_queued(gate, 2)
-        (line,) = gate._queues.values()
+        (line,) = queues_of(gate).documents.values()
         place = line.waiting[0]
         await holder.rollback()
         assert place.admitted
@@ -119,7 +120,7 @@ async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(
         with pytest.raises(asyncio.CancelledError):
             await first
         assert await second == 40
-        assert gate._queues == {}
+        assert queues_of(gate).documents == {}
 
 
 @in_a_loop
@@ -128,9 +129,9 @@ async def test_a_timeout_is_reported(documents: Database, gate: DocumentGate) ->
         await holder.get_entity(Order, 1, ForUpdate)
         with pytest.raises(LockNotAvailable, match=r"Order 1 FOR UPDATE on .* within 0\.05 s"):
             await asyncio.create_task(limited(makes))
-        assert gate._queues.keys()
+        assert queues_of(gate).documents.keys()
         await holder.rollback()
-        assert gate._queues == {}
+        assert queues_of(gate).documents == {}
 
 
 async def limited(makes: Makes) -> None:

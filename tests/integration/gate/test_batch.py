@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.features.gate import queues_of
 from tests.integration.batch.batches import seeing_tries
 from tests.integration.gate.queueing import in_use, wait_until_queued
 from tests.integration.locking.steps import locks, roll_back
@@ -27,7 +28,7 @@ def makes_batches(engine: sa.Engine, gate: DocumentGate) -> Makes:
 def test_it_takes_what_is_free(gate: DocumentGate, makes_batches: Makes) -> None:
     with makes_batches() as batch:
         assert locks(Order, 1)(batch).total == 30
-        assert gate._queues == {}
+        assert queues_of(gate).documents == {}
 
 
 def test_it_does_not_even_try_while_another_has_it(

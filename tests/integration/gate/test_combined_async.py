@@ -19,10 +19,11 @@ from sa_doclock import (
     LockNotAvailable,
     LockOptions,
 )
+from sa_doclock.features.gate import queues_of
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.integration.gate.queueing import until_queued
 from tests.support.databases import Database
-from tests.support.models import Order
+from tests.support.models import Customer, Order
 
 Session = AsyncLockingSession
 Makes = async_sessionmaker[Session]
@@ -128,6 +129,65 @@ async def test_a_caller_that_is_cancelled_while_its_function_runs_takes_nobody_a
 
 
 @in_a_loop
+async def test_a_cancelled_caller_still_leads_where_its_function_has_to_run_again(
+    documents: Database,
+) -> None:
+    gate, begun, goes_on = DocumentGate(), asyncio.Event(), asyncio.Event()
+
+    async def break_flush(session: Session, _order: Any) -> None:
+        session.add(Customer(id=1, name="again"))
+        begun.set()
+        await goes_on.wait()
+
+    async with opened(documents) as makes:
+        callers = Callers(gate, makes)
+        async with makes() as holder:
+            await holder.get_one_entity(Order, 1, LockOptions.ForUpdate)
+            first = await callers.send(add(1))
+            second = await callers.send(break_flush)
+            await holder.rollback()
+        await begun.wait()
+        third = await callers.send(add(2))
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        goes_on.set()
+        assert [await first, await third] == [31, 33]
+        assert await total(makes) == 33
+        await asyncio.gather(*queues_of(gate)._tasks)
+        assert gate.waiting == 0
+
+
+FORGETS: dict[str, Callable[[Session, Any], object]] = {
+    "the header": lambda session, order: session.expire(order),
+    "the collection": lambda session, order: session.expire(order, ["lines"]),
+    "a part": lambda session, order: session.expire(order.lines[1]),
+    "all": lambda session, _order: session.expire_all(),
+    "the object": lambda session, order: session.expunge(order),
+}
+
+
+@pytest.mark.parametrize("forget", FORGETS.values(), ids=FORGETS)
+@in_a_loop
+async def test_whatever_a_function_expires_the_next_one_has_the_document_loaded(
+    documents: Database, forget: Callable[[Session, Any], object]
+) -> None:
+    async def function(session: Session, order: Any) -> None:
+        await asyncio.sleep(0)
+        forget(session, order)
+
+    gate = DocumentGate()
+    async with opened(documents) as makes:
+        callers = Callers(gate, makes)
+        async with makes() as holder:
+            await holder.get_one_entity(Order, 1, LockOptions.ForUpdate)
+            calls = [await callers.send(one) for one in (add(1), function, add(2))]
+            await holder.rollback()
+        assert await asyncio.gather(*calls) == [31, None, 33]
+        assert await total(makes) == 33
+
+
+@in_a_loop
 async def test_the_same_document_within_a_function_is_refused(documents: Database) -> None:
     gate = DocumentGate()
 
@@ -188,9 +248,9 @@ async def test_a_task_that_is_cancelled_before_its_first_step_gives_up_the_queue
     gate = DocumentGate()
     async with opened(documents) as makes:
         first = asyncio.create_task(gate.async_run(makes, Order, 1, add(1)))
-        while not gate._tasks:  # noqa: ASYNC110  # nobody tells of it
+        while not queues_of(gate)._tasks:  # noqa: ASYNC110  # nobody tells of it
             await asyncio.sleep(0)
-        (running,) = gate._tasks
+        (running,) = queues_of(gate)._tasks
         second = asyncio.create_task(gate.async_run(makes, Order, 1, add(2)))
         running.cancel()  # as by a program that cancels all_tasks()
         with pytest.raises(LockLost, match="nothing was saved"):
@@ -212,7 +272,7 @@ async def test_where_all_tasks_are_cancelled_nobody_waits_and_nobody_is_misinfor
             calls = [asyncio.create_task(gate.async_run(makes, Order, 1, add(1))) for _ in "123"]
             for _ in range(steps):
                 await asyncio.sleep(0.001 * (steps % 3))
-            for task in [*gate._tasks]:
+            for task in [*queues_of(gate)._tasks]:
                 task.cancel()
             answers = await asyncio.gather(*calls, return_exceptions=True)
             kinds = {type(answer) for answer in answers}
@@ -221,7 +281,7 @@ async def test_where_all_tasks_are_cancelled_nobody_waits_and_nobody_is_misinfor
             found = await total(makes) - saved
             assert found == told or CommitUnknown in kinds
             assert await gate.async_run(makes, Order, 1, add(0)) == saved + found
-            assert (gate.waiting, gate._queues) == (0, {})
+            assert (gate.waiting, queues_of(gate).documents) == (0, {})
             saved += found
 
 

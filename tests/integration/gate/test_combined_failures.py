@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError, NoResultFound, SQLAlchemyError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
-from sa_doclock import CommitUnknown, DocumentGate, LockLost, LockMisuse, LockOptions, StaleDocument
-from sa_doclock.features.gate import combined
+from sa_doclock import (
+    CommitUnknown,
+    DocumentGate,
+    LockLost,
+    LockMisuse,
+    LockNotAvailable,
+    LockOptions,
+    StaleDocument,
+)
+from sa_doclock.features.gate import combined, queues_of
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.gate.test_combined import (
     Function,
@@ -62,11 +71,19 @@ class Seen:
         def note_commit(_: Any) -> None:
             self.sent["COMMIT"] += 1
 
-        sa.event.listen(engine, "before_cursor_execute", note)
-        sa.event.listen(engine, "commit", note_commit)
+        def note_rollback(_: Any) -> None:
+            self.sent["ROLLBACK"] += 1
+
+        noted: dict[str, Callable[..., Any]] = {
+            "before_cursor_execute": note,
+            "commit": note_commit,
+            "rollback": note_rollback,
+        }
+        for name, function in noted.items():
+            sa.event.listen(engine, name, function)
         yield
-        sa.event.remove(engine, "before_cursor_execute", note)
-        sa.event.remove(engine, "commit", note_commit)
+        for name, function in noted.items():
+            sa.event.remove(engine, name, function)
 
 
 def raise_first(_session: Session, _order: Any) -> None:
@@ -281,6 +298,28 @@ def test_what_a_failed_try_has_added_is_gone_and_on_commit_runs_once(
     assert session.get_one(Customer, 100).name == "new"
 
 
+def test_on_commit_runs_though_the_changes_cancel_each_other_out(
+    send: Send, held: Release, engine: sa.Engine, session: Session
+) -> None:
+    reported: list[str] = []
+
+    def add_with_mail(number: int) -> Function:
+        def function(session: Session, order: Any) -> None:
+            session.on_commit(lambda: reported.append(f"{number:+}"))
+            order.total += number
+
+        return function
+
+    calls = [send(add_with_mail(5)), send(add_with_mail(-5))]
+    seen = Seen()
+    with seen.statements(engine):
+        held()
+        assert [call.exception(PATIENCE) for call in calls] == [None, None]
+    assert seen.sent["UPDATE"] == 0
+    assert reported == ["+5", "-5"]
+    assert total(session) == 30
+
+
 def test_what_one_that_raises_gives_to_on_commit_is_nobodys(
     send: Send, held: Release, session: Session
 ) -> None:
@@ -322,6 +361,32 @@ def test_within_a_function_it_is_refused(
         gate.run(session_factory, Order, 1, again)
     assert [session.get_one(Order, n).total for n in (1, 2)] == [30, 5]
     assert gate.run(session_factory, Order, 1, add(1)) == 31
+
+
+@pytest.mark.not_databases("sqlite")  # one lock is that of all documents
+@pytest.mark.parametrize("changes", [False, True])
+def test_a_lock_of_another_document_that_times_out_is_its_functions_own_error(
+    send: Send,
+    held: Release,
+    dave: Callable[..., Actor[Session]],
+    engine: sa.Engine,
+    session: Session,
+    changes: bool,
+) -> None:
+    dave(sessionmaker(engine, class_=Session)).does(
+        lambda session: session.get_one_entity(Order, 2, LockOptions.ForUpdate)
+    )
+
+    def lock_another(session: Session, order: Any) -> None:
+        order.total += 1000 * changes
+        session.get_one_entity(Order, 2, LockOptions.ForUpdate, lock_timeout=0.1)
+
+    calls = [send(add(1)), send(lock_another), send(add(2)), send(lock_another), send(add(3))]
+    held()
+    assert [calls[n].result(PATIENCE) for n in (0, 2, 4)] == [31, 33, 36]
+    errors = [calls[n].exception(PATIENCE) for n in (1, 3)]
+    assert [type(error) for error in errors] == [LockNotAvailable] * 2
+    assert total(session) == 36
 
 
 def test_after_one_that_deletes_the_document_there_is_none(
@@ -476,7 +541,7 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
         return len(made)
 
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
-    for _ in range(combined._ALONE // combined._RAISED + 20):
+    for _ in range(combined._ALONE + 20):
         with pytest.raises(ZeroDivisionError):
             gate.run(sessions, Order, 1, fail)
     at_server = 1 if session.get_bind().dialect.name == "sqlite" else 3  # none is late there
@@ -484,8 +549,31 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     for _ in range(combined._MOST):
         gate.run(sessions, Order, 1, add(1))
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
-    assert not gate._points
+    assert not queues_of(gate)._points
     assert total(session) == 30 + 9 + combined._MOST
+
+
+def test_a_transaction_of_its_own_is_that_of_locked_document(
+    gate: DocumentGate, session_factory: sessionmaker[Session], engine: sa.Engine
+) -> None:
+    threads, seen, by_block = list[int](), Seen(), Seen()
+
+    def change(session: Session, order: Any) -> None:
+        threads.append(threading.get_ident())
+        add(1)(session, order)
+
+    for _ in range(combined._ALONE + 1):
+        with pytest.raises(ZeroDivisionError):
+            gate.run(session_factory, Order, 1, fail)
+    for function in (change, fail):
+        with by_block.statements(engine), suppress(ZeroDivisionError):  # noqa: SIM117
+            with session_factory() as session, session.locked_document(Order, 1) as order:
+                function(session, order)
+        with seen.statements(engine), suppress(ZeroDivisionError):
+            gate.run(session_factory, Order, 1, function)
+    assert seen.sent == by_block.sent
+    assert seen.sent["COMMIT"] == seen.sent["ROLLBACK"] == 1
+    assert set(threads) == {threading.get_ident()}
 
 
 def add_by_text(session: Session, _order: Any) -> None:

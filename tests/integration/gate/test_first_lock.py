@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocumentGate, LockingSession, LockOptions
+from sa_doclock.features.gate import queues_of
 from tests.integration.gate.queueing import in_use, wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
 from tests.integration.timeouts.ways import WAYS
@@ -35,7 +36,7 @@ def test_the_waiters_have_no_connection(
     assert in_use(engine) == 1
     alice.does(save)
     assert [step.result() for step in steps] == [50, 60, 70, 80]  # in the order in which they came
-    assert (gate.waiting, len(gate._queues)) == (0, 0)
+    assert (gate.waiting, len(queues_of(gate).documents)) == (0, 0)
 
 
 def add_ten_and_save(session: LockingSession) -> int:

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
@@ -58,19 +59,19 @@ def test_with_the_transaction(
     alice.does(end)
     assert queued.result().id == 1
     bob.does(roll_back)
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 def test_by_a_lock_that_finds_no_row(gate: DocumentGate, session: Session) -> None:
     assert session.get_entity(Order, 99, ForUpdate) is None
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 def test_for_the_rows_that_are_missing(gate: DocumentGate, session: Session) -> None:
     kept = session.get_entities(Order, [1, 99], ForUpdate)
-    assert len(gate._queues) == 1
+    assert len(queues_of(gate).documents) == 1
     session.rollback()
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
     del kept
 
 
@@ -80,7 +81,7 @@ def test_by_a_lock_that_fails(
     dave(past_the_gate).does(locks(Order, 1))
     with pytest.raises(LockNotAvailable):
         session.get_entity(Order, 1, ForUpdate, lock_timeout=0.05)
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 @pytest.mark.not_databases("sqlite")
@@ -88,10 +89,10 @@ def test_with_the_savepoint_that_it_was_taken_in(gate: DocumentGate, session: Se
     with session.begin():
         savepoint = session.begin_nested()
         kept = session.get_entity(Order, 1, ForUpdate)
-        assert len(gate._queues) == 1
+        assert len(queues_of(gate).documents) == 1
         savepoint.rollback()
         assert not session.held_locks
-        assert gate._queues == {}
+        assert queues_of(gate).documents == {}
     del kept
 
 
@@ -99,9 +100,9 @@ def test_but_not_with_a_later_one(gate: DocumentGate, session: Session) -> None:
     kept = session.get_entity(Order, 1, ForUpdate)
     session.begin_nested().rollback()
     assert session.held_locks
-    assert len(gate._queues) == 1
+    assert len(queues_of(gate).documents) == 1
     session.rollback()
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
     del kept
 
 
@@ -122,18 +123,18 @@ def test_by_a_session_that_nobody_closes(
 def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
     # Which may come at any moment, also while this thread is inside of the gate.
     first, second = (QueueEntry(1, shared=False, next_may_follow=False) for _ in range(2))
-    assert gate.enter(first, seconds=0, under_asyncio=False)
+    assert queues_of(gate).enter(first, seconds=0, under_asyncio=False)
 
     def collected() -> None:
-        gate.leave([first])
-        assert gate._queues
+        queues_of(gate).leave([first])
+        assert queues_of(gate).documents
 
-    gate._call(collected)
-    assert gate._queues == {}
-    gate.enter(second, seconds=0, under_asyncio=False)
-    gate.leave([second])
+    queues_of(gate)._call(collected)
+    assert queues_of(gate).documents == {}
+    queues_of(gate).enter(second, seconds=0, under_asyncio=False)
+    queues_of(gate).leave([second])
     assert gate.waiting == 0
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 def test_a_thread_that_is_interrupted_leaves_the_line(
@@ -150,7 +151,7 @@ def test_a_thread_that_is_interrupted_leaves_the_line(
     assert not session.in_transaction()
     assert gate.waiting == 0
     alice.does(roll_back)
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["taken", "given up"])
@@ -165,7 +166,7 @@ def test_by_a_session_that_is_interrupted_at_any_line(
     ctrl_c = CtrlC("sa_doclock.features.gate.session_queue")
     while ctrl_c.during(lock):
         session.rollback()
-        assert gate._queues == {}, ctrl_c.raised
+        assert queues_of(gate).documents == {}, ctrl_c.raised
 
 
 def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None:
@@ -174,12 +175,12 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
     def come_and_go() -> None:
         for number in range(200):
             place = QueueEntry(number % 3, shared=False, next_may_follow=False)
-            assert gate.enter(place, seconds=None, under_asyncio=False)
+            assert queues_of(gate).enter(place, seconds=None, under_asyncio=False)
             inside.append(place.key)
             most.append(inside.count(place.key))
             inside.remove(place.key)
-            gate.note_granted([place])
-            gate.leave([place])
+            queues_of(gate).note_granted([place])
+            queues_of(gate).leave([place])
 
     threads = [threading.Thread(target=come_and_go) for _ in range(8)]
     for thread in threads:
@@ -187,4 +188,4 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
     for thread in threads:
         thread.join()
     assert max(most) == 1
-    assert (gate.waiting, gate._queues) == (0, {})
+    assert (gate.waiting, queues_of(gate).documents) == (0, {})

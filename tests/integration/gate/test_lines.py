@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from sa_doclock import DocumentGate
+from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.gate.queueing import Walkers
 from tests.support.waits import wait_until
@@ -95,8 +96,8 @@ def test_who_gives_up_is_out_of_the_line(walkers: Walkers) -> None:
 def test_other_documents_have_lines_of_their_own(walkers: Walkers) -> None:
     walkers.send("a")
     place = QueueEntry("another", shared=False, next_may_follow=False)
-    assert walkers.gate.enter(place, seconds=0, under_asyncio=False)
-    walkers.gate.leave([place])
+    assert queues_of(walkers.gate).enter(place, seconds=0, under_asyncio=False)
+    queues_of(walkers.gate).leave([place])
 
 
 def test_a_place_is_given_up_once(walkers: Walkers) -> None:
@@ -105,8 +106,8 @@ def test_a_place_is_given_up_once(walkers: Walkers) -> None:
     place = walkers.places["a"]
     walkers.leave("a")
     assert walkers.are_in("a", "b")
-    walkers.gate.leave([place])
-    walkers.gate.note_granted([place])
+    queues_of(walkers.gate).leave([place])
+    queues_of(walkers.gate).note_granted([place])
     assert walkers.gate.waiting == 1
     assert walkers.are_in("a", "b")
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy.util import greenlet_spawn
 
 from sa_doclock import DocumentGate
+from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.gate.queueing import until_queued
@@ -20,7 +21,7 @@ from tests.support.waits import wait_until
 
 def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> QueueEntry:
     place = QueueEntry(1, shared=False, next_may_follow=False)
-    assert gate.enter(place, seconds=None, under_asyncio=under_asyncio)
+    assert queues_of(gate).enter(place, seconds=None, under_asyncio=under_asyncio)
     return place
 
 
@@ -31,7 +32,7 @@ async def test_threads_and_tasks_stand_in_one_line(gate: DocumentGate) -> None:
     def go_through(name: str, *, under_asyncio: bool) -> None:
         place = enters(gate, under_asyncio=under_asyncio)
         came.append(name)
-        gate.leave([place])
+        queues_of(gate).leave([place])
 
     async def come_later(*names: str) -> None:
         for number, name in enumerate(names):
@@ -47,10 +48,10 @@ async def test_threads_and_tasks_stand_in_one_line(gate: DocumentGate) -> None:
     first = enters(gate)
     names = ("task 1", "thread 1", "thread 2", "task 2")
     await come_later(*names)
-    gate.leave([first])
+    queues_of(gate).leave([first])
     await asyncio.gather(*waiting)
     assert came == list(names)
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 def test_a_task_is_woken_from_another_loop(gate: DocumentGate) -> None:
@@ -58,7 +59,7 @@ def test_a_task_is_woken_from_another_loop(gate: DocumentGate) -> None:
     came = threading.Event()
 
     async def wait_here() -> None:
-        gate.leave([await greenlet_spawn(enters, gate, under_asyncio=True)])
+        queues_of(gate).leave([await greenlet_spawn(enters, gate, under_asyncio=True)])
         came.set()
 
     thread = threading.Thread(target=lambda: asyncio.run(wait_here()))
@@ -66,12 +67,12 @@ def test_a_task_is_woken_from_another_loop(gate: DocumentGate) -> None:
     wait_until(lambda: gate.waiting == 1)
 
     async def leave() -> None:
-        gate.leave([first])
+        queues_of(gate).leave([first])
 
     asyncio.run(leave())
     assert came.wait(PATIENCE)
     thread.join()
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 def test_who_waits_in_a_loop_that_was_closed_is_passed_over(gate: DocumentGate) -> None:
@@ -80,19 +81,20 @@ def test_who_waits_in_a_loop_that_was_closed_is_passed_over(gate: DocumentGate) 
     abandoned = loop.create_task(greenlet_spawn(enters, gate, under_asyncio=True))
     loop.run_until_complete(until_queued(gate, 1))
     loop.close()
-    behind = threading.Thread(target=lambda: gate.leave([enters(gate)]))
+    behind = threading.Thread(target=lambda: queues_of(gate).leave([enters(gate)]))
     behind.start()
     wait_until(lambda: gate.waiting == 2)
-    gate.leave([first])
+    queues_of(gate).leave([first])
     behind.join(PATIENCE)
     assert not behind.is_alive()
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
     abandoned._log_destroy_pending = False  # type: ignore[attr-defined]  # as it was meant
 
 
 _IN_A_FORK = """
 import os
 from sa_doclock import DocumentGate
+from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 
 gate = DocumentGate()
@@ -100,12 +102,12 @@ gate = DocumentGate()
 
 def enters():
     place = QueueEntry(1, shared=False, next_may_follow=False)
-    return gate.enter(place, seconds=0.0, under_asyncio=False)
+    return queues_of(gate).enter(place, seconds=0.0, under_asyncio=False)
 
 
 assert enters()
 assert not enters()
-with gate._mutex:  # another thread's
+with queues_of(gate)._mutex:  # another thread's
     child = os.fork()
     if not child:
         os._exit(0 if enters() and gate.waiting == 0 else 1)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sa_doclock import DocumentGate
+from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.support.actors import PATIENCE
 from tests.support.models import Order
@@ -49,18 +50,18 @@ class Forgotten:
 
     def __init__(self, gate: DocumentGate) -> None:
         self.gate, self.entry = gate, QueueEntry("key", shared=False, next_may_follow=False)
-        assert gate.enter(self.entry, seconds=0, under_asyncio=False)
+        assert queues_of(gate).enter(self.entry, seconds=0, under_asyncio=False)
         self.cycle = self
 
     def __del__(self) -> None:
-        self.gate.leave([self.entry])
+        queues_of(self.gate).leave([self.entry])
 
 
 @pytest.mark.usefixtures("no_collection")
 def test_a_session_that_is_collected_under_the_mutex() -> None:
     gate, factory = DocumentGate(), Factory()
     Forgotten(gate)
-    assert len(gate._queues) == 1
+    assert len(queues_of(gate).documents) == 1
     found: list[BaseException] = []
 
     def run() -> None:
@@ -75,7 +76,7 @@ def test_a_session_that_is_collected_under_the_mutex() -> None:
     thread.join(PATIENCE)
     assert not thread.is_alive()
     assert found
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 class CtrlCAtCall:

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import DocumentGate, LockingSession, LockNotSupported, LockOptions
+from sa_doclock.features.gate import queues_of
 from tests.integration.locking.steps import locks, roll_back
 from tests.support.actors import Actor
 from tests.support.models import Customer, Order
@@ -69,7 +70,7 @@ def test_so_does_who_was_lent_one(
     with engine.connect() as connection:
         lent = dave(lambda: LockingSession(connection, gate=gate))
         lent.does(locks(Order, 1))
-        assert gate._queues == {}
+        assert queues_of(gate).documents == {}
         lent.does(roll_back)
 
 

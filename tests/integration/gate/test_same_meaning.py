@@ -11,6 +11,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import DeadlockDetected, DocumentGate, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import strategy_for
+from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate import session_queue as passage
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.locking.steps import locks, recorded, roll_back
@@ -116,7 +117,7 @@ def test_who_comes_in_when_the_time_is_over_gets_that_error(
     alice.does(roll_back)
     assert isinstance(queued.exception(), LockNotAvailable)
     assert not limits
-    assert gate._queues == {}
+    assert queues_of(gate).documents == {}
 
 
 def test_no_wait_asks_the_database(alice: Player, bob: Player) -> None:

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, UnlockedWrite
 from sa_doclock.core.session import context_of
-from sa_doclock.guard import provenance
+from sa_doclock.guard import refusals
 from tests.integration.guard.models import Lease, Line, Memo, Note, Order
 from tests.integration.guard.test_sentence_of_read import change, here, sentence_of_read
 from tests.support.databases import Database
@@ -325,8 +325,8 @@ def scalar_line(session: LockingSession) -> Any:
     return session.scalar(sa.select(Line).where(Line.id == 1))
 
 
-def reads_of(session: LockingSession) -> list[provenance.Execution]:
-    part = context_of(session).parts.find(provenance.ReadProvenance)
+def reads_of(session: LockingSession) -> list[refusals.Execution]:
+    part = context_of(session).parts.find(refusals.ReadProvenance)
     assert part is not None
     return part._reads
 
@@ -335,7 +335,7 @@ def reads_of(session: LockingSession) -> list[provenance.Execution]:
 def test_the_last_statements_are_remembered(
     make_session: MakeSession, monkeypatch: pytest.MonkeyPatch, read_lines: Read
 ) -> None:
-    monkeypatch.setattr(provenance, "READS_REMEMBERED", 4)
+    monkeypatch.setattr(refusals, "READS_REMEMBERED", 4)
     session = make_session()
     order = session.get_one(Order, 1)
     line = [read_lines(session) for _ in range(5)][-1]

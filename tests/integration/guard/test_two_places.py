@@ -178,6 +178,23 @@ def test_one_tenant_after_another(session: Session, tenant: str, engine: sa.Engi
         there.save_changes()
 
 
+def test_a_map_is_the_one_of_each_statement(session: Session, tenant: str) -> None:
+    """SQLAlchemy writes into the map of a statement that it has rendered."""
+    one, other = ({None: tenant} for _ in range(2))
+    locking = sa.select(Order).with_for_update()
+    for key, schemas in ((1, one), (2, other)):
+        of_key = locking.where(Order.id == key)
+        session.scalars(of_key, execution_options={"schema_translate_map": schemas}).one()
+    session.execute(translated(sa.update(Order).where(Order.id == 1).values(total=1), tenant))
+    one[None] = session.connection().dialect.default_schema_name or ""
+    with pytest.raises((UnlockedWrite, LockMisuse)):
+        session.execute(
+            sa.update(Order).where(Order.id == 1).values(total=2),
+            execution_options={"schema_translate_map": one},
+        )
+    session.rollback()
+
+
 def test_the_schema_may_be_set_before_the_first_lock_and_set_back(
     session: Session, tenant: str
 ) -> None:

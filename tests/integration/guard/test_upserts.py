@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from sa_doclock import LockingSession, document
+from sa_doclock import LockingSession, UnlockedWrite, document
 from tests.integration.guard.steps import hold, refused
+from tests.integration.guard.test_between import before_the_write
 from tests.support.databases import Database
 
 pytestmark = [pytest.mark.quick, pytest.mark.not_databases("mssql")]  # has no such INSERT
@@ -83,7 +85,9 @@ def item(basket: int, quantity: int = 7, **more: Any) -> dict[str, Any]:
 
 
 def quantities(session: LockingSession) -> list[tuple[Any, ...]]:
-    rows = session.execute(sa.select(Item.basket_id, Item.quantity).order_by(Item.basket_id))
+    rows = session.execute(
+        sa.select(Item.basket_id, Item.quantity).order_by(Item.basket_id, Item.id)
+    )
     return [tuple(row) for row in rows]
 
 
@@ -131,9 +135,9 @@ def test_a_part_of_a_document_that_is_not_held_is_not(
         (KEY, {}, {"basket_no": 2}),
         (KEY, {}, {"basket_no": lambda new: new.quantity}),
         (KEY, {}, {"basket_no": sa.text("basket_no + 1")}),
-        (["id"], {"id": 2}, {"quantity": 9}),
+        (["id"], {"id": 2}, {"basket_no": lambda new: new.basket_no}),
     ],
-    ids=["moved", "moved by a column", "moved by text", "found by another key"],
+    ids=["moved", "moved by a column", "moved by text", "moved from where its key is"],
 )
 def test_a_row_that_may_be_of_another_document_is_refused(
     session: LockingSession, upsert: Upsert, columns: Any, more: Any, sets: Any
@@ -141,6 +145,36 @@ def test_a_row_that_may_be_of_another_document_is_refused(
     with refused(session, Basket, None, "may overwrite"):
         held = hold(session, Basket, 1)
         session.execute(upsert(Item, item(1, **more), columns, **sets))
+    assert held
+
+
+def test_a_row_that_is_found_by_another_key_is_of_the_document_that_it_has(
+    session: LockingSession, upsert: Upsert
+) -> None:
+    held = hold(session, Basket, 1)
+    session.execute(upsert(Item, item(1, id=1), ["id"], quantity=9))
+    assert quantities(session) == [(1, 9), (2, 2)]
+    session.execute(upsert(Item, item(1, id=5, sku="ink"), ["id"], quantity=9))
+    with refused(session, Basket, 2, "inserted"):
+        session.execute(upsert(Item, item(1, id=2, sku="cap"), ["id"], quantity=9))
+    session.save_changes()
+    assert held
+    assert quantities(session) == [(1, 9), (1, 7), (2, 2)]
+
+
+@pytest.mark.not_databases("sqlite", "sqlite-journal", "mssql")  # whose lock nobody passes
+def test_a_row_that_another_adds_meanwhile_is_not_updated(
+    session: LockingSession, upsert: Upsert, database: Database
+) -> None:
+    held = hold(session, Basket, 1)
+    statement = upsert(Item, item(1, id=9, sku="ink"), ["id"], quantity=9)
+    comes = sa.insert(Item).values(id=9, basket_id=2, sku="cap", quantity=3)
+    with before_the_write(session, database, comes), pytest.raises(UnlockedWrite):
+        session.execute(statement)
+    with pytest.raises(PendingRollbackError):
+        session.commit()
+    session.rollback()
+    assert quantities(session) == [(1, 1), (2, 2), (2, 3)]
     assert held
 
 

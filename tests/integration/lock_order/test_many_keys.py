@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects.base import MaxParameters
 from tests.integration.locking.steps import finds_held, locks, recorded, roll_back
 from tests.support.actors import Actor
 from tests.support.models import Base, Lease, Order, Voucher
@@ -27,7 +28,7 @@ def backwards(session: Session) -> list[Order]:
 @pytest.fixture
 def three_a_statement(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no statement have more than three keys, or one key of two columns."""
-    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", 3)
+    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", MaxParameters(3))
 
 
 @pytest.mark.usefixtures("three_a_statement")

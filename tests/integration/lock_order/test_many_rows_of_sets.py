@@ -13,6 +13,7 @@ from sqlalchemy.orm import contains_eager
 
 from sa_doclock import LockingSession, LockOptions, claim_each, with_lock
 from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects.base import MaxParameters
 from tests.integration.locking.steps import finds_held
 from tests.support.models import Lease, Line, Order, Voucher
 
@@ -25,7 +26,7 @@ _NO_LEASE = 2  # a contract and no more
 @pytest.fixture
 def few_parameters(engine: sa.Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Let a set have three keys a statement; return the numbers of parameters that were sent."""
-    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", _LIMIT)
+    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", MaxParameters(_LIMIT))
     sent: list[int] = []
 
     @event.listens_for(engine, "before_cursor_execute")

@@ -14,6 +14,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockingSession, LockOptions
 from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects.base import MaxParameters
 from tests.support.models import Contract, Lease, Order, Voucher
 
 ForUpdate = LockOptions.ForUpdate
@@ -63,7 +64,9 @@ def test_nobody_is_in_anybodys_way_for_ever(
     parameters: int | None,
 ) -> None:
     if parameters is not None:
-        monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", parameters)
+        monkeypatch.setattr(
+            strategy_for(engine).statements, "max_parameters", MaxParameters(parameters)
+        )
     keys = keys_of(entity, twenty)
     before = {key: session.get_one(entity, key).total for key in keys}
     session.rollback()

@@ -295,7 +295,7 @@ def test_an_exhausted_pool_and_an_open_transaction_are_left_alone(make_engine: M
 
 @pytest.mark.databases("sqlite")
 def test_sqlite_has_nobody_to_ask(engine: sa.Engine) -> None:
-    with pytest.raises(LockNotSupported, match=r"^sqlite has no server that tells who waits"):
+    with pytest.raises(LockNotSupported, match=r"^lock_waits\(\) is not supported on sqlite"):
         lock_waits(engine)
 
 

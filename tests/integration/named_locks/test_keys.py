@@ -83,7 +83,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"key": b"user"}, TypeError, "must be a str"),
     ({"key": ""}, ValueError, "must not be empty"),
     ({"key": "a\0"}, ValueError, "NUL"),
-    ({"key": "\ud800"}, ValueError, "half of a character"),
+    ({"key": "\ud800"}, ValueError, "an unpaired surrogate"),
     ({"shared": 1}, TypeError, "shared must be True or False"),
     ({"shared": None}, TypeError, "shared must be True or False"),
     *(({"lock_timeout": value}, TypeError, "lock_timeout must be") for value in ("5", True)),

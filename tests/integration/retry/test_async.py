@@ -191,7 +191,7 @@ async def test_side_by_side_they_do_not_see_each_other(url: sa.URL) -> None:
 async def test_a_session_that_is_in_a_transaction_is_refused(url: sa.URL) -> None:
     async with connected(url) as engine, maker(engine)() as session:
         await session.get(Customer, 1)
-        with pytest.raises(LockMisuse, match="needs a new session each time"):
+        with pytest.raises(LockMisuse, match="needs a new session for every attempt"):
             await async_run_transaction(lambda: session, Counted())
         assert session.in_transaction()
 

@@ -103,7 +103,7 @@ FUNCTIONS: list[tuple[Any, str]] = [
         asynchronous,
         "fn is a coroutine function, which is not awaited here; use async_run_transaction",
     ),
-    (generates, "fn is a generator function, a call of which runs nothing"),
+    (generates, "fn is a generator function, and calling it runs nothing"),
 ]
 
 

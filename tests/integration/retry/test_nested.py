@@ -32,7 +32,7 @@ def test_within_the_function_of_another(session_factory: Factory, elsewhere: Run
         rename(session, "outer")
         run_transaction(session_factory, new_customer)
 
-    with pytest.raises(LockMisuse, match="within the function of another run_transaction"):
+    with pytest.raises(LockMisuse, match="inside the function of another run_transaction"):
         run_transaction(session_factory, outer)
     assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]
 
@@ -45,7 +45,7 @@ def test_on_another_database_too(session_factory: Factory) -> None:
     def outer(_: Session) -> None:
         transactional(factory)(new_customer)()
 
-    with pytest.raises(LockMisuse, match="once more when the outer one is run again"):
+    with pytest.raises(LockMisuse, match="again at each retry of the outer one"):
         run_transaction(session_factory, outer)
 
 
@@ -124,7 +124,7 @@ def test_a_session_that_is_in_a_transaction_is_refused(
     fn = Counted()
     with session_factory() as session:
         session.add(Customer(id=9, name="theirs"))
-        with pytest.raises(LockMisuse, match="needs a new session each time"):
+        with pytest.raises(LockMisuse, match="needs a new session for every attempt"):
             run_transaction(lambda: session, fn)
         session.commit()  # it was left alone
     assert fn.runs == 0
@@ -192,7 +192,7 @@ def test_a_factory_whose_sessions_are_lent_one_connection_of_several(
     with engine.connect() as lent, lent.begin():
         lent.execute(sa.insert(Customer).values(id=9, name="caller"))
         factory = sessionmaker(binds={Customer: lent}, class_=LockingSession)
-        with pytest.raises(LockMisuse, match="whose transaction is running"):
+        with pytest.raises(LockMisuse, match="with an open transaction"):
             run_transaction(factory, new_customer)
         assert lent.in_transaction()
     assert (9, "caller") in elsewhere(NAMES)

@@ -67,7 +67,7 @@ def test_a_newer_document_is_refused(
 ) -> None:
     seen = version_of(session, header)
     change(other, header)
-    with pytest.raises(StaleDocument, match="its version is") as caught:
+    with pytest.raises(StaleDocument, match="the document is at version") as caught:
         way(session, header, seen)
     assert caught.value.expected == seen
     assert caught.value.found == version_of(other, header) != seen
@@ -78,7 +78,9 @@ def test_a_newer_document_is_refused(
 
 
 def test_the_error_names_the_document(session: LockingSession) -> None:
-    with pytest.raises(StaleDocument, match=r"^Numbered 1 FOR UPDATE on \w+: its version is 1,"):
+    with pytest.raises(
+        StaleDocument, match=r"^Numbered 1 FOR UPDATE on \w+: the document is at version 1,"
+    ):
         session.get_entity(Numbered, 1, ForUpdate, version=7)
 
 

@@ -26,10 +26,12 @@ from tests.reliability.attack.models import (
 )
 
 Action = Callable[[LockingSession, int], Any]
+Counted = tuple[Action, tuple[tuple[str, int], ...]]
+"""An action, and each counter that it adds one to: the table, and the position of the row in the document."""
 FOR_UPDATE = LockOptions.ForUpdate
 
 
-def _of(doc: int) -> Any:
+def orders_of(doc: int) -> Any:
     return sa.select(Order).where(Order.id == doc)
 
 
@@ -44,7 +46,7 @@ def _awaited_adopted(session: LockingSession, doc: int) -> Any:
     one.sync_session = session
 
     async def run() -> Any:
-        return (await one.scalars(_of(doc).with_for_update())).one()
+        return (await one.scalars(orders_of(doc).with_for_update())).one()
 
     return asyncio.run(run())
 
@@ -57,12 +59,12 @@ LOCKS: Mapping[str, Action] = {
         s.entity_set(Order, FOR_UPDATE).where(Order.id == doc)
     ).one(),
     "lock": lambda s, doc: s.lock(s.get_one(Order, doc)),
-    "select": lambda s, doc: s.scalars(_of(doc).with_for_update()).one(),
+    "select": lambda s, doc: s.scalars(orders_of(doc).with_for_update()).one(),
     "get": lambda s, doc: s.get_one(Order, doc, with_for_update=True),
     "refresh": lambda s, doc: s.refresh(s.get_one(Order, doc), with_for_update=True),
     "query": lambda s, doc: s.query(Order).filter_by(id=doc).with_for_update().one(),
     "from_statement": lambda s, doc: s.scalars(
-        sa.select(Order).from_statement(_of(doc).with_for_update())
+        sa.select(Order).from_statement(orders_of(doc).with_for_update())
     ).one(),
     "keys": lambda s, doc: s.execute(
         sa.select(Order.id).where(Order.id == doc).with_for_update()
@@ -144,11 +146,11 @@ def _by_mapping(session: LockingSession, doc: int) -> None:
     session.expire_all()
 
 
-def _executes(make: Callable[[int], Any]) -> Action:
+def executes(make: Callable[[int], Any]) -> Action:
     return lambda session, doc: session.execute(make(doc))
 
 
-def _plus_one(target: Any, columns: Any, key: int) -> Any:
+def plus_one(target: Any, columns: Any, key: int) -> Any:
     return sa.update(target).where(columns.id == key).values(count=columns.count + 1)
 
 
@@ -159,8 +161,7 @@ def _copied(doc: int) -> Any:
     return sa.insert(LINES).from_select(["id", "order_id", "count"], rows)
 
 
-#: By name: the action, the table and the key, as a function of the document, of each counter.
-WRITES: Mapping[str, tuple[Action, tuple[tuple[str, int], ...]]] = {
+WRITES: Mapping[str, Counted] = {
     "header": (_adds(Order, factor=1), (("at_order", 0),)),
     "line": (_adds(Line), (("at_line", 0),)),
     "remark": (_adds(Remark), (("at_remark", 0),)),
@@ -170,22 +171,22 @@ WRITES: Mapping[str, tuple[Action, tuple[tuple[str, int], ...]]] = {
     "by a listener": (_along(_counts(Line)), (("at_line", 0), ("at_remark", 1))),
     "inserted by a listener": (_along(_appends), (("lines", 0), ("at_remark", 1))),
     "mappings": (_by_mapping, (("at_line", 0),)),
-    "update": (_executes(lambda doc: _plus_one(Line, Line, 10 * doc)), (("at_line", 0),)),
-    "update header": (_executes(lambda doc: _plus_one(Order, Order, doc)), (("at_order", 0),)),
+    "update": (executes(lambda doc: plus_one(Line, Line, 10 * doc)), (("at_line", 0),)),
+    "update header": (executes(lambda doc: plus_one(Order, Order, doc)), (("at_order", 0),)),
     "update again": (
-        _executes(lambda doc: _plus_one(LineAgain, LineAgain, 10 * doc)),
+        executes(lambda doc: plus_one(LineAgain, LineAgain, 10 * doc)),
         (("at_line", 0),),
     ),
     "update table": (
-        _executes(lambda doc: _plus_one(LINES, LINES.c, 10 * doc)),
+        executes(lambda doc: plus_one(LINES, LINES.c, 10 * doc)),
         (("at_line", 0),),
     ),
-    "update task": (_executes(lambda doc: _plus_one(Task, Task, 10 * doc)), (("at_task", 0),)),
+    "update task": (executes(lambda doc: plus_one(Task, Task, 10 * doc)), (("at_task", 0),)),
     "becomes an errand": (_becomes_a_part(Task, "kind", "errand"), (("at_task", 1),)),
     "becomes a remark": (_becomes_a_part(Remark, "owner_kind", "order"), (("at_remark", 1),)),
-    "copied": (_executes(_copied), (("lines", 0),)),
+    "copied": (executes(_copied), (("lines", 0),)),
 }
-PENDING: Mapping[str, tuple[Action, tuple[tuple[str, int], ...]]] = {
+PENDING: Mapping[str, Counted] = {
     "header": (_counts(Order, factor=1), (("at_order", 0),)),
     "line": (_counts(Line), (("at_line", 0),)),
     "remark": (_counts(Remark), (("at_remark", 0),)),
@@ -198,11 +199,11 @@ VERSIONED = frozenset(
     {"line", "remark", "errand", "line again", "by a listener", "inserted by a listener"}
 )
 """The writes whose flush raises the version of the header."""
-FREE: Mapping[str, tuple[Action, tuple[tuple[str, int], ...]]] = {
+FREE: Mapping[str, Counted] = {
     "another's remark": (_adds(Remark, 1), (("at_remark", 1),)),
     "task": (_adds(Task, 1), (("at_task", 1),)),
     "atomic": (
-        _executes(lambda doc: atomic_update(_plus_one(Order, Order, doc))),
+        executes(lambda doc: atomic_update(plus_one(Order, Order, doc))),
         (("at_order", 0),),
     ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -18,15 +18,16 @@ from sqlalchemy.orm import ORMExecuteState, SessionTransaction
 from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
-from tests.reliability.attack.actions import FREE, LOCKS, PENDING, VERSIONED, WRITES, Action
+from tests.reliability.attack.actions import PENDING, VERSIONED, Counted
+from tests.reliability.attack.axes.axis import PLAIN, Axis
 from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark, Task
-from tests.reliability.attack.world import Counters, World
+from tests.reliability.attack.world import Counters, Place, Row, World
 
 
 class Step(NamedTuple):
     """One step of a program.
 
-    :ivar what: "lock", "write", "free", "pending", "others", "listen", or the name of a disturbance.
+    :ivar what: "lock", "write", "free", "pending", "others", "listen", "turn", or the name of a disturbance.
     """
 
     what: str
@@ -53,7 +54,6 @@ TEXTS = frozenset({"SELECT 1", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
 _DISCARDING = frozenset({"expire", "forget", "refresh", "COMMIT", "COMMIT AND CHAIN", "ROLLBACK"})
 """They drop what is pending, as SQLAlchemy's refresh() does, or leave it to another transaction."""
 _PARTS = ("at_line", "at_remark", "at_task")
-_WRITES = {"write": WRITES, "free": FREE, "pending": PENDING}
 
 
 Held = Mapping[Any, LockOptions]
@@ -65,20 +65,24 @@ def _version_refused(lock: str) -> Iterator[None]:
     try:
         yield
     except StaleDataError as error:
-        if lock not in ("get", "refresh"):  # of its flush: an object that was added again is stale
+        if {"get", "refresh"}.isdisjoint(
+            lock.split()
+        ):  # of its flush: an object that was added again is stale
             raise
         raise DocLockError(str(error)) from error
 
 
 class Scenario:
-    """One run of a program."""
+    """One run of a program along an axis."""
 
-    def __init__(self, world: World) -> None:
-        self.world, self.session = world, world.session()
+    def __init__(self, world: World, axis: Axis = PLAIN) -> None:
+        self.world, self.axis, self.session = world, axis, axis.open(world)
+        self._writes = {"write": axis.writes, "free": axis.free, "pending": PENDING}
         world.refill()
         self.committed: Counters = Counter()
-        self.mine: list[tuple[str, int]] = []  # counted up in the open transaction
-        self.touched: set[tuple[str, int]] = set()  # the same, and what was undone since
+        self.mine: list[Row] = []  # counted up in the open transaction
+        self.touched: set[Row] = set()  # the same, wherever it is, and what was undone since
+        self.locked: dict[int, Place] = {}  # where each document was locked last
         self.savepoints: list[tuple[SessionTransaction, int, Held]] = []
         self.kept: list[object] = []  # the identity map is weak
         self.attached = False  # an object was added with the version that it had: it may be stale
@@ -109,20 +113,29 @@ class Scenario:
         if self.is_pending and not _DISCARDING.isdisjoint(step[:2]):
             return
         if step.what == "lock":
+            place = self._where(step)
             with self._listening(doc), _version_refused(step.how):
-                self.kept.append(LOCKS[step.how](session, doc))
+                self.kept.append(self.axis.locks[step.how](session, doc))
+            assert not self._holds(doc) or place.is_locked(doc), "granted, and free"
+            if (Order, (doc,)) in session.held_locks:
+                self.locked[doc] = place
         elif step.what == "listen":
             self.listens = step
-        elif step.what in _WRITES:
-            self._write(step, *_WRITES[step.what][step.how])
+        elif step.what in self._writes:
+            self._write(step, self._writes[step.what][step.how])
         elif step.what == "others":
             self._others_write(doc)
+        elif step.what == "turn":
+            if not self.is_pending:  # what is pending would be flushed at another place
+                self.axis.turns[step.how](self, doc)
         else:
             self._disturb(step)
 
     def _others_write(self, doc: int) -> None:
-        if self.world.others_write(doc):
-            self.committed.update([("at_order", doc), *((part, 10 * doc) for part in _PARTS)])
+        for place in self.world.places if self.axis.both else (self.world.here,):
+            if place.others_write(doc):
+                rows = [("at_order", doc), *((part, 10 * doc) for part in _PARTS)]
+                self.committed.update(place.row(*row) for row in rows)
 
     @contextmanager
     def _listening(self, doc: int) -> Iterator[None]:
@@ -132,6 +145,7 @@ class Scenario:
             yield
             return
         done: list[ORMExecuteState] = []
+        place = self.axis.where(self.world, self.session)
 
         def listen(state: ORMExecuteState) -> None:
             if done or not state.is_select:
@@ -146,7 +160,7 @@ class Scenario:
                 if step.how == entity.__name__:
                     row.count += 1
                     self.was_pending = True
-                    self.mine.append((entity.__table__.name, key))
+                    self.mine.append(place.row(entity.__table__.name, key))
                     self.touched.add((entity.__table__.name, key))
             self._others_write(doc)
 
@@ -156,12 +170,22 @@ class Scenario:
         finally:
             sa.event.remove(self.session, "do_orm_execute", listen)
 
-    def _write(self, step: Step, action: Action, counted: Iterable[tuple[str, int]]) -> None:
-        self.held_before = self._holds(step.doc)
-        rows = {self._row(step, *one) for one in counted}
+    def _where(self, step: Step) -> Place:
+        if step.how in self.axis.there:
+            return self.world.there
+        return self.axis.where(self.world, self.session)
+
+    def _write(self, step: Step, counted: Counted) -> None:
+        action, counters = counted
+        place = self._where(step)
+        self.held_before = self._holds(step.doc) and self.locked[step.doc] is place
+        held = [self.locked[doc] for doc in DOCS if (Order, (doc,)) in self.session.held_locks]
+        self.elsewhere = any(one is not place for one in held)
+        rows = {self._row(step, *one) for one in counters}
         self._read_own_writes(rows)
         raises = (
             self.world.versioned
+            and len(self.world.places) == 1
             and self.held_before
             and step.what == "write"
             and step.how in VERSIONED
@@ -170,11 +194,11 @@ class Scenario:
         self.kept.append(action(self.session, step.doc))
         if raises:
             assert self.world.version(self.session, step.doc) > before, "of the same version"
-        self.mine += rows
+        self.mine += [place.row(*row) for row in rows]
         self.touched |= rows
         if step.what == "write":
             assert self.held_before, "written, and not held"
-            assert self.world.is_locked(step.doc), "written without the lock"
+            assert place.is_locked(step.doc), "written without the lock"
 
     def _row(self, step: Step, table: str, position: int) -> tuple[str, int]:
         return table, step.doc if table in ("at_order", "lines") else 10 * step.doc + position
@@ -206,6 +230,7 @@ class Scenario:
     def _execute(self, text: str) -> None:
         """Execute what the library cannot read; a savepoint would be lost, with SQLAlchemy unaware."""
         if text == "SELECT 1" or (self.session.in_transaction() and not self.savepoints):
+            ends = self.axis.ends(self.world, self.session)
             chained = text == "COMMIT AND CHAIN" and self.world.name == "sqlite"
             try:
                 for one in ("COMMIT", "BEGIN") if chained else (text,):
@@ -213,10 +238,8 @@ class Scenario:
             except OperationalError:  # SQLite, where no transaction is open any more
                 self._roll_back()
                 return
-            if text.startswith("COMMIT"):
-                self._note_commit()
-            if text == "ROLLBACK":
-                self.mine.clear()
+            if text != "SELECT 1":
+                self._note_end(ends, committed=text != "ROLLBACK")
 
     def _read(self, session: LockingSession) -> None:
         entities: tuple[Any, ...] = (Order, Line, OrderAgain, LineAgain, Remark, Task)
@@ -248,10 +271,14 @@ class Scenario:
     def _release(self, _session: LockingSession) -> None:
         self._end_savepoint(back=False)
 
-    def _commit(self, session: LockingSession) -> None:
-        session.commit()
+    def _commit(self, _session: LockingSession) -> None:
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit."""
+        self.session.commit()
         self.touched.clear()
-        self._note_commit()
+        self._note_end(self.world.places, committed=True)
 
     def _rollback(self, _session: LockingSession) -> None:
         self._roll_back()
@@ -267,9 +294,11 @@ class Scenario:
         else:
             savepoint.commit()
 
-    def _note_commit(self) -> None:
-        self.committed.update(self.mine)
-        self.mine.clear()
+    def _note_end(self, places: Collection[Place], *, committed: bool) -> None:
+        ended = [row for row in self.mine if any(place.has(row) for place in places)]
+        self.mine = [row for row in self.mine if not any(place.has(row) for place in places)]
+        if committed:
+            self.committed.update(ended)
         self.savepoints.clear()
 
     def _roll_back(self) -> None:
@@ -284,9 +313,11 @@ class Scenario:
 
     def _check_locks(self) -> None:
         for doc in DOCS:
-            assert not self._holds(doc) or self.world.is_locked(doc), "in held_locks, and free"
+            assert not self._holds(doc) or self.locked[doc].is_locked(doc), (
+                "in held_locks, and free"
+            )
 
     def _check_refusal(self, step: Step, error: Exception) -> None:
         if isinstance(error, UnlockedWrite) and not self.was_pending:
-            assert step.what == "write", "refused, and needs no lock"
+            assert step.what == "write" or self.elsewhere, "refused, and needs no lock"
             assert not self.held_before, "refused, and the lock is held"

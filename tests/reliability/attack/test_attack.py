@@ -1,7 +1,10 @@
 """Random programs, other ones in every run: no update is lost, and nothing is written without its lock.
 
+Half of the time they go along the axes too: other schemas, engines, Table objects and so on.
+
 The seed stands in the summary of the run; ``SA_DOCLOCK_ATTACK_SEED=7`` repeats it, and
-``SA_DOCLOCK_ATTACK_SECONDS=600`` goes on for longer than the 15 seconds of every day.
+``SA_DOCLOCK_ATTACK_SECONDS=600`` goes on for longer than the 15 seconds of every day.  ``SA_DOCLOCK_ATTACK_AXIS="a second
+schema by a map"`` has no other axis.
 hypothesis shrinks a program that fails.
 """
 
@@ -12,13 +15,15 @@ import random
 
 import pytest
 
+from tests.reliability.attack.axes import ADDITIONS, STAGES
 from tests.reliability.attack.programs import Attack
-from tests.reliability.attack.world import World
+from tests.reliability.attack.world import World, second
 from tests.reliability.record import Reliability
 from tests.support.databases import Database
 
 SEED = int(os.environ.get("SA_DOCLOCK_ATTACK_SEED") or random.SystemRandom().randrange(2**32))
 SECONDS = float(os.environ.get("SA_DOCLOCK_ATTACK_SECONDS") or 15)
+AXIS = os.environ.get("SA_DOCLOCK_ATTACK_AXIS", "")
 
 
 @pytest.mark.slow
@@ -31,3 +36,22 @@ def test_no_program_loses_an_update(database: Database, reliability: Reliability
     finally:
         what = f"programs against the locks of {database.name}, seed {SEED}"
         reliability.fuzzed(what, attack.run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+@pytest.mark.not_databases("mssql", "sqlite-journal")
+def test_no_program_loses_an_update_along_the_axes(
+    database: Database, reliability: Reliability
+) -> None:
+    stages, additions = (
+        [axis for axis in some if AXIS in axis.name] for some in (STAGES, ADDITIONS)
+    )
+    with second(database) as there:
+        attack = Attack(World(database, second=there), SEED, stages=stages, additions=additions)
+        try:
+            attack.go_on(seconds=SECONDS)
+        finally:
+            for axes, run in attack.along.items():
+                what = f"programs against the locks of {database.name} along {axes}, seed {SEED}"
+                reliability.fuzzed(what, run)

@@ -13,7 +13,7 @@ from sa_doclock import versions
 from sa_doclock.adoption.adopted_rows import AdoptedRows
 from sa_doclock.adoption.loaded_headers import LoadedHeaders
 from sa_doclock.core.documents import owners, takes
-from sa_doclock.core.ledger import Ledger
+from sa_doclock.core.ledger import Ledger, RowPlace
 from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, role_of
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
@@ -22,11 +22,14 @@ from sa_doclock.core.transaction.connection import TransactionConnection
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
 from sa_doclock.guard import full_check, write_guard
 from sa_doclock.guard.full_check import FullCheck
+from sa_doclock.guard.targets import Write
 from sa_doclock.guard.write_guard import WriteGuard
-from sa_doclock.guard.writes import Write
+from tests.reliability.attack.axes import ADDITIONS, STAGES
+from tests.reliability.attack.axes.axis import Axis
+from tests.reliability.attack.axes.second_schema import MAPPED_SCHEMA
 from tests.reliability.attack.models import Again
 from tests.reliability.attack.programs import Attack
-from tests.reliability.attack.world import World
+from tests.reliability.attack.world import World, second
 from tests.support.databases import Database
 
 PROGRAMS = 300
@@ -35,6 +38,11 @@ SEED = 35
 
 def nothing(*_: Any, **__: Any) -> None:
     """Do nothing."""
+
+
+def yes(*_: Any, **__: Any) -> bool:
+    """Return True."""
+    return True
 
 
 def no(*_: Any, **__: Any) -> bool:
@@ -113,6 +121,12 @@ MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
     "what is added again stays": ((LoadedDocuments, "expire_attached", nothing),),
     "a row that becomes a part is not guarded": ((owners, "_may_be_part", _was_part),),
 }
+ALONG: Mapping[str, tuple[Axis, tuple[Replaced, ...]]] = {
+    "one schema is as good as another": (MAPPED_SCHEMA, ((RowPlace, "is_same", yes),)),
+    "nobody asks where a lock goes": (MAPPED_SCHEMA, ((Ledger, "check_place", nothing),)),
+    "nobody asks where a write goes": (MAPPED_SCHEMA, ((write_guard, "_check", nothing),)),
+}
+"""Defects that only the programs along an axis find."""
 ONLY_ON_SQLITE = frozenset({"an adopted lock is none"})
 NOT_ON_SQLITE = frozenset({"what a listener reads stays"})
 WITHOUT_VERSIONS = frozenset(
@@ -129,6 +143,12 @@ def attack(database: Database, *, versioned: bool = True) -> None:
     """Run the programs."""
     world = World(database, versioned=versioned)
     Attack(world, SEED, shrinks=False).go_on(programs_at_most=PROGRAMS)
+
+
+def attack_along(world: World, axis: Axis) -> None:
+    """Run programs along this axis alone."""
+    ways: dict[str, Any] = {"stages": [axis]} if axis in STAGES else {"additions": [axis]}
+    Attack(world, SEED, **ways, shrinks=False).go_on(programs_at_most=PROGRAMS)
 
 
 @pytest.mark.slow
@@ -148,6 +168,35 @@ def test_the_attack_finds(database: Database, monkeypatch: pytest.MonkeyPatch, m
         monkeypatch.setattr(where, name, instead)
     with pytest.raises((AssertionError, StaleDataError)):
         attack(database, versioned=mutant not in WITHOUT_VERSIONS)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(0)
+@pytest.mark.not_databases("mssql", "sqlite-journal")
+@pytest.mark.parametrize("mutant", ALONG)
+def test_the_attack_along_its_axis_finds(
+    database: Database, monkeypatch: pytest.MonkeyPatch, mutant: str
+) -> None:
+    axis, replaced = ALONG[mutant]
+    if database.name not in axis.databases:
+        pytest.skip(f"it has no axis {axis.name!r}")
+    for where, name, instead in replaced:
+        monkeypatch.setattr(where, name, instead)
+    with second(database) as there, pytest.raises((AssertionError, StaleDataError)):
+        attack_along(World(database, second=there), axis)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(0)
+@pytest.mark.not_databases("mssql", "sqlite-journal")
+@pytest.mark.parametrize("axis", [*STAGES, *ADDITIONS], ids=lambda axis: axis.name)
+def test_the_same_programs_along_an_axis_find_nothing_else(database: Database, axis: Axis) -> None:
+    if database.name not in axis.databases:
+        pytest.skip("it does not have this axis")
+    with second(database) as there:
+        attack_along(World(database, second=there), axis)
 
 
 @pytest.mark.slow

@@ -1,9 +1,10 @@
-"""One database, the program's session, and the others: who write under the lock, and who look."""
+"""The database of an attack, and the others: who write under the lock, and who look."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,25 +14,36 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.reliability.attack.models import LINES, ORDERS, ROWS, Base, Order
 from tests.support.databases import Database
 
-Counters = Counter[tuple[str, int]]
-"""The counter of each row; ``("lines", doc)`` is the number of lines that came to a document."""
+Row = tuple[str, int]
+"""A table and a key; ``("lines", doc)`` stands for the lines that came to a document."""
+Counters = Counter[Row]
+
+THERE = "doclock_there"
+"""The second schema, or the second database; on SQLite the name of the attached file."""
 
 _AT_ONCE: dict[str, dict[str, Any]] = {"sqlite": {"timeout": 0}}
+_UNSAFE = "PRAGMA synchronous = OFF"
 
 
-class World:
-    """The database of the scenarios.
+class Place:
+    """The tables in one database and schema: an engine for the program, and another program.
 
-    :param versioned: the version of a header is looked at.
+    :ivar schema: the default schema of the engine.
     """
 
-    def __init__(self, database: Database, *, versioned: bool = True) -> None:
-        self.name, self.versioned = database.name, versioned
+    def __init__(self, database: Database, prefix: str = "") -> None:
+        self._name, self._prefix = database.name, prefix
         database.create(Base.metadata)
-        options = _AT_ONCE.get(database.name, {})
-        own = {"isolation_level": "READ COMMITTED"} if self.name in ("mysql", "mariadb") else {}
-        self.engine = database.engine(connect_args=options, **own)
-        self._others = database.engine(connect_args=options, **own)
+        self.engine, self._others = new_engine(database), new_engine(database)
+        self.schema = sa.inspect(self.engine).default_schema_name
+
+    def row(self, table: str, key: int) -> Row:
+        """Return the row of this table."""
+        return self._prefix + table, key
+
+    def has(self, row: Row) -> bool:
+        """Return whether a row is one of this place."""
+        return row[0].rpartition(".")[0] == self._prefix.rstrip(".")
 
     def refill(self) -> None:
         """Set all counters to 0."""
@@ -41,16 +53,12 @@ class World:
             for name, rows in ROWS.items():
                 connection.execute(Base.metadata.tables[name].insert(), rows)
 
-    def session(self) -> LockingSession:
-        """Return the session of the program."""
-        return LockingSession(self.engine)
-
     def counters(self) -> Counters:
         """Return what is committed."""
         with self._others.connect() as connection:
-            return Counter(dict(self._read(connection)))
+            return Counter({self.row(*row): count for row, count in self._read(connection)})
 
-    def _read(self, connection: sa.Connection) -> Iterator[tuple[tuple[str, int], int]]:
+    def _read(self, connection: sa.Connection) -> Iterator[tuple[Row, int]]:
         for table in Base.metadata.sorted_tables:
             for key, count in connection.execute(sa.select(table.c.id, table.c.count)):
                 if count:
@@ -76,17 +84,11 @@ class World:
             return False
         return True
 
-    def version(self, session: LockingSession, doc: int) -> int:
-        """Return the version of a header, as the transaction of the session has it."""
-        with session.no_autoflush:
-            found = session.execute(sa.select(ORDERS.c.version).where(ORDERS.c.id == doc))
-            return int(found.scalar_one())
-
     def is_locked(self, doc: int) -> bool:
         """Return whether nobody else can lock this document now, as the server itself says."""
         with self._others.connect() as connection:
             try:
-                if self.name == "sqlite":
+                if self._name == "sqlite":
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
                 else:
                     where = sa.select(ORDERS.c.id).where(ORDERS.c.id == doc)
@@ -96,3 +98,81 @@ class World:
             finally:
                 connection.rollback()
         return False
+
+
+class World:
+    """The database of the scenarios.
+
+    :param versioned: the version of a header is looked at.
+    :param second: the second place, for the axes that have one.
+    """
+
+    def __init__(
+        self, database: Database, *, versioned: bool = True, second: Database | None = None
+    ) -> None:
+        self.name, self.versioned = database.name, versioned
+        self.here = Place(database)
+        self.places = [self.here]
+        if second is not None:
+            self.there = Place(second, "there.")
+            self.places.append(self.there)
+            self.both_schemas = new_engine(database)
+            if self.name == "sqlite":
+                path = self.there.engine.url.database
+                sa.event.listen(
+                    self.both_schemas,
+                    "connect",
+                    lambda driver, _: driver.execute(f"ATTACH DATABASE '{path}' AS {THERE}"),
+                )
+
+    def refill(self) -> None:
+        """Set all counters to 0."""
+        for place in self.places:
+            place.refill()
+
+    def counters(self) -> Counters:
+        """Return what is committed."""
+        return sum((place.counters() for place in self.places), Counter())
+
+    def session(self) -> LockingSession:
+        """Return the session of the program."""
+        return LockingSession(self.here.engine)
+
+    def version(self, session: LockingSession, doc: int) -> int:
+        """Return the version of a header, as the transaction of the session has it."""
+        with session.no_autoflush:
+            found = session.execute(sa.select(ORDERS.c.version).where(ORDERS.c.id == doc))
+            return int(found.scalar_one())
+
+
+def new_engine(database: Database) -> sa.Engine:
+    """Make an engine that waits for nothing on SQLite, and has one level everywhere."""
+    own = {"isolation_level": "READ COMMITTED"} if database.name in ("mysql", "mariadb") else {}
+    engine = database.engine(connect_args=_AT_ONCE.get(database.name, {}), **own)
+    if database.name == "sqlite":  # nothing is killed here: most of the time would go into fsync()
+        sa.event.listen(engine, "connect", lambda driver, _: driver.execute(_UNSAFE))
+    return engine
+
+
+@contextmanager
+def second(database: Database) -> Iterator[Database]:
+    """Make a second schema, or file, and the same database with this one as its default."""
+    url = sa.make_url(database.url)
+    if database.name == "sqlite":
+        there = url.set(database=f"{url.database}-there")
+        with sa.create_engine(there).connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode = WAL")
+    else:
+        there = url.set(database=THERE)
+        if database.name == "postgresql":
+            there = url.update_query_dict({"options": f"-csearch_path={THERE}"})
+        with database.observer().connect() as connection:
+            connection.exec_driver_sql(f"CREATE SCHEMA IF NOT EXISTS {THERE}")
+    made = Database(database.column, there.render_as_string(hide_password=False), database.version)
+    try:
+        yield made
+    finally:
+        made.close()
+        if database.name != "sqlite":
+            with database.observer().connect() as connection:
+                connection.exec_driver_sql(f"DROP SCHEMA {THERE}")

@@ -29,7 +29,7 @@ PROGRAMS_OF_A_SCHEMA = 25
 
 @dataclass
 class Found:
-    """What the programs have met."""
+    """The counts of some programs."""
 
     programs: int = 0
     impossible: Counter[str] = field(default_factory=Counter)  # the plain session cannot run them

@@ -225,7 +225,9 @@ class Schema:
             self._map("LineAgain", line, keys, **(own if self.chance(0.6) else some))
 
     def _tags(self) -> None:
-        tag = self._table("gg_tag", Column("value", Integer))
+        # A tag is of each document that has it.
+        of = Owner("gg_order_tag", ("id",), ("tag_id",))
+        tag = self._table("gg_tag", Column("value", Integer), own=(of,) if self.explicit else ())
         key: Any = {"primary_key": True, "autoincrement": False} if self.chance(0.7) else {}
         columns, owner = self._to_order(nullable=False, **key)
         to_tag = Column("tag_id", ForeignKey("gg_tag.id"), **key)

@@ -12,7 +12,7 @@ from sa_doclock.dialects import strategy_for
 from tests.sql.models import Customer
 from tests.sql.tds.engines import ENGINES
 from tests.sql.tds.server import TDSServer
-from tests.sql.test_mssql_errors import known_numbers, meanings
+from tests.sql.test_mssql_errors import known_numbers
 
 
 @pytest.fixture
@@ -34,6 +34,6 @@ def test_each_known_number_is_found_in_what_the_driver_itself_raises(
             with pytest.raises(DBAPIError) as caught:
                 connection.execute(select(Customer.__table__))
             assert caught.value.orig is not None
-            found[number] = meanings(strategy.errors.native_code(caught.value.orig))
+            found[number] = strategy.errors[strategy.errors.native_code(caught.value.orig)]
             connection.invalidate()  # its transaction may be gone
-    assert found == {number: meanings(number) for number in found}
+    assert found == {number: strategy.errors[number] for number in found}

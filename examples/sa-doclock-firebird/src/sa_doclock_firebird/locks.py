@@ -30,7 +30,9 @@ from sa_doclock.dialects.base import (
     IsolationLevels,
     LockStatements,
     LockStrategy,
+    LockText,
     LockWaits,
+    MaxParameters,
     MetError,
     NativeCode,
     TransactionLifecycle,
@@ -128,8 +130,8 @@ class FirebirdStatements(LockStatements):
 
     # sqlalchemy-firebird writes FOR UPDATE for with_for_update(), which locks nothing (measured), and
     # FOR UPDATE WITH LOCK for nowait=True, which does not wait if its transaction does not.
-    suffixes = {FOR_UPDATE: "WITH LOCK"}  # noqa: RUF012
-    max_parameters = 1_400  # an IN list has at most 1500 members
+    texts = {FOR_UPDATE: LockText(suffix="WITH LOCK")}  # noqa: RUF012
+    max_parameters = MaxParameters(1_400)  # an IN list has at most 1500 members
     # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
     retries_missing_rows = True
     locks_one_table_of_join = False  # "WITH LOCK" is not available "for joined sets"
@@ -146,7 +148,7 @@ class FirebirdStatements(LockStatements):
 class FirebirdStatus(TransactionStatus):
     """The state of the driver's transaction."""
 
-    def in_transaction(self, connection: Connection) -> bool | None:
+    def in_transaction(self, connection: Connection, cursor: Any = None) -> bool | None:
         """Return the driver's word."""
         return bool(_driver(connection).is_active())
 
@@ -154,7 +156,7 @@ class FirebirdStatus(TransactionStatus):
 class FirebirdLifecycle(TransactionLifecycle):
     """The begin of a transaction."""
 
-    def note_begin(self, connection: Connection) -> None:
+    def begun(self, connection: Connection, *, lent: bool) -> None:
         """Remember the connection's id: nobody can ask for it while a statement waits."""
         remember_id(connection)
 

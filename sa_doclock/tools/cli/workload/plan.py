@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def guard(self) -> GuardMode:
-        """A run without locks writes what the guard would refuse."""
+        """A run without locks makes writes that the guard would refuse."""
         return "raise" if self.locks else "off"
 
     @property
@@ -91,5 +91,5 @@ class Plan:
             name, other = rng.sample(NAMES, 2)
             yield Step(operation, document, name, other, rng.randint(0, LARGEST))
 
-    def _random(self, what: str) -> random.Random:
-        return random.Random(f"{self.seed}, {what}")  # noqa: S311  # a test, not a secret
+    def _random(self, purpose: str) -> random.Random:
+        return random.Random(f"{self.seed}, {purpose}")  # noqa: S311  # a test, not a secret

@@ -75,7 +75,7 @@ class Tally:
         self.errors.setdefault(name, ErrorKind(0, first_line(error))).count += 1
 
     def add(self, other: Tally) -> None:
-        """Count in what another thread has counted, and may still be counting."""
+        """Add the count of another thread, which may still be counting."""
         for operation, waits in list(other.waits.items()):
             self.waits.setdefault(operation, []).extend(waits)
         self.broken_reads += other.broken_reads
@@ -149,7 +149,7 @@ class History:
         """The number of the newest state that is certainly committed."""
 
     def announce(self, state: State) -> int:
-        """Note what is about to be committed; return its number."""
+        """Note a transaction that is about to be committed; return its number."""
         self._states.append(state)
         return len(self._states) - 1
 
@@ -273,7 +273,7 @@ class Outcome:
 def check_locks(engine: Engine, plan: Plan) -> None:
     """Take every kind of lock once.
 
-    :raises LockNotSupported: the database cannot give it; the text says what to do.
+    :raises LockNotSupported: the database cannot give it; the text has the cure.
     """
     for lock in {plan.lock_of(operation) for operation in plan.operations}:
         with LockingSession(engine) as session:
@@ -313,7 +313,7 @@ def run(
     tally = _total(workers)
     try:
         broken = broken_documents(engine)
-    except DBAPIError as error:  # the server has gone; what was counted is worth telling
+    except DBAPIError as error:  # the server has gone; the counts are still worth printing
         tally.note_error(error)
         broken = ()
     return Outcome(plan, tally, broken, seconds, interrupted)

@@ -16,6 +16,7 @@ from sqlalchemy.orm.util import identity_key
 
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges
 from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects.base import MaxParameters
 from tests.integration.locking.steps import FIRST, TEN_MORE, seen
 from tests.support.models import Line, Order
 
@@ -157,7 +158,7 @@ def test_what_changes_as_it_is_expired_is_refused(
 def test_what_a_listener_changes_under_the_lock_is_kept(
     engine: sa.Engine, session: LockingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", 1)
+    monkeypatch.setattr(strategy_for(engine).statements, "max_parameters", MaxParameters(1))
 
     done: list[bool] = []
 

@@ -35,9 +35,6 @@ class Limits(LockWaits, ServerHoldLimit):
     def limit(self, connection: sa.Connection, seconds: float) -> None:
         self.set.append(("hold", seconds))
 
-    def keep_idle_clock(self, connection: sa.Connection) -> None:
-        self.set.append(("clock", None))
-
 
 def test_the_clock_the_hold_and_the_wait_are_limited_once(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
@@ -47,6 +44,6 @@ def test_the_clock_the_hold_and_the_wait_are_limited_once(
     monkeypatch.setattr(strategy, "waits", limits)
     with LockingSession(engine, hold_limit=600) as session:
         session.get_one_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=3)
-        assert limits.set == [("clock", None), ("hold", 600), ("wait", (3, True))]
+        assert limits.set == [("hold", 600), ("wait", (3, True))]
         session.get_one_entity(Order, 2, LockOptions.ForUpdate)
-        assert limits.set[3:] == [("wait", (None, True))]  # the transaction has the others
+        assert limits.set[2:] == [("wait", (None, True))]  # the transaction has the others

@@ -189,7 +189,7 @@ def test_what_the_driver_says_saves_questions_only(
     each: Each, session: Session, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     status = strategy_for(session.get_bind()).status
-    for name in ("in_transaction", "in_transaction_after", "has_open_transaction"):
+    for name in ("in_transaction", "has_open_transaction"):
         monkeypatch.setattr(status, name, lambda *_: None)
     monkeypatch.setitem(WAYS, database.name, {**WAYS[database.name], **ENDS})
     for one, way in each():

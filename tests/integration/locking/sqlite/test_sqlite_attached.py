@@ -29,6 +29,14 @@ class Book(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
 
 
+class Draft(Base):
+    """A book, if a schema_translate_map says so."""
+
+    __tablename__ = "book"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+MAP: dict[str, Any] = {"schema_translate_map": {None: "books"}}
 KEYS = sa.select(Book.id).with_for_update()
 TABLE: Any = Book.__table__
 LOCKS: dict[str, Callable[[LockingSession], Any]] = {
@@ -41,12 +49,22 @@ LOCKS: dict[str, Callable[[LockingSession], Any]] = {
     "of a subquery": lambda session: session.execute(
         sa.select(sa.select(Book.id).subquery()).with_for_update()
     ).all(),
+    "of a set, by a map": lambda session: session.scalars(
+        session.entity_set(Draft, ForUpdate).execution_options(**MAP)
+    ).all(),
+    "adopted, by a map": lambda session: session.scalars(
+        sa.select(Draft).with_for_update(), execution_options=MAP
+    ).all(),
+    "of keys, by a map": lambda session: session.execute(
+        sa.select(Draft.id).with_for_update(), execution_options=MAP
+    ).all(),
     "of the connection": lambda session: session.connection().execute(KEYS).all(),
 }
 BEGUN: dict[str, Callable[[LockingSession], Any]] = {
     "begins": lambda session: session.expire_all(),
     "after a read": lambda session: session.scalar(sa.select(Book.id)),
     "after BEGIN": lambda session: session.execute(sa.text("BEGIN")),
+    "after a write": lambda session: session.execute(sa.text("PRAGMA user_version = 7")),
     "after a lock": lambda session: session.get_one_entity(Order, 1, ForUpdate),
 }
 taking = pytest.mark.parametrize("take", LOCKS.values(), ids=LOCKS)

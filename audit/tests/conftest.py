@@ -1,0 +1,7 @@
+"""An SQLite file with the rows of tests/support/models.py."""
+
+from __future__ import annotations
+
+from tests.unit.conftest import engine, filled
+
+__all__ = ["engine", "filled"]
