@@ -29,12 +29,13 @@ _SQLALCHEMY = (
 def frame_of_program() -> FrameType | None:
     """Return the innermost frame that is neither SQLAlchemy's nor ours, nor runs a task or a thread."""
     return next(
-        (frame for frame in frames() if not (is_of_library(frame) or _is_runner(frame))), None
+        (
+            frame
+            for frame in frames()
+            if not (is_of_library(frame) or frame.f_code.co_filename.startswith(_RUNNERS))
+        ),
+        None,
     )
-
-
-def _is_runner(frame: FrameType) -> bool:
-    return frame.f_code.co_filename.startswith(_RUNNERS)
 
 
 def is_of_library(frame: FrameType) -> bool:

@@ -237,7 +237,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Execute the statement, and read again the rows that the session had loaded."""
         self._executed = True
         touched = changed_since(self.session, self._before)
-        if any(map(self._is_of_document, touched)):
+        roots = self.roots()
+        if any(role_of(root, state.mapper) is not None for state in touched for root in roots):
             # A flush would write a listener's values, computed from before the lock.
             with self.session.no_autoflush:
                 result = self._execute(connection, plan)
@@ -249,7 +250,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._touched = {*touched, *changed_since(self.session, self._before)}
         if _is_streamed(self._options):  # the rows are locked one after the other
             return Found(self._own_columns(result), lasts=False)
-        self._note_returned(result, reads_beside=self._reads_beside(connection))
+        # What it reads of other rows may be older than its lock, and can be read anew.
+        level = self.context.connections.current_level(connection)
+        beside = self._waits and self.reads_more and level in _READ_ANEW
+        self._note_returned(result, reads_beside=beside)
         return Found(self._own_columns(result), lasts=bool(self._headers or self._keys))
 
     def _own_columns(self, result: Result[Any]) -> Result[Any]:
@@ -269,10 +273,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
             return len(self._written.column_descriptions)
         return len(result.keys()) - self._added  # text() may have made it wider
 
-    def _is_of_document(self, state: InstanceState[Any]) -> bool:
-        """Return whether the object may be of a document that the statement locks."""
-        return any(role_of(root, state.mapper) is not None for root in self.roots())
-
     def roots(self) -> Collection[Mapper[Any]]:
         """See :class:`LockTarget`."""
         return {*self._adopted.roots, *(one.root for one in self._adopted.keys)}
@@ -284,11 +284,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
             return False
         self._written = self._statement = left
         return True
-
-    def _reads_beside(self, connection: TransactionConnection) -> bool:
-        """Return whether its reads of other rows may be older than its lock, and can be repeated."""
-        level = self.context.connections.current_level(connection)
-        return self._waits and self.reads_more and level in _READ_ANEW
 
     def _note_returned(self, result: Result[Any], *, reads_beside: bool) -> None:
         """Note the locked objects, and the keys of locked rows, that are in the result, and stay in it."""
@@ -302,7 +297,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if keys:
             width = self._width_of(result)
             whole = [one for one in keys if one.width == width and self._is_same_table(one)]
-            self._keys = _keys_in(result, whole)
+            self._keys = _keys_of_rows(buffer_rows(result) if whole else (), whole)
 
     def _is_same_table(self, key: KeyPlaces) -> bool:
         """Return whether the statement has read the table of the root, if by another object."""
@@ -452,7 +447,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Yield the collisions of the pending changes of this document, but for those of the header."""
         pending = self.context.loaded.of(root_of(header.mapper)).pending([header.identity or ()])
         touched = [one for one in pending if one in self._touched]
-        for one in in_session_order(self.session, touched, _itself):
+        for one in in_session_order(self.session, touched, lambda state: state):
             yield _TOUCHED.format(_label(one))
         found = [*changed_beside(self.context, header, self.request.bind_arguments)]
         for one, name in in_session_order(self.session, found, itemgetter(0)):
@@ -489,10 +484,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         refused = isinstance(error, DocLockError) and error is not call.met
         if call.opens and (refused or not self._executed):
             self.context.roll_back_quietly()
-
-
-def _itself(state: InstanceState[Any]) -> InstanceState[Any]:
-    return state
 
 
 def _label(state: InstanceState[Any]) -> str:
@@ -541,13 +532,6 @@ def _is_streamed(options: Mapping[str, Any]) -> bool:
 
 def _objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
     return [one for one in objects_at(places, rows) if one is not None]
-
-
-def _keys_in(
-    result: Result[Any], keys: Sequence[KeyPlaces]
-) -> Sequence[tuple[Mapper[Any], Identity]]:
-    """Return the keys of the rows, which stay in the result."""
-    return _keys_of_rows(buffer_rows(result) if keys else (), keys)
 
 
 def _keys_of_rows(

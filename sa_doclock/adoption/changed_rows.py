@@ -54,17 +54,12 @@ def changed_rows(
 def _changed_meanwhile(
     context: LockContext, state: State, bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
-    columns = state.mapper.column_attrs
-    read = {name: value for name, value in _overwritten(context, state).items() if name in columns}
+    columns, overwritten = state.mapper.column_attrs, state.committed_state
+    if state in deleted_states(context.session()):  # a DELETE overwrites all
+        overwritten = {**only_columns(state.mapper, state.dict), **overwritten}
+    read = {name: value for name, value in overwritten.items() if name in columns}
     for name in compare(context, state, read, {}, bind_arguments):
         yield state, name
-
-
-def _overwritten(context: LockContext, state: State) -> Mapping[str, Any]:
-    """Return the values read of attributes that the next flush overwrites; of a DELETE, all."""
-    if state in deleted_states(context.session()):
-        return {**only_columns(state.mapper, state.dict), **state.committed_state}
-    return state.committed_state
 
 
 def compare(

@@ -169,21 +169,16 @@ def _elements_within(*statements: Any) -> Iterator[ExternallyTraversible]:
     SQLAlchemy's own iteration ends at a column, and so leaves out the SELECTs that an UPDATE or DELETE reads by
     the columns of a CTE, and the rows of an INSERT of many.
     """
-    to_visit = [one for one in statements if one is not None]
+    to_visit = [statement for statement in statements if statement is not None]
     seen: dict[int, Any] = {}  # by id: SQLAlchemy overloads == of columns
     while to_visit:
-        one = to_visit.pop()
-        if id(one) in seen:
+        element = to_visit.pop()
+        if id(element) in seen or not isinstance(element, ExternallyTraversible):
             continue
-        seen[id(one)] = one
-        yield one
-        to_visit += one.get_children()
-        if isinstance(one, ColumnClause) and one.table is not None:
-            to_visit.append(one.table)
-        elif isinstance(one, Insert):
-            to_visit += _values_within(one)
-
-
-def _values_within(insert: Insert) -> Iterator[ExternallyTraversible]:
-    for row in rows_of_values(insert):
-        yield from (one for one in row.values() if isinstance(one, ExternallyTraversible))
+        seen[id(element)] = element
+        yield element
+        to_visit += element.get_children()
+        if isinstance(element, ColumnClause) and element.table is not None:
+            to_visit.append(element.table)
+        elif isinstance(element, Insert):
+            to_visit += chain.from_iterable(row.values() for row in rows_of_values(element))

@@ -140,18 +140,14 @@ class LoadedHeaders:
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
         """Note the objects that the session had, and expire attributes that the statement cannot have read."""
         for state in [one for one in states if not self._is_held(one)]:
-            self._expire_second_classes(state)
+            of_row = self._documents.of(root_of(state.mapper)).objects_of_row(state.identity or ())
+            for other in of_row:  # of another class that is mapped on the row
+                if other is not state and other.session is self._session:
+                    expire_unchanged(self._session, other)
             if self._documents.had(state):
                 self.read_again.append(state)
                 if self._flushed:
                     expire_unchanged(self._session, state)
-
-    def _expire_second_classes(self, state: InstanceState[Any]) -> None:
-        """Expire the objects of other classes that are mapped on the row."""
-        root = root_of(state.mapper)
-        for other in self._documents.of(root).objects_of_row(state.identity or ()):
-            if other is not state and other.session is self._session:
-                expire_unchanged(self._session, other)
 
     def _finish_one(self, one: _Loaded) -> Iterator[str]:
         """Yield the pending changes that collide; unread attributes of its row stay expired.

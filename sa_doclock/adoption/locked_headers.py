@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import chain
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -231,32 +232,22 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     selected = _selected_by(select)
     columns = [_column_of(one.expression) for one in selected]
     if not any(getattr(column, "table", None) is not None for column in columns):
-        _refuse_aggregates(selected)
+        _refuse_aggregates(one.expression for one in selected if one.expression is not one.entity)
     # A loader option may leave columns out; the class of from_statement() reads the columns present.
-    whole = select is statement and not _reads_less(select)
-    read = {column for column in columns if column is not None}
+    whole = not (options_of(select) or reads_only_some(select)) and select is statement
+    read = {*columns} - {None}
     for one in selected if whole else ():
         if one.expression is one.entity is not None:
             read.update(_columns_of_entity(one.entity))
     return read
 
 
-def _refuse_aggregates(selected: Iterable[_Selected]) -> None:
-    if any(_may_aggregate(one.expression) for one in selected if one.expression is not one.entity):
-        raise LockNotSupported(_NO_ROWS)
-
-
-def _reads_less(select: Any) -> bool:
-    """Return whether an object may be read without some of its columns."""
-    return bool(options_of(select)) or reads_only_some(select)
-
-
-def _may_aggregate(expression: Any) -> bool:
-    """Return whether it may be the result of many rows, or be text of which nobody knows."""
-    return any(
-        isinstance(one, (FunctionElement, TextClause)) or getattr(one, "is_literal", False)
-        for one in iterate(expression)
-    )
+def _refuse_aggregates(expressions: Iterable[Any]) -> None:
+    """:raises LockNotSupported: one may be the result of many rows, or be text of which nobody knows."""
+    for element in chain.from_iterable(map(iterate, expressions)):
+        of_many = isinstance(element, (FunctionElement, TextClause))
+        if of_many or getattr(element, "is_literal", False):
+            raise LockNotSupported(_NO_ROWS)
 
 
 def _columns_of_entity(entity: Any) -> Iterator[Any]:
@@ -308,13 +299,10 @@ def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]
     return frozenset(
         (root, is_object)
         for root, is_object, unread in found
-        if is_in_index(own_table(root), unread) and not _is_by_key(statement, root)
+        if is_in_index(own_table(root), unread)
+        # By its whole key the server finds the one row by the primary index.
+        and not _is_by_key_of(inner_select(statement), own_table(root))
     )
-
-
-def _is_by_key(statement: Statement, root: Mapper[Any]) -> bool:
-    """Return whether it reads one row by its whole key, which the server finds by the primary index."""
-    return _is_by_key_of(inner_select(statement), own_table(root))
 
 
 def _is_by_key_of(select: Select[Any], table: Any) -> bool:
@@ -354,7 +342,17 @@ def _locked_entities(statement: Statement) -> list[Any]:
     entities = {
         id(one.entity): one.entity for one in _selected_by(statement) if one.entity is not None
     }
-    return [one for one in entities.values() if not of or _is_named(one, of)]
+    if not of:
+        return [*entities.values()]
+    # of= names the table of the header, or its subquery.
+    return [
+        entity
+        for entity in entities.values()
+        if (
+            inspect(entity).selectable if of.isdisjoint(tables_of(entity)) else header_table(entity)
+        )
+        in of
+    ]
 
 
 def _froms_meant(statement: Statement, select: Select[Any]) -> AbstractSet[Any]:
@@ -363,13 +361,6 @@ def _froms_meant(statement: Statement, select: Select[Any]) -> AbstractSet[Any]:
     if select is not statement and not of:  # it may load a class by the columns of another
         of = [*select.get_final_froms()]
     return {*from_clauses_within(of)}
-
-
-def _is_named(entity: Any, of: AbstractSet[Any]) -> bool:
-    """Return whether ``with_for_update(of=)`` names the header's table, or its subquery."""
-    if of.isdisjoint(tables_of(entity)):
-        return inspect(entity).selectable in of
-    return header_table(entity) in of
 
 
 def _keys_of(

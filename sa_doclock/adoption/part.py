@@ -7,7 +7,7 @@ stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -83,10 +83,9 @@ def _check_locks(
         return
     call = state.calls.current
     unseen = locks.all if call is None else locks.within
-    _refuse_union(unseen)
+    _refuse_unlocked(unseen, one.known)
     if one.known is None:
         return
-    _refuse_without_hints(unseen, one.known)
     # In a call of ours the outermost is not the program's.
     written = locks.all if call is None or call.request.as_is else locks.within
     if written:
@@ -96,13 +95,6 @@ def _check_locks(
     if one.known.statements.locked is Locked.DATABASE:
         _lock_database(one.known, state, connection, unseen)
         _lock_schemas(one.known, connection, written, options)
-
-
-def _refuse_union(locks: Iterable[CompiledLock]) -> None:
-    if any(lock.lock is None for lock in locks):
-        raise LockNotSupported(
-            "SQLAlchemy sends no FOR UPDATE for a UNION: lock the rows in a separate select"
-        )
 
 
 def _lock_database(
@@ -156,9 +148,16 @@ def _check_tables(
         raise
 
 
-def _refuse_without_hints(locks: Iterable[CompiledLock], strategy: LockStrategy) -> None:
+def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | None) -> None:
+    """:raises LockNotSupported: the SQL of one of these carries no lock."""
+    if any(lock.lock is None for lock in locks):
+        raise LockNotSupported(
+            "SQLAlchemy sends no FOR UPDATE for a UNION: lock the rows in a separate select"
+        )
+    if strategy is None or not has_hints(strategy.statements):
+        return
     statements = strategy.statements
-    for lock in locks if has_hints(statements) else ():
+    for lock in locks:
         assert lock.lock is not None
         text = statements.texts.get(without_no_key(lock.lock), NO_TEXT)
         if not any((strategy.name, hint) in lock.hints for hint in (text.hint, text.by_key)):

@@ -267,8 +267,5 @@ def _columns_beside(mapper: Mapper[Any], of: frozenset[Any]) -> frozenset[str]:
 
 
 def _is_beside(expression: Any, of: frozenset[Any]) -> bool:
-    return has_subquery(expression) or bool(of and not of.issuperset(_tables_in(expression)))
-
-
-def _tables_in(column: Any) -> Iterator[Any]:
-    return (one.table for one in iterate(column) if isinstance(one, Column))
+    tables = (column.table for column in iterate(expression) if isinstance(column, Column))
+    return has_subquery(expression) or bool(of and not of.issuperset(tables))

@@ -74,7 +74,11 @@ class Candidates:
             if not self.builder.report.passes:
                 self._begin_pass()
             elif self._last_page_read:
-                self._end_pass()
+                self.builder.end_pass()
+                again = self.until_empty and self._found_any and self._may_try_again()
+                self._ended = not again
+                if again:
+                    self._begin_pass()
             else:
                 self._read_page()
         return [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
@@ -115,12 +119,6 @@ class Candidates:
         self._after, self._reread = None, 0
         self._seen.clear()
         self._settled_before = len(self.builder.settled)
-
-    def _end_pass(self) -> None:
-        self.builder.end_pass()
-        self._ended = not (self.until_empty and self._found_any and self._may_try_again())
-        if not self._ended:
-            self._begin_pass()
 
     def _may_try_again(self) -> bool:
         """Sleep after a pass that claimed nothing; return False after the last attempt."""

@@ -87,10 +87,12 @@ class Claims(Generic[T]):
         if self._transaction is not None and self._transaction.in_block:
             raise LockMisuse("the next row comes up when the block of this one has ended")
         while True:
-            claim = self._next_of_transaction()
-            if claim is not None:
-                self._left -= 1
-                return claim
+            transaction = self._transaction
+            if transaction is not None and not transaction.closed and self._left:
+                claim = transaction.next()
+                if claim is not None:
+                    self._left -= 1
+                    return claim
             self.close()
             count = int(min(self._batch, self._left))
             keys = self._take_keys(count) if count else []
@@ -137,11 +139,6 @@ class Claims(Generic[T]):
         if transaction is not None:
             self._finalizer = finalize(self, log_errors_of, transaction.end)
             self._finalizer.atexit = False
-
-    def _next_of_transaction(self) -> Claim[T] | None:
-        if self._transaction is None or self._transaction.closed or not self._left:
-            return None
-        return self._transaction.next()
 
     def _lock_free(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
         """Lock the rows that are free and still match; return None if there are none."""

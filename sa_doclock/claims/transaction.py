@@ -157,18 +157,13 @@ class ClaimTransaction(Generic[T]):
         else:
             self._builder.failed([identity], error)
             self._roll_back_block(error)
-        if not self._ends_now(error):
+        ends = self._ends_after_block or not self.remaining or self._rollback_cause is not None
+        if not ends and (error is None or self._collects(error)):
             return error
         failure = self._finish()
         if error is not None and failure is not None:
             _log.error("claim_each: a commit failed after a block had failed", exc_info=failure)
         return error or failure
-
-    def _ends_now(self, error: BaseException | None) -> bool:
-        """Return whether the transaction ends with the block that ended with this error."""
-        if error is not None and not self._collects(error):
-            return True
-        return self._ends_after_block or not self.remaining or self._rollback_cause is not None
 
     def _release_savepoint(self) -> BaseException | None:
         try:

@@ -31,7 +31,7 @@ class SessionOptions:
         """Return the lock, and the seconds to wait for it, both checked."""
         try:
             return _resolve(self.lock_timeout, lock, lock_timeout)
-        except TypeError:  # which says better what is wrong with what has no hash
+        except TypeError:  # which explains an unhashable value better
             return _resolve.__wrapped__(self.lock_timeout, lock, lock_timeout)
 
 

@@ -152,12 +152,7 @@ class SQLServerErrors(ErrorCodes):
         for number in (*orig.args[:1], getattr(orig, "number", None)):
             if isinstance(number, int):
                 return number
-        if _driver(orig) == "mssql_python":
+        if type(orig).__module__.partition(".")[0] == "mssql_python":
             return next((code for text, code in TEXTS.items() if text in str(orig)), None)
         numbers = [int(n) for text in orig.args for n in _NUMBER_IN_TEXT.findall(str(text))]
         return next((n for n in numbers if n in self.codes), numbers[0] if numbers else None)
-
-
-def _driver(error: BaseException) -> str:
-    """Return the package that the error's class is from."""
-    return type(error).__module__.partition(".")[0]

@@ -43,7 +43,7 @@ class SharedQueries(Generic[C, T]):
     """
 
     def __init__(self, *, under_asyncio: bool) -> None:
-        self._wait = _await_answer if under_asyncio else _wait_for_answer
+        self._wait = _await_answer if under_asyncio else lambda answer: answer.result(PATIENCE)
         self.reset()
         _all.add(self)
 
@@ -73,7 +73,9 @@ class SharedQueries(Generic[C, T]):
         """
         own: _Question[C, T] | None = None
         with self._changing:
-            self._forget_old_answers()
+            now = time.monotonic()
+            while self._answered and self._answered[0][0] <= now:
+                del self._answers[self._answered.popleft()[1]]
             answer = self._answers.get(query)
             if answer is None:
                 answer = self._answers[query] = Future()
@@ -84,12 +86,6 @@ class SharedQueries(Generic[C, T]):
         if own is not None:
             self._answer_all(own, connect)
         return answer.result() if answer.done() else self._wait(answer)
-
-    def _forget_old_answers(self) -> None:
-        now = time.monotonic()
-        while self._answered and self._answered[0][0] <= now:
-            _, query = self._answered.popleft()
-            del self._answers[query]
 
     def _answer_all(
         self, own: _Question[C, T], connect: Callable[[], AbstractContextManager[C]]
@@ -139,10 +135,6 @@ class SharedQueries(Generic[C, T]):
     def _note_answer(self, question: _Question[C, T], found: T | None) -> None:
         self._answered.append((time.monotonic() + SHARED_FOR, question.query))
         question.answer.set_result(found)
-
-
-def _wait_for_answer(answer: Future[T | None]) -> T | None:
-    return answer.result(PATIENCE)
 
 
 def _await_answer(answer: Future[T | None]) -> T | None:

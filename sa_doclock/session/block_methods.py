@@ -231,7 +231,9 @@ class BlockMethods(CoreSession):
         """
         if LockOptions.SkipLocked in check_lock(lock):
             raise ValueError("locked_documents() locks all or none: leave out SkipLocked")
-        keys = _read_once(idents)
+        # They may come only once.  What is not iterable, the call for the lock refuses.
+        once = isinstance(idents, Iterable) and not isinstance(idents, Collection)
+        keys = list(idents) if once else idents
 
         def take(_: Any, __: Any, lock: LockOptions) -> list[T]:
             found = self.get_documents(
@@ -358,16 +360,6 @@ def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
         raise ValueError("locked() needs a select of exactly one mapped class")
     mapper: Mapper[Any] = inspect(entity).mapper
     return mapper
-
-
-def _read_once(idents: Iterable[T]) -> Iterable[T]:
-    """Return the keys as a list where they are no collection, and may come only once.
-
-    Another value, such as a text, is returned unchanged: the call for the lock refuses it.
-    """
-    if isinstance(idents, Iterable) and not isinstance(idents, Collection):
-        return list(idents)
-    return idents
 
 
 def _one_for_each(

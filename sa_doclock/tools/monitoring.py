@@ -174,7 +174,12 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         monitoring = strategy.monitoring
         assert monitoring is not None
         try:
-            _check_product(strategy)
+            other = strategy.compatible
+            if other is not None and LockFeature.FOR_UPDATE in other.refused:
+                raise LockNotSupported(
+                    f"lock_waits() does not support {other.product.name}: no transaction waits for a "
+                    "row there"
+                )
             graph = WaitGraph(monitoring.waits(connection))
             described = describe_connections(monitoring, connection, graph.connections)
         except DBAPIError as error:
@@ -187,15 +192,6 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         for (waiter, blocker, table, key, seconds), root in graph.waits()
     ]
     return sorted(waits, key=lambda wait: -(wait.seconds or 0))
-
-
-def _check_product(strategy: LockStrategy) -> None:
-    """:raises LockNotSupported: another product answers, which locks no rows."""
-    other = strategy.compatible
-    if other is not None and LockFeature.FOR_UPDATE in other.refused:
-        raise LockNotSupported(
-            f"lock_waits() does not support {other.product.name}: no transaction waits for a row there"
-        )
 
 
 def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:

@@ -1,7 +1,7 @@
-"""acquire(): the one sequence that takes every lock, and returns what the program gets for it.
+"""acquire(): the one sequence that takes every lock, and returns its result to the program.
 
 By key, by many keys, by a select, by name, for a claim, or by a statement of the program's own.
-What differs between the kinds is in their :class:`LockTarget`; what features add is in the
+The differences between the kinds are in their :class:`LockTarget`; additions of features are in the
 session's parts.
 """
 
@@ -60,7 +60,7 @@ _log = logging.getLogger("sa_doclock")
 class Found(NamedTuple):
     """The answer to the statements of a lock.
 
-    :ivar rows: what the statements have read; of each kind of target in its own form.
+    :ivar rows: the rows that the statements have read; of each kind of target in its own form.
     :ivar keys: of rows that were locked, where the rows alone do not tell.
     :ivar lasts: False if nothing was locked that is held when the statements have ended.
     """
@@ -73,8 +73,8 @@ class Found(NamedTuple):
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    The methods are called in this order, by :func:`acquire`.  Those that are given a request get it as
-    the try under way makes it: for what is not held yet, with its own lock and time.
+    The methods are called in this order, by :func:`acquire`.  A method with a request gets that of
+    the try under way: for documents not held yet, with its own lock and time.
 
     :ivar request: as the caller has made it.
     :ivar options: the execution options of its statements, beside those of the connection.
@@ -95,7 +95,7 @@ class LockTarget(ABC, Generic[T]):
         return ()
 
     def not_held(self) -> LockRequest | None:
-        """Return the request for what is not held as strongly yet; None: all of it is.
+        """Return the request for documents not held as strongly yet; None: all of them are.
 
         :raises LockUpgradeRefused: it is held by a read lock.
         """
@@ -106,7 +106,7 @@ class LockTarget(ABC, Generic[T]):
         raise TypeError(f"{type(self).__name__} does not support read_held()")
 
     def check(self, request: LockRequest) -> None:
-        """Refuse what can be refused before anything is sent.
+        """Refuse the call if possible before anything is sent.
 
         :raises DocLockError: this program, statement or class cannot take the lock.
         """
@@ -125,7 +125,7 @@ class LockTarget(ABC, Generic[T]):
         return self.context.opener.prepare(bind, plan, request.seconds), plan
 
     def expire(self, request: LockRequest) -> None:
-        """Expire what the session has loaded of it, so that what is read is not older.
+        """Expire the loaded objects of it, so that no value is older than the lock.
 
         It is called just before :meth:`send`, and once more where listeners of the program have
         been called since.
@@ -140,11 +140,11 @@ class LockTarget(ABC, Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Found:
-        """Send the statements that lock, and return what they have found."""
+        """Send the statements that lock, and return their rows."""
 
     @abstractmethod
     def record(self, found: Found, request: LockRequest) -> T:
-        """Note in the ledger what was granted, and return what the caller gets."""
+        """Note the granted locks in the ledger, and return the result of the call."""
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
         """Leave these documents out when it is sent and recorded again.
@@ -155,7 +155,7 @@ class LockTarget(ABC, Generic[T]):
         return False
 
     def undo(self, call: LockCall, error: BaseException) -> None:
-        """Undo what the call has done, which ends with this error.
+        """Undo the effects of the call, which ends with this error.
 
         The transaction that it has opened is rolled back; another refuses all that follows.
         """
@@ -221,19 +221,18 @@ def _complete(error: BaseException, target: LockTarget[Any]) -> None:
 def _refuse_inner_call(call: LockCall) -> None:
     """Refuse a lock that a listener takes within the call for another.
 
-    :raises LockMisuse: this session is taking that lock, and has called what calls us.
+    :raises LockMisuse: this session is taking that lock, and one of its callbacks calls us.
     """
     if call.request.as_is:
         return
     raise LockMisuse(
-        f"the session is taking the lock of {call.request.document}, and this call comes out of "
-        "it, from a listener for load, refresh or do_orm_execute; take this lock when that call "
-        "has returned"
+        "a load, refresh or do_orm_execute listener tried to take a lock while the session was still "
+        f"locking {call.request.document}; take it after that call returns"
     )
 
 
 def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
-    """Take the lock: prepare the transaction, expire what is loaded, send, record."""
+    """Take the lock: prepare the transaction, expire loaded objects, send, record."""
     context, session = target.context, target.session
     call.met = None
     if not session.is_active:
@@ -253,7 +252,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     if session.identity_map or context.loaded.added:
         target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
-    # which counts neither for Core nor for what loader options send.
+    # which counts neither for Core nor for the SELECTs of loader options.
     autoflush = session.autoflush
     session.autoflush = autoflush and request.as_is
     try:
@@ -278,9 +277,9 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
 
 
 def _read_held(context: LockContext, target: LockTarget[T]) -> T:
-    """Return what is held already.
+    """Return the documents held already.
 
-    :raises LockMisuse: what is asked for has the same key in another database, or another schema.
+    :raises LockMisuse: a held document has the same key in another database, or another schema.
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
@@ -324,7 +323,7 @@ def _check_server(strategy: LockStrategy, request: LockRequest) -> None:
 def _blocks(
     target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
-    """Return the blocks around the statements: what listeners make of them is checked, their wait limited."""
+    """Return the blocks around the statements: the statements as listeners leave them are checked, their wait limited."""
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
@@ -365,7 +364,7 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
     :raises UnsavedChanges: some of its rows have pending changes that collide.
     """
     waited = time.monotonic() - context.opener.connecting - call.started
-    # Nobody is told of most locks, which is found out here without a call.
+    # Most locks have no listener.  Checked inline to save a call.
     if (
         call.requested is not None
         or "lock_acquired" in listened
@@ -393,7 +392,7 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
 
 
 def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    """End a call: undo what it has done, and report its error."""
+    """End a call: undo its effects, and report its error."""
     context = target.context
     waited = context.opener.now() - call.started
     context.calls.current = call.outer
@@ -405,7 +404,7 @@ def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -
 
 
 def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
-    """Return whether nobody knows any more what the transaction holds."""
+    """Return whether the locks of the transaction are no longer known."""
     interrupted = not isinstance(error, Exception)
     return interrupted or isinstance(error, DBAPIError) or call.met is not None
 

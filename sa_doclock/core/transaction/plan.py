@@ -1,4 +1,4 @@
-"""The plan of a lock: what does not change between two calls for the same class and engine."""
+"""The plan of a lock: the constants of all calls for the same class and engine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class LockPlan(NamedTuple):
 
     :ivar strategy: the dialect of the engine.
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
-    :ivar row_lock: what the SELECT must carry at this level.
+    :ivar row_lock: the lock that the SELECT must carry at this level.
     :ivar table: whose rows are locked; None for a named lock.
     :ivar fits: the isolation levels of a transaction that need not be changed for it.
     :ivar upgrades: it may follow a SharedRead that has opened the transaction.

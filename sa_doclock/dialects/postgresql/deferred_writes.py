@@ -345,14 +345,12 @@ def _gone() -> None:
     """Return what the reference to a pipeline does that is gone."""
 
 
-def _before_execute_no_params(cursor: Any, statement: str, context: Any) -> None:
-    _before_execute(cursor, statement, None, context)
-
-
 _BEFORE_EXECUTE: Final[Mapping[str, Callable[..., Any]]] = {
     "do_execute": _before_execute,
     "do_executemany": _before_execute,
-    "do_execute_no_params": _before_execute_no_params,
+    "do_execute_no_params": lambda cursor, statement, context: _before_execute(
+        cursor, statement, None, context
+    ),
 }
 
 

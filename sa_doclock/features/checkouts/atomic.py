@@ -32,7 +32,8 @@ def compared_with_checkouts(
     state = part.reader.state
     session, opens = state.session(), not state.session().in_transaction()
     run = Execution(session, statement, parameters, how)
-    targets = _targets(statement, parameters)
+    found = filter(is_header_target, targets_of(statement, parameters))
+    targets = [target for target in found if declares(target.root, "checkout")]
     written = set[DocumentKey]()
     try:
         if targets:
@@ -47,12 +48,6 @@ def compared_with_checkouts(
             state.roll_back_quietly()
         raise
     yield lambda result: _counted(part, targets, len(written), statement, result)
-
-
-def _targets(statement: Any, parameters: Any) -> list[Target]:
-    """Return the headers that the statement writes and that can be checked out."""
-    found = filter(is_header_target, targets_of(statement, parameters))
-    return [one for one in found if declares(one.root, "checkout")]
 
 
 def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:

@@ -160,7 +160,8 @@ class CheckOutCalls:
         else:
             taken = before.is_valid and not renews
             change = "taken over" if taken else "checked out"
-            values = _next_owner(before, owner, note)
+            epoch = 1 if before.id is None else before.epoch + 1
+            values = {"owner": owner, "since": before.now, "note": note, "epoch": epoch}
         values |= {"until": before.now + lease, "lease": lease // MILLISECOND}
         if before.id is None:
             rows.insert(name, values)
@@ -329,12 +330,6 @@ def _undone_if_refused(state: LockContext) -> Iterator[None]:
         elif isinstance(error, DocLockError) and state.transaction.cause() is None:
             state.transaction.give_up(mark, reported=True)
         raise
-
-
-def _next_owner(before: CheckoutRow, owner: str, note: str | None) -> dict[str, Any]:
-    """Return the values to write where the check-out is another than before."""
-    epoch = 1 if before.id is None else before.epoch + 1
-    return {"owner": owner, "since": before.now, "note": note, "epoch": epoch}
 
 
 def document_of(checkout: object) -> tuple[Mapper[Any], Identity]:

@@ -146,17 +146,15 @@ def _cut_trees(forest: Sequence[Node], lines: int, out: Console) -> Iterator[Ren
             label = _in_lines(top)
         least = _height(label, out) + bool(top.waiters)
         if number and least + (top is not forest[-1]) > lines:
-            yield _count_line(forest[number:])
+            rest = forest[number:]
+            keeps = "keeps" if len(rest) == 1 else "keep"
+            waiters = sum(top.behind for top in rest)
+            text = f"and {len(rest)} more {keeps} {waiters} waiting"
+            yield Text(text, style="bold yellow")
             return
         shown, used = _select(top, least, lines - min(needed, lines // 2))
         yield _tree(top, label, shown, _in_lines)
         lines -= used
-
-
-def _count_line(forest: Sequence[Node]) -> Text:
-    holders, waiters = len(forest), sum(top.behind for top in forest)
-    text = f"and {holders} more {'keeps' if holders == 1 else 'keep'} {waiters} waiting"
-    return Text(text, style="bold yellow")
 
 
 def _select(top: Node, used: int, lines: int) -> tuple[set[int], int]:
@@ -197,13 +195,10 @@ def _tree(top: Node, label: RenderableType, shown: Collection[int], in_words: _I
             branches[below.place] = (branch, depth) if is_deep else (added, depth + 1)
         hidden = node.waiters[len(drawn) :]
         if hidden:
-            branch.add(Text(_hidden_text(hidden), style="bold yellow"))
+            count = sum(1 + below.behind for below in hidden)
+            text = f"and {count} more {'waits' if count == 1 else 'wait'} for it"
+            branch.add(Text(text, style="bold yellow"))
     return tree
-
-
-def _hidden_text(hidden: Sequence[Node]) -> str:
-    number = sum(1 + node.behind for node in hidden)
-    return f"and {number} more {'waits' if number == 1 else 'wait'} for it"
 
 
 def _in_full(node: Node, is_deep: bool = False) -> Text:

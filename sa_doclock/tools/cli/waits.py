@@ -61,18 +61,14 @@ def waits(
         with _output(json_wanted, watch, everything) as show, suppress(KeyboardInterrupt):
             while True:
                 found = lock_waits(target.engine)
-                alarmed = _has_longer(found, alarm)
+                # A wait whose time the server does not tell is not longer.
+                alarmed = alarm is not None and any((wait.seconds or 0) > alarm for wait in found)
                 show([one for one in found if one.seconds is None or one.seconds >= longer_than])
                 if alarmed or not watch:
                     break
                 time.sleep(every)
         if alarmed:
             raise typer.Exit(1)
-
-
-def _has_longer(found: Sequence[LockWait], alarm: float | None) -> bool:
-    """Return whether a wait is longer than that; one whose time the server does not tell is not."""
-    return alarm is not None and any((one.seconds or 0) > alarm for one in found)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
@@ -61,7 +61,8 @@ def checkout_table_differs(subject: Subject) -> Iterator[Problem]:
     fail, or mislead.
     """
     for table in filter(subject.has, _tables(subject)):
-        found = {one["name"]: one for one in _reflected(subject, table)}
+        columns = subject.inspector.get_columns(table.name, schema_of(subject.connection, table))
+        found = {column["name"]: column for column in columns}
         for name in COLUMNS:
             yield from _problems_of(subject, table.c[name], found.get(name))
         for name in found.keys() - table.columns.keys():
@@ -90,10 +91,6 @@ def _problems_of(
             f"the column {column.name} of {table} {problem}",
             f"in a migration, change it to: {definition}",
         )
-
-
-def _reflected(subject: Subject, table: sa.Table) -> Sequence[ReflectedColumn]:
-    return subject.inspector.get_columns(table.name, schema_of(subject.connection, table))
 
 
 def _problems_of_column(

@@ -52,17 +52,15 @@ def key_not_unique(subject: Subject) -> Iterator[Problem]:
     """
     for header in subject.headers:
         table, names = own_table(header), [column.name for column in root_of(header).primary_key]
-        if subject.has(table) and not _has_unique_key(subject, table, names):
+        if subject.has(table) and not any(
+            unique and {*columns} == {*names} for columns, unique in _indexes(subject, table)
+        ):
             yield Problem(
                 f"{table.fullname} has neither a primary key nor a unique index on its mapped key "
                 f"({', '.join(names)})",
                 f"ALTER TABLE {quoted_name(subject.connection, table)} ADD PRIMARY KEY "
                 f"({_columns(subject, names)});",
             )
-
-
-def _has_unique_key(subject: Subject, table: sa.Table, names: Sequence[str]) -> bool:
-    return any(unique and {*columns} == {*names} for columns, unique in _indexes(subject, table))
 
 
 def _indexes(subject: Subject, table: sa.Table) -> Iterator[tuple[Sequence[str | None], bool]]:
@@ -86,7 +84,10 @@ def part_without_index(subject: Subject) -> Iterator[Problem]:
             table = own_table(part.detail)
             attributes = part.detail.column_attrs
             names = [attributes[name].columns[0].name for name in part.foreign_key or ()]
-            if names and subject.has(table) and not _has_index(subject, table, names):
+            if not names or not subject.has(table):
+                continue
+            beginnings = (columns[: len(names)] for columns, _ in _indexes(subject, table))
+            if not any({*columns} == {*names} for columns in beginnings):
                 index = f"ix_{table.name}_{'_'.join(names)}"[:60]
                 yield Problem(
                     f"{table.fullname} has no index on ({', '.join(names)}), by which the parts of "
@@ -94,8 +95,3 @@ def part_without_index(subject: Subject) -> Iterator[Problem]:
                     f"CREATE INDEX {index} ON {quoted_name(subject.connection, table)} "
                     f"({_columns(subject, names)});",
                 )
-
-
-def _has_index(subject: Subject, table: sa.Table, names: Sequence[str]) -> bool:
-    indexes = (columns[: len(names)] for columns, _ in _indexes(subject, table))
-    return any({*first} == {*names} for first in indexes)
