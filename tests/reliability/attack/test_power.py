@@ -36,7 +36,7 @@ from tests.reliability.attack.axes.elsewhere import (
     SECOND_ENGINE,
     SET_SCHEMA,
 )
-from tests.reliability.attack.axes.ends import FOREIGN_END, FORK
+from tests.reliability.attack.axes.ends import FORK
 from tests.reliability.attack.axes.second_objects import (
     LOADER_OPTIONS,
     SECOND_TABLE,
@@ -94,12 +94,6 @@ def _reads_all(headers: Any, options: Any, **_: bool) -> Any:
     return _real_prepare(headers, options, leaves_out=False)
 
 
-def _keeps_new(ledger: Any) -> Ledger:
-    renewed = _real_renewed(ledger)
-    renewed.new.update(ledger.new)
-    return renewed
-
-
 def _check_row(guard: Any, state: Any, write: Write) -> None:
     if write is not Write.INSERT:
         _real_check_row(guard, state, write)
@@ -113,7 +107,7 @@ def _was_part(state: Any, part: Any) -> bool:
 _real_expire, _real_expire_of_set = _RowsByKey.expire, RowsOfSelect.expire
 _real_expire_fresh, _real_expire_one = DocumentIndex._expire_fresh, DocumentIndex._expire
 _real_rules_for = write_guard.rules_for
-_real_prepare, _real_renewed = LoadedHeaders.prepare, Ledger.renewed
+_real_prepare = LoadedHeaders.prepare
 _real_check_row = WriteGuard.check_row
 
 
@@ -164,7 +158,6 @@ ALONG: Mapping[str, tuple[tuple[Axis, ...], tuple[Replaced, ...]]] = {
         ),
     ),
     "what is left out stays": ((PLAIN, LOADER_OPTIONS), ((LoadedHeaders, "prepare", _reads_all),)),
-    "what is new stays new": ((PLAIN, FOREIGN_END), ((Ledger, "renewed", _keeps_new),)),
     "a child has its parent's transaction": (
         (PLAIN, FORK),
         ((LockTransaction, "leave_to_parent", nothing),),
