@@ -61,6 +61,22 @@ def _turned(doc: int, turn: str, lock: str, again: str, write: str) -> list[Step
     ]
 
 
+def _after(doc: int, turn: str, lock: str, write: str) -> list[Step]:
+    return [Step("turn", turn, doc), *_stale(doc, lock, write)]
+
+
+def _believed(doc: int, belief: str, ending: str, write: str) -> list[Step]:
+    """Write what was believed before the transaction ended, after others did."""
+    turns = Step("turn", belief, doc), Step("turn", ending, doc)
+    return [*turns, Step("others", "", doc), Step("write", write, doc)]
+
+
+def _snapshot(doc: int, belief: str, ending: str, lock: str, write: str) -> list[Step]:
+    """Read at the level of another transaction, and lock after others have written."""
+    turns = Step("turn", belief, doc), Step("turn", ending, doc), Step("read")
+    return [*turns, *_stale(doc, lock, write)[1:]]
+
+
 @cache
 def programs_of(axis: Axis) -> st.SearchStrategy[list[Step]]:
     """Return the programs along an axis."""
@@ -88,7 +104,15 @@ def programs_of(axis: Axis) -> st.SearchStrategy[list[Step]]:
     if axis.turns:
         turns = st.sampled_from(sorted(axis.turns))
         alone += [st.builds(Step, st.just("turn"), turns, docs)] * 2
-        rounds += [st.builds(_turned, docs, turns, lock_names, turns, write_names)] * 2
+        rounds += [
+            st.builds(_turned, docs, turns, lock_names, turns, write_names),
+            st.builds(_after, docs, turns, lock_names, write_names),
+        ]
+    if axis.endings:
+        beliefs = st.sampled_from(sorted(axis.turns.keys() - axis.endings))
+        endings = st.sampled_from(sorted(axis.endings))
+        rounds += [st.builds(_believed, docs, beliefs, endings, write_names)] * 2
+        rounds += [st.builds(_snapshot, docs, beliefs, endings, lock_names, write_names)] * 2
     parts = st.one_of(st.one_of(rounds), st.one_of(alone).map(lambda step: [step]))
     return st.lists(parts, min_size=1, max_size=8).map(
         lambda parts: [step for part in parts for step in part]

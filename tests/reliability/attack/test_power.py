@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -10,23 +10,37 @@ from sqlalchemy.orm import Session, class_mapper
 from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock import versions
+from sa_doclock.adoption import adopted_rows, unread_rows
 from sa_doclock.adoption.adopted_rows import AdoptedRows
 from sa_doclock.adoption.loaded_headers import LoadedHeaders
+from sa_doclock.core import same_tables
 from sa_doclock.core.documents import owners, takes
 from sa_doclock.core.ledger import Ledger, RowPlace
-from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, role_of
+from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, Unreadable, role_of
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
 from sa_doclock.core.transaction.connection import TransactionConnection
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
+from sa_doclock.core.transaction.lock_transaction import LockTransaction
+from sa_doclock.features.routing import BindRouter
 from sa_doclock.guard import full_check, write_guard
 from sa_doclock.guard.full_check import FullCheck
 from sa_doclock.guard.targets import Write
 from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.attack.axes import ADDITIONS, STAGES
-from tests.reliability.attack.axes.axis import Axis
-from tests.reliability.attack.axes.elsewhere import MAPPED_SCHEMA
+from tests.reliability.attack.axes.axis import PLAIN, Axis
+from tests.reliability.attack.axes.elsewhere import (
+    MAPPED_SCHEMA,
+    REPLICA,
+    SECOND_ENGINE,
+    SET_SCHEMA,
+)
+from tests.reliability.attack.axes.ends import FORK
+from tests.reliability.attack.axes.second_objects import (
+    LOADER_OPTIONS,
+    SECOND_TABLE,
+)
 from tests.reliability.attack.models import Again
 from tests.reliability.attack.programs import Attack
 from tests.reliability.attack.world import World, second
@@ -76,6 +90,10 @@ def _rules_for(mapper: Any) -> Any:
     return None if issubclass(mapper.class_, Again) else _real_rules_for(mapper)
 
 
+def _reads_all(headers: Any, options: Any, **_: bool) -> Any:
+    return _real_prepare(headers, options, leaves_out=False)
+
+
 def _check_row(guard: Any, state: Any, write: Write) -> None:
     if write is not Write.INSERT:
         _real_check_row(guard, state, write)
@@ -89,6 +107,7 @@ def _was_part(state: Any, part: Any) -> bool:
 _real_expire, _real_expire_of_set = _RowsByKey.expire, RowsOfSelect.expire
 _real_expire_fresh, _real_expire_one = DocumentIndex._expire_fresh, DocumentIndex._expire
 _real_rules_for = write_guard.rules_for
+_real_prepare = LoadedHeaders.prepare
 _real_check_row = WriteGuard.check_row
 
 
@@ -121,10 +140,28 @@ MUTANTS: Mapping[str, tuple[Replaced, ...]] = {
     "what is added again stays": ((LoadedDocuments, "expire_attached", nothing),),
     "a row that becomes a part is not guarded": ((owners, "_may_be_part", _was_part),),
 }
-ALONG: Mapping[str, tuple[Axis, tuple[Replaced, ...]]] = {
-    "one schema is as good as another": (MAPPED_SCHEMA, ((RowPlace, "is_same", yes),)),
-    "nobody asks where a lock goes": (MAPPED_SCHEMA, ((Ledger, "check_place", nothing),)),
-    "nobody asks where a write goes": (MAPPED_SCHEMA, ((write_guard, "_check", nothing),)),
+ALONG: Mapping[str, tuple[tuple[Axis, ...], tuple[Replaced, ...]]] = {
+    "one schema is as good as another": ((MAPPED_SCHEMA,), ((RowPlace, "is_same", yes),)),
+    "nobody asks where a lock goes": ((MAPPED_SCHEMA,), ((Ledger, "check_place", nothing),)),
+    "nobody asks where a write goes": ((SECOND_ENGINE,), ((write_guard, "_check", nothing),)),
+    "nobody asks for the schema": (
+        (SET_SCHEMA,),
+        ((TransactionConnection, "_check_schema", nothing),),
+    ),
+    "a lock chooses no database": ((REPLICA,), ((BindRouter, "bound", nothing),)),
+    "a read finds no lock": ((REPLICA,), ((BindRouter, "_pin_at", nothing),)),
+    "a table is its object": ((PLAIN, SECOND_TABLE), ((same_tables, "_tables_by_name", dict),)),
+    "rows that are not returned stay": (
+        (PLAIN, LOADER_OPTIONS),
+        tuple(
+            (one, "expire_unread", lambda *_: Unreadable()) for one in (unread_rows, adopted_rows)
+        ),
+    ),
+    "what is left out stays": ((PLAIN, LOADER_OPTIONS), ((LoadedHeaders, "prepare", _reads_all),)),
+    "a child has its parent's transaction": (
+        (PLAIN, FORK),
+        ((LockTransaction, "leave_to_parent", nothing),),
+    ),
 }
 """Defects that only the programs along an axis find."""
 ONLY_ON_SQLITE = frozenset({"an adopted lock is none"})
@@ -145,10 +182,15 @@ def attack(database: Database, *, versioned: bool = True) -> None:
     Attack(world, SEED, shrinks=False).go_on(programs_at_most=PROGRAMS)
 
 
-def attack_along(world: World, axis: Axis) -> None:
-    """Run programs along this axis alone."""
-    ways: dict[str, Any] = {"stages": [axis]} if axis in STAGES else {"additions": [axis]}
-    Attack(world, SEED, **ways, shrinks=False).go_on(programs_at_most=PROGRAMS)
+def attack_along(database: Database, axes: Sequence[Axis]) -> None:
+    """Run programs along these axes alone."""
+    if not all(database.name in axis.databases for axis in axes):
+        pytest.skip("it does not have this axis")
+    with second(database) as there:
+        attack = Attack(
+            World(database, second=there), SEED, stages=axes[:1], additions=axes[1:], shrinks=False
+        )
+        attack.go_on(programs_at_most=PROGRAMS)
 
 
 @pytest.mark.slow
@@ -178,13 +220,11 @@ def test_the_attack_finds(database: Database, monkeypatch: pytest.MonkeyPatch, m
 def test_the_attack_along_its_axis_finds(
     database: Database, monkeypatch: pytest.MonkeyPatch, mutant: str
 ) -> None:
-    axis, replaced = ALONG[mutant]
-    if database.name not in axis.databases:
-        pytest.skip(f"it has no axis {axis.name!r}")
+    axes, replaced = ALONG[mutant]
     for where, name, instead in replaced:
         monkeypatch.setattr(where, name, instead)
-    with second(database) as there, pytest.raises((AssertionError, StaleDataError)):
-        attack_along(World(database, second=there), axis)
+    with pytest.raises((AssertionError, StaleDataError)):
+        attack_along(database, axes)
 
 
 @pytest.mark.slow
@@ -193,10 +233,7 @@ def test_the_attack_along_its_axis_finds(
 @pytest.mark.not_databases("mssql", "sqlite-journal")
 @pytest.mark.parametrize("axis", [*STAGES, *ADDITIONS], ids=lambda axis: axis.name)
 def test_the_same_programs_along_an_axis_find_nothing_else(database: Database, axis: Axis) -> None:
-    if database.name not in axis.databases:
-        pytest.skip("it does not have this axis")
-    with second(database) as there:
-        attack_along(World(database, second=there), axis)
+    attack_along(database, [axis] if axis in STAGES else [PLAIN, axis])
 
 
 @pytest.mark.slow

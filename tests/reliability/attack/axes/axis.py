@@ -40,6 +40,7 @@ class Axis:
 
     :ivar databases: those that have it.
     :ivar turns: what the program does between its locks and writes.
+    :ivar endings: of these, the ends of a transaction.
     :ivar without: actions of every program that mean nothing here.
     :ivar there: the locks and writes that name the second place themselves.
     :ivar both: other programs write at both places.
@@ -54,6 +55,7 @@ class Axis:
     writes: Mapping[str, Counted] = field(default_factory=dict)
     free: Mapping[str, Counted] = field(default_factory=dict)
     turns: Mapping[str, Turn] = field(default_factory=dict)
+    endings: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     there: frozenset[str] = frozenset()
     both: bool = False
@@ -82,4 +84,5 @@ def together(stage: Axis, *additions: Axis) -> Axis:
         }
         for kind in ("locks", "writes", "free", "turns")
     }
-    return replace(stage, name=" + ".join(axis.name for axis in axes[1:]), **added)
+    endings = frozenset().union(*(axis.endings for axis in axes))
+    return replace(stage, endings=endings, name=" + ".join(axis.name for axis in axes[1:]), **added)

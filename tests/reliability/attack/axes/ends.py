@@ -46,6 +46,14 @@ def _ends(
     return turn
 
 
+_ENDINGS: Mapping[str, Turn] = {
+    "exec_driver_sql": _ends(lambda s: s.connection().exec_driver_sql("COMMIT")),
+    "cursor": _ends(lambda s: s.connection().connection.cursor().execute("COMMIT")),
+    "driver's commit": _ends(lambda s: s.connection().connection.commit()),
+    "driver's rollback": _ends(lambda s: s.connection().connection.rollback(), committed=False),
+    "COMMIT with a comment": _ends(lambda s: s.execute(sa.text("/* so */ COMMIT"))),
+    "DDL": _ends(lambda s: s.execute(sa.text("DROP TABLE IF EXISTS at_nothing")), on=_INNODB),
+}
 FOREIGN_END = Axis(
     "a foreign end without a lock",
     turns={
@@ -59,13 +67,9 @@ FOREIGN_END = Axis(
         "SET with a comment": _sets_level(
             "/* so */ SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
         ),
-        "exec_driver_sql": _ends(lambda s: s.connection().exec_driver_sql("COMMIT")),
-        "cursor": _ends(lambda s: s.connection().connection.cursor().execute("COMMIT")),
-        "driver's commit": _ends(lambda s: s.connection().connection.commit()),
-        "driver's rollback": _ends(lambda s: s.connection().connection.rollback(), committed=False),
-        "COMMIT with a comment": _ends(lambda s: s.execute(sa.text("/* so */ COMMIT"))),
-        "DDL": _ends(lambda s: s.execute(sa.text("DROP TABLE IF EXISTS at_nothing")), on=_INNODB),
+        **_ENDINGS,
     },
+    endings=frozenset(_ENDINGS),
 )
 
 
