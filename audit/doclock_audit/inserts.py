@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from sqlalchemy import Index, Table, UniqueConstraint
+from sqlalchemy import ColumnDefault, Index, Table, UniqueConstraint
 
 from . import cures
 from .data_flow import Column, flows_of
@@ -113,7 +113,8 @@ class InsertRace(Rule):
             same = all(_same(values.get(name), value) for name, value in read.equal.items())
             if not same or not (read.equal or read.exact) or column in read.equal:
                 continue
-            keeps_out = _is_unique(table, {*read.equal, column} - {""})
+            equal = {*read.equal, column, *_constants(table, values)} - {""}
+            keeps_out = _is_unique(table, equal)
             if not keeps_out and not _is_kept_apart(transaction, read, headers):
                 self._note(transaction, table, read, places, code, column)
 
@@ -200,6 +201,15 @@ def _is_kept_apart(
         if row in transaction.inserted or (lock is not None and lock.is_before(read.number)):
             return True
     return False
+
+
+def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the columns of a new row that have the default of every row, as the key of an only row has."""
+    for column in table.columns:
+        if isinstance(column.default, ColumnDefault) and column.default.is_scalar:
+            constant = column.default.arg
+            if _same(values.get(column.key, constant), constant):
+                yield str(column.key)
 
 
 def _is_unique(table: Table, columns: Iterable[str]) -> bool:

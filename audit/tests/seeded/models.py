@@ -107,6 +107,14 @@ class Booking(Base):
     number: Mapped[int] = mapped_column(default=0)
 
 
+class SchemaVersion(Base):
+    __tablename__ = "audited_schema_version"
+    id: Mapped[int] = mapped_column(
+        primary_key=True, autoincrement=False, default=1
+    )  # the only one
+    number: Mapped[int]
+
+
 class Invoice(Base):
     __tablename__ = "audited_invoices"
     __table_args__ = (UniqueConstraint("year", "number"),)

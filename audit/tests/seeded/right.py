@@ -20,6 +20,7 @@ from .models import (
     Order,
     Page,
     Person,
+    SchemaVersion,
     Stock,
     Wallet,
 )
@@ -349,6 +350,15 @@ def found_by_a_unique_column(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         if session.scalars(select(Person).where(Person.nick == "ann")).first() is None:
             session.add(Person(id=11, nick="ann"))
+
+
+def the_only_row_of_its_table(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        version = session.query(SchemaVersion).one_or_none()
+        if version is not None:
+            return
+        version = SchemaVersion(number=3)
+        session.add(version)
 
 
 def a_place_under_the_lock_of_its_course(engine: Engine) -> None:
