@@ -45,6 +45,7 @@ GOALS = {
     "imports past another package's __init__": 0,
     "features that import a sibling, pairs": 2,
     "short private functions called once": 60,
+    "variables called one": 0,
     "files in tests": 500,
     "helper files behind a test file, median": 6,
     "helper lines for 100 lines of tests": 20,
@@ -98,7 +99,8 @@ def figures() -> dict[str, float]:
         "members of the dialect interface": members_of_the_dialect(package),
         "imports past another package's __init__": len(list(imports_past(package))),
         "features that import a sibling, pairs": len(siblings(package)),
-        "short private functions called once": len(list(called_once(package))),
+        "short private functions called once": len(called_once(package)),
+        "variables called one": sum(map(variables_called_one, package)),
         "files in tests": len(tests),
         **helpers(tests),
     }
@@ -265,10 +267,10 @@ def feature_of(name: str) -> str | None:
     return parts[2] if parts[:2] == ["sa_doclock", "features"] and len(parts) > 2 else None
 
 
-def called_once(package: list[Module]) -> Iterator[str]:
-    """Yield the private functions and methods of at most SHORT lines that one place names."""
+def called_once(package: list[Module]) -> dict[str, str]:
+    """Return the private functions and methods of at most SHORT lines that one place names, by module."""
     names: Counter[str] = Counter()
-    short: Counter[str] = Counter()
+    short: dict[str, list[str]] = {}
     for module in package:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Name):
@@ -278,8 +280,19 @@ def called_once(package: list[Module]) -> Iterator[str]:
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 private = node.name.startswith("_") and not node.name.startswith("__")
                 if private and not node.decorator_list and body_lines(node) <= SHORT:
-                    short[node.name] += 1
-    return (name for name, times in short.items() if times == 1 and names[name] == 1)
+                    short.setdefault(node.name, []).append(f"{module.name}:{node.lineno}")
+    return {
+        name: places[0] for name, places in short.items() if len(places) == 1 and names[name] == 1
+    }
+
+
+def variables_called_one(module: Module) -> int:
+    """Count the names ``one`` that are bound: a variable, a parameter; each should have its noun."""
+    return sum(
+        (isinstance(node, ast.Name) and node.id == "one" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.arg) and node.arg == "one")
+        for node in ast.walk(module.tree)
+    )
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -327,14 +340,19 @@ def helpers(tests: list[Module]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make house", description=__doc__)
     parser.add_argument("--write", action="store_true", help="commit today's figures")
-    write = parser.parse_args().write
+    parser.add_argument("--list", action="store_true", help="list the short functions called once")
+    options = parser.parse_args()
+    if options.list:
+        for name, place in called_once(modules(PACKAGE)).items():
+            print(f"{place} {name}")
+        return
     today = figures()
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.exists() else today
     print(f"{'':45}{'today':>8}{'committed':>11}{'goal':>8}")
     for name, figure in today.items():
         print(f"{name:45}{figure:8,g}{committed.get(name, figure):11,g}{GOALS[name]:8,g}")
     worse = [name for name, figure in today.items() if figure > committed.get(name, figure)]
-    if write:
+    if options.write:
         COMMITTED.write_text(json.dumps(today, indent=2) + "\n")
     elif worse:
         sys.exit(
