@@ -22,8 +22,11 @@ from benchmarks.lab.figures import Figure
 from benchmarks.lab.models import clean, fill
 from benchmarks.lab.places import NAMES, Place
 from benchmarks.overhead import OPERATIONS, PAIRS, ways
+from benchmarks.ways.doclock import PIPELINE, PIPELINE_WHOLE, pipelined, pipelined_whole
+from benchmarks.ways.orm import BY_HAND, BY_HAND_EAGER
 
 WARM, COUNTED = 6, 6  # operations
+_PIPELINED = {"pipeline": (PIPELINE, BY_HAND), "pipeline_document": (PIPELINE_WHOLE, BY_HAND_EAGER)}
 _PACKAGE = str(Path(sa_doclock.__file__).parent)
 
 
@@ -49,12 +52,15 @@ def measure(run: script.Script, place: Place) -> None:
     fill(engine)
     columns = [f"{operation}, {name}" for operation in OPERATIONS for name in ("ratio", "ours")]
     table = run.table(run.findings.servers[place.name], "way / by hand", *columns)
+    found, pairs = ways(engine), PAIRS
+    if place.name == "postgresql":
+        found, pairs = [*found, pipelined(engine), pipelined_whole(engine)], {**PAIRS, **_PIPELINED}
     counts = {
         (way.name, operation): least(partial(getattr(way, operation), 1))
-        for way in ways(engine)
+        for way in found
         for operation in OPERATIONS
     }
-    for pair, (way, by_hand) in PAIRS.items():
+    for pair, (way, by_hand) in pairs.items():
         cells: list[str] = []
         for operation in OPERATIONS:
             count = counts[way, operation]

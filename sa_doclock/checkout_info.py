@@ -22,7 +22,7 @@ class Checkout:
     :ivar since: when this owner has got it (UTC).
     :ivar until: when it expires, unless it is renewed (UTC).
     :ivar note: the owner's note.
-    :ivar lease: the time that ``renew()`` gives it from then on.
+    :ivar lease: the timedelta that ``renew()`` gives it from then on.
     :ivar expired: the time was over when it was read.
     :ivar unreadable: the class cannot read the key, for example since the type of the key has
         changed.  ``ident`` is the text that the table has for it.

@@ -40,7 +40,6 @@ from .errors import (
     LockNotAvailable,
     SnapshotConflict,
 )
-from .features.commit_lookup import look_up_commits
 from .functions import check_function, check_result
 from .options import check_positive
 from .session import LockingSession
@@ -335,6 +334,8 @@ class Attempts:
         """Note the failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         if self._policy.commit_outcome:
+            from .features.commit_lookup import look_up_commits  # noqa: PLC0415  # of those who want it
+
             look_up_commits(session, context_of(session))
         token = _current.set(attempt)
         context_of(session).parts.add(attempt)

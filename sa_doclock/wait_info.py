@@ -31,7 +31,7 @@ class LockConnection:
         PostgreSQL, ``program_name`` on MySQL and SQL Server.  MariaDB keeps none.
     :ivar state: ``"active"`` or ``"idle in transaction"``, in the same words on every
         database; anything else is in the server's own.
-    :ivar transaction_seconds: how long its transaction has been open.
+    :ivar transaction_seconds: seconds that its transaction has been open.
     :ivar statement: the one that it runs, or else has run last.  It may be cut by the server,
         and includes the driver's additions, also values of parameters.
     :ivar certain: False where the server does not tell who holds this very row: this one holds
@@ -91,7 +91,7 @@ class LockWait:
     :ivar table: the table, with its schema where the server adds it; None if it is not a table.
     :ivar key: the primary key of the row, as the server writes it; or the key of a named lock
         that this process has asked for too, and else the name that the server has for it.
-    :ivar seconds: how long it has waited.
+    :ivar seconds: seconds that it has waited.
     """
 
     waiter: LockConnection

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -46,6 +47,8 @@ GOALS = {
     "features that import a sibling, pairs": 2,
     "short private functions called once": 60,
     "variables called one": 0,
+    "vague words in the package": 250,
+    "vague words in docs": 120,
     "files in tests": 500,
     "helper files behind a test file, median": 6,
     "helper lines for 100 lines of tests": 20,
@@ -101,6 +104,10 @@ def figures() -> dict[str, float]:
         "features that import a sibling, pairs": len(siblings(package)),
         "short private functions called once": len(called_once(package)),
         "variables called one": sum(map(variables_called_one, package)),
+        "vague words in the package": sum(vague_words(module.text) for module in package),
+        "vague words in docs": sum(
+            vague_words(path.read_text(encoding="utf-8")) for path in (ROOT / "docs").rglob("*.md")
+        ),
         "files in tests": len(tests),
         **helpers(tests),
     }
@@ -265,6 +272,11 @@ def siblings(package: list[Module]) -> set[tuple[str, str]]:
 def feature_of(name: str) -> str | None:
     parts = name.split(".")
     return parts[2] if parts[:2] == ["sa_doclock", "features"] and len(parts) > 2 else None
+
+
+def vague_words(text: str) -> int:
+    """Count the words that stand in place of the name of a thing."""
+    return len(re.findall(r"\b(?:what|those that|is told)\b", text, re.IGNORECASE))
 
 
 def called_once(package: list[Module]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from .places import Place, Places
-from .source import Scope, certain_parts, names_in, parts_of, scope_of
+from .source import Scope, Unpacked, certain_parts, names_in, parts_of, scope_of
 
 _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _EQUALS: Final = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -239,10 +239,16 @@ class Flow:
             case ast.Attribute(value=of, attr=name) if self.of is None:
                 return self._is_of_row(of, name)
             case ast.Subscript(value=of, slice=ast.Constant(value=name)) if self.of is None:
-                return self._is_of_row(of, name) or self._depends(of)
+                return self._item_depends(expression, of, name)
             case ast.Name(id=name):
                 return name not in self.names and self._variable_depends(name)
         return any(map(self._depends, self._parts(expression)))
+
+    def _item_depends(self, item: ast.Subscript, of: ast.expr, name: object) -> bool:
+        if isinstance(item, Unpacked):
+            is_known = self._selected_at(of, item.position, set())
+            return self._is_of_row(of, name) if is_known else self._depends(of)
+        return self._is_of_row(of, name) or self._depends(of)
 
     def _parts(self, expression: ast.AST) -> list[ast.AST]:
         """Return the parts that a value is computed from: the old value alone is not written."""
@@ -267,9 +273,24 @@ class Flow:
         """Return whether an attribute or item of this name is the old value, where the row was read."""
         if name in self.column.others:
             return False
+        if isinstance(name, int) and (selected := self._selected_at(of, name, set())):
+            return selected in self.column.names and self._is_row(of, set())
         if isinstance(of, ast.Name):
             return self._is_row(of, set())
-        return self._depends(of)
+        is_object = isinstance(of, (ast.Call, ast.Await)) and self._is_read(of)
+        return (is_object and name in self.column.names) or self._depends(of)
+
+    def _selected_at(self, of: ast.AST, position: int, seen: set[str]) -> str:
+        """Return the column at this position of a SELECT that was read; nothing where it is not written so."""
+        if isinstance(of, ast.Name) and of.id not in seen:
+            seen.add(of.id)
+            values = self.scope.definitions(of.id, self.use)
+            return next(filter(None, (self._selected_at(v, position, seen) for v in values)), "")
+        for node in ast.walk(of) if self._is_read(of) else ():
+            if isinstance(node, ast.Call) and _named_function(node) in ("select", "query"):
+                column = node.args[position] if position < len(node.args) else None
+                return column.attr if isinstance(column, ast.Attribute) else ""
+        return ""
 
     def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
         """Return whether an expression is what was read, or a row of it."""
@@ -285,7 +306,8 @@ class Flow:
         try:
             values = self.scope.definitions(name, self.use)
             scalars = self.of is None and any(
-                self._is_read(one) and _is_scalar(one) for one in values
+                self._is_read(one) and _is_scalar(one) and not isinstance(one, Unpacked)
+                for one in values
             )
             return scalars or any(map(self._depends, values))
         finally:

@@ -15,7 +15,7 @@ from . import cures
 from .data_flow import Column, flows_of
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
-from .rows import Header, Row, entity_of_table, header_rows, short_name
+from .rows import Header, Row, attributes_of, entity_of_table, header_rows, short_name
 from .rules import HeaderRows, Rule
 from .sent import Sent, plain_name
 from .source import Scope, certain_parts, covers, names_in, scope_of
@@ -90,7 +90,7 @@ class InsertRace(Rule):
         known = self._reads.get(plain_name(table))
         if not known or self.is_test(places[0]):
             return []
-        inserted, columns = self.without_tests(places), tuple(table.columns.keys())
+        inserted, columns = self.without_tests(places), tuple(attributes_of(table).items())
         return [
             (read, code, column)
             for read in known.values()
@@ -218,11 +218,17 @@ def _is_unique(table: Table, columns: Iterable[str]) -> bool:
 # Threads: the cache is of functions of source files, which have one answer.
 @lru_cache(maxsize=4096)
 def races_of(
-    read: Places, inserted: Places, aggregates: bool, columns: tuple[str, ...]
+    read: Places,
+    inserted: Places,
+    aggregates: bool,
+    columns: tuple[tuple[str, frozenset[str]], ...],
 ) -> tuple[tuple[str, str], ...]:
-    """Return the codes of the races that the source shows, each with the column that is computed."""
+    """Return the codes of the races that the source shows, each with the column that is computed.
+
+    :param columns: each with the names that the program has for it.
+    """
     code = reason_of_insert(read, inserted, aggregates)
-    numbers = [one for one in columns if is_next_number(one, read, inserted, aggregates)]
+    numbers = [key for key, of in columns if is_next_number(of, read, inserted, aggregates)]
     return (*([] if code is None else [(code, "")]), *(("max-plus-one", one) for one in numbers))
 
 
@@ -230,37 +236,40 @@ def reason_of_insert(read: Places, inserted: Places, aggregates: bool) -> str | 
     """Return the code of the race where a row is inserted only after a look at what was read."""
     for scope, before, after in _common(read, inserted):
         use = scope.statement_at(after.line)
-        seen = _Seen(scope, use, before.line)
-        if seen.is_in_handler():
+        if _Seen(scope, use, before.line).is_in_handler():
             return "check-then-insert"
         for guard in scope.guards(use):
             for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
+                seen = _Seen(scope, part, before.line)  # a variable may have another value later
                 code = seen.code_of(part, outcome, aggregates) if seen.is_read(part) else None
                 if code is not None:
                     return code
     return None
 
 
-def is_next_number(column: str, read: Places, inserted: Places, aggregates: bool) -> bool:
+def is_next_number(names: frozenset[str], read: Places, inserted: Places, aggregates: bool) -> bool:
     """Return whether the new row has a number that is computed from those that were read."""
     for scope, before, after in _common(read, inserted):
         use = scope.statement_at(after.line)
         seen = _Seen(scope, use, before.line)
-        for value in _values_of(scope, after, use, column):
+        for value in _values_of(scope, after, use, names):
             if seen.is_read(value) and (aggregates or seen.adds(value)):
                 return True
     return False
 
 
-def _values_of(scope: Scope, place: Place, use: ast.AST, column: str) -> Iterator[ast.AST]:
-    of = Column(column, frozenset({column}), frozenset())
-    for flow in flows_of(scope, place.line, of, place):
-        if flow.value is not None:
-            yield flow.value
+def _values_of(
+    scope: Scope, place: Place, use: ast.AST, names: frozenset[str]
+) -> Iterator[ast.AST]:
+    for name in names:
+        of = Column(name, names, frozenset())
+        for flow in flows_of(scope, place.line, of, place):
+            if flow.value is not None:
+                yield flow.value
     for node in scope.nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                is_column = isinstance(target, ast.Attribute) and target.attr == column
+                is_column = isinstance(target, ast.Attribute) and target.attr in names
                 if is_column and names_in(target) & names_in(use):
                     yield node.value
 

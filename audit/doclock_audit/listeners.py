@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -29,7 +30,16 @@ from .rows import (
     mapper_of_statement,
     row_of,
 )
-from .sent import Sent, WriteSent, asks_for_lock, facts_of, key_sent, values_sent, whole_row
+from .sent import (
+    Sent,
+    WriteSent,
+    asks_for_lock,
+    facts_of,
+    key_sent,
+    plain_name,
+    values_sent,
+    whole_row,
+)
 from .transactions import Read, RowLock, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
@@ -90,6 +100,8 @@ class Listeners:
         transaction.changes_schema |= bool(getattr(context, "isddl", False))
         if sent.locks_widely or sent.begins:
             watched.note_wide_lock(connection, sent)
+        if sent.level:
+            watched.note_level(connection, sent.level)
         if sent.ends:
             transaction.forget_locks()
         if sent.asks or sent.is_select:
@@ -120,6 +132,9 @@ class Listeners:
             transaction.locking.append(reading)
         if reading is None or not reading.names_rows:
             self._note_rows_locked(transaction, sent, context, place)
+        else:
+            for table in {*sent.locked} - reading.tables:  # of a join, say
+                transaction.tables_locked.setdefault(table, reading.number)
 
     def _reading(self, connection: Connection, sent: Sent) -> Read | None:
         """Return the SELECT of a session that this statement is; None for others on its connection."""
@@ -166,6 +181,10 @@ class Listeners:
         if sent.update is not None:
             self._note_update(transaction, sent.update, parameters, places)
         if sent.insert is not None:
+            if sent.inserts:
+                parameters = [
+                    {key: one.get(name) for key, name in sent.inserts} for one in parameters
+                ]
             self._note_insert(transaction, sent.insert, context, parameters, places)
         if sent.delete is not None:
             entity = entity_of_table(sent.delete.table)
@@ -209,7 +228,26 @@ class Listeners:
             for rule in self._watched.rules:
                 rule.updated(transaction, update, values, row, places)
             if row is not None:
+                self._note_saved(transaction, row, {value.column for value in values}, places)
                 self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+
+    def _note_saved(
+        self, transaction: Transaction, row: Row, columns: set[str], places: Places
+    ) -> None:
+        """Tell the rules of an object that is saved without a flush, as by bulk_save_objects()."""
+        for state, assigned in list(self._watched.assigned.items()):
+            read = self._watched.reads.get(state)
+            if read is None or state.session_id is not None or row_of(state) != row:
+                continue
+            attributes = {
+                one.key for one in state.mapper.column_attrs if one.columns[0].key in columns
+            }
+            changed = {name: state.dict.get(name) for name in assigned.keys() & attributes}
+            write = Write(
+                "update", row, state, state.mapper, places, assigned, read, changed, None, {}
+            )
+            for rule in self._watched.rules if changed else ():
+                rule.wrote(transaction, write)
 
     # Sessions: their transactions, and the SELECTs of objects.
 
@@ -260,6 +298,7 @@ class Listeners:
         if asks_for_lock(statement):
             read.locked = read.names_rows = _names_rows(run)
             read.waits = _waits(statement)
+            read.tables = frozenset(_tables_of(run))
         elif seen.transaction.first_lock is not None:
             seen.transaction.read_after_lock |= {entity_name(one) for one in run.all_mappers}
         seen.reading = read
@@ -313,9 +352,15 @@ class Listeners:
                 self._watched.acquire(seen.transaction, row, read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
-        """Remember it likewise, if all that is loaded of the row was read again."""
+        """Remember it likewise; where more is loaded of the row, only for what was read again."""
         if attributes is None or attributes >= _loaded_columns(state):
             self.load(state, context)
+            self._watched.refreshed.pop(state, None)
+            return
+        seen = self._watched.of_object(state)
+        if seen is not None and seen.reading is not None and context is not None:
+            again = dict.fromkeys(attributes, seen.reading)
+            self._watched.refreshed.setdefault(state, {}).update(again)
 
     def set(self, state: InstanceState[Any], _value: Any, _old: Any, initiator: Any) -> None:
         """Remember the line that gives a stored object a new value."""
@@ -342,7 +387,8 @@ class Listeners:
         read = self._watched.reads.get(state)
         added = self._watched.added.pop(state, None)
         places = seen.flush or places_of_program()
-        write = Write(kind, row, state, mapper, places, assigned, read, changed, added)
+        refreshed = self._watched.refreshed.get(state, {})
+        write = Write(kind, row, state, mapper, places, assigned, read, changed, added, refreshed)
         for rule in self._watched.rules:
             rule.wrote(transaction, write)
         if transaction.has_room():
@@ -363,6 +409,12 @@ def _names_rows(run: ORMExecuteState) -> bool:
     if not isinstance(run.statement, Select):
         return bool(run.all_mappers)
     return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
+
+
+def _tables_of(run: ORMExecuteState) -> Iterator[str]:
+    """Yield the tables of the objects that a SELECT returns."""
+    for mapper in run.all_mappers:
+        yield from (plain_name(one) for one in mapper.tables if isinstance(one, Table))
 
 
 def _waits(statement: Any) -> bool:

@@ -31,6 +31,7 @@ class Header(NamedTuple):
 # Threads: the audit's listeners run in one thread at a time.
 _headers: WeakKeyDictionary[Mapper[Any], tuple[Header, ...]] = WeakKeyDictionary()
 _entities: WeakKeyDictionary[Table, str] = WeakKeyDictionary()
+_attributes: WeakKeyDictionary[Table, Mapping[str, frozenset[str]]] = WeakKeyDictionary()
 
 
 def entity_name(mapper: Mapper[Any]) -> str:
@@ -52,6 +53,20 @@ def entity_of_table(table: Table) -> str:
                 if isinstance(one, Table):
                     _entities.setdefault(one, entity_name(mapper))
         found = _entities.setdefault(table, str(table.key))
+    return found
+
+
+def attributes_of(table: Table) -> Mapping[str, frozenset[str]]:
+    """Return the names that the program has for each column of a table: its key, and those of attributes."""
+    found = _attributes.get(table)
+    if found is None:
+        names = {key: {key} for key in table.columns.keys()}  # noqa: SIM118  # a collection of columns
+        for mapper in all_mappers():
+            for attribute in mapper.column_attrs if table in mapper.tables else ():
+                for column in attribute.columns:
+                    if getattr(column, "table", None) == table:  # or its copy in a statement
+                        names[column.key].add(attribute.key)
+        found = _attributes[table] = {key: frozenset(of) for key, of in names.items()}
     return found
 
 

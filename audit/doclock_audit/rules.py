@@ -13,7 +13,15 @@ from . import cures
 from .data_flow import Column, is_computed
 from .findings import AuditFinding, Severity
 from .places import NOWHERE, Place, Places, is_of_migration
-from .rows import Header, Row, entity_name, entity_of_table, header_rows, short_name
+from .rows import (
+    Header,
+    Row,
+    attributes_of,
+    entity_name,
+    entity_of_table,
+    header_rows,
+    short_name,
+)
 from .sent import Sent, Value, WriteSent, plain_name
 from .transactions import Read, RowLock, Transaction, Write
 
@@ -181,7 +189,7 @@ class LostUpdate(Rule):
             self._changed(transaction, write, read)
 
     def _changed(self, transaction: Transaction, write: Write, read: Read) -> None:
-        attributes = tuple(write.changed)
+        attributes = tuple(one for one in write.changed if not write.is_fresh(one, transaction))
         if self.is_of_tests is not None:
             assigned = {name: self.without_tests(of) for name, of in write.assigned.items()}
             write = replace(write, assigned=assigned)
@@ -276,9 +284,11 @@ def _computed(
     update: WriteSent, values: tuple[Value, ...], places: Places, read: Place
 ) -> Iterator[str]:
     """Yield the columns whose new values are computed from what that line has read."""
-    columns = frozenset(update.table.columns.keys())
+    by_column = attributes_of(update.table)
+    every = frozenset().union(*by_column.values())
     for name, given_as in values:
-        if is_computed(Column(name, given_as, columns - {name}), places, read):
+        own = by_column.get(name, frozenset({name}))
+        if is_computed(Column(name, given_as | own, every - own), places, read):
             yield name
 
 
@@ -376,7 +386,8 @@ class StaleAfterLock(Rule):
         before = transaction.stale.get(write.row)
         if before is None or write.kind != "update":
             return
-        if any(write.depends_on(before, name) for name in write.changed):
+        names = (name for name in write.changed if not write.is_fresh(name, transaction))
+        if any(write.depends_on(before, name) for name in names):
             transaction.computed_from_stale.add(write.row)
 
     def findings(self) -> Iterator[AuditFinding]:

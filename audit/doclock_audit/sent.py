@@ -38,7 +38,7 @@ from sa_doclock.testing.instruments import (
 )
 from sa_doclock.testing.scheduling import Mode
 
-from .exploration.footprint import modes_of_tables, table_name
+from .exploration.footprint import level_set_by, modes_of_tables, table_name
 
 #: The row locks of all databases, in the text of a SELECT.
 _ROW_LOCK: Final = re.compile(
@@ -58,11 +58,24 @@ _BEGIN: Final = re.compile(r"^\s*BEGIN\b", re.IGNORECASE)
 _END: Final = re.compile(
     r"^\s*(?:COMMIT|END|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO))\b", re.IGNORECASE
 )
+_SETTING: Final = re.compile(r"^\s*(?:SET|BEGIN|START)\b", re.IGNORECASE)
 _QUERY: Final = re.compile(r"^[\s(]*(?:SELECT|WITH)\b", re.IGNORECASE)
 _INSERT: Final = re.compile(r"^\s*INSERT\b", re.IGNORECASE)
 _UPDATE: Final = re.compile(
     r"^\s*UPDATE\s+(?P<table>[\w.\"`\[\]]+)\s+(?:(?:AS\s+)?(?!SET\b)\w+\s+)?SET\s+(?P<sets>.*?)"
     r"(?:\s+WHERE\s+(?P<where>.*?))?(?:\s+RETURNING\s.*)?;?\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_SELECT: Final = re.compile(
+    r"^\s*SELECT\s+(?P<columns>.*?)\s+FROM\s+(?P<table>[\w.\"`\[\]]+)"
+    r"(?:\s+(?:AS\s+)?(?!(?:WHERE|ORDER|LIMIT)\b)\w+)?(?:\s+WHERE\s+(?P<where>.*?))?"
+    r"(?P<rest>(?:\s+(?:ORDER|LIMIT)\b.*)?);?\s*$",
+    re.IGNORECASE | re.DOTALL,
+)
+_AGGREGATE: Final = re.compile(r"\b(?:count|max|sum)\s*\(", re.IGNORECASE)
+_VALUES: Final = re.compile(
+    r"^\s*INSERT\s+INTO\s+(?P<table>[\w.\"`\[\]]+)\s*\((?P<columns>[^()]*)\)\s*"
+    r"VALUES\s*\((?P<values>[^()]*)\)(?:\s*RETURNING\s.*)?;?\s*$",
     re.IGNORECASE | re.DOTALL,
 )
 _EQUAL: Final = re.compile(r"^\(*\s*([\w.\"`\[\]]+)\s*=\s*:(\w+)\s*\)*$")
@@ -124,6 +137,7 @@ class Sent:
     locks_file: bool = False
     begins: bool = False  # by its text; drivers begin without
     ends: bool = False  # the transaction, by its text
+    level: str | None = None  # that its text gives the transaction
     is_select: bool = False
     tables: frozenset[str] = frozenset()  # that it reads: lower case, without schema
     conditions: tuple[Condition, ...] = ()  # of a SELECT on one table
@@ -132,6 +146,7 @@ class Sent:
     limited: bool = False
     update: WriteSent | None = None
     insert: Table | None = None
+    inserts: tuple[tuple[str, str], ...] = ()  # columns of its text, each with the parameter
     delete: Condition | None = None
     writes: bool = False
     written: frozenset[str] = frozenset()  # tables whose rows are changed or deleted
@@ -167,6 +182,7 @@ def _facts_of_text(text: str) -> Sent:
         locks_file=_FILE_LOCK.search(text) is not None,
         begins=_BEGIN.search(text) is not None,
         ends=_END.search(text) is not None,
+        level=(level_set_by(text) or None) if _SETTING.search(text) else None,
         is_select=is_select,
         tables=frozenset(tables),
         locked=tuple(tables) if locks else (),
@@ -178,8 +194,7 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
     statement = written_out(compiled.statement)
     of_text = _facts_of_text(text)
     if isinstance(statement, TextClause):
-        update = _update_of_text(statement.text)
-        return replace(of_text, update=update, writes=update is not None)
+        return _with_text(of_text, statement.text)
     if not isinstance(statement, ClauseElement):
         return of_text
     elements = list(iterate(statement))
@@ -193,6 +208,16 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
     if isinstance(statement, UpdateBase):
         return _with_writes(found, statement, compiled.bind_names)
     return _with_conditions(found, compiled, elements) if found.is_select else found
+
+
+def _with_text(found: Sent, text: str) -> Sent:
+    """Return the facts of a text, as far as it has one table that the program maps."""
+    if found.is_select:
+        return found if found.locks else replace(found, **_query_of_text(text))
+    insert, inserts = _insert_of_text(text)
+    update = _update_of_text(text)
+    writes = update is not None or insert is not None
+    return replace(found, update=update, insert=insert, inserts=inserts, writes=writes)
 
 
 def _with_writes(found: Sent, statement: Any, names: _Names) -> Sent:
@@ -414,10 +439,42 @@ def _update_of_text(text: str) -> WriteSent | None:
     return WriteSent(table, values, frozenset(others), _key_of(table, equal))
 
 
+def _insert_of_text(text: str) -> tuple[Table | None, tuple[tuple[str, str], ...]]:
+    """Return the table of a text's INSERT, and its columns that are parameters."""
+    found = _VALUES.match(text)
+    table = None if found is None else table_named(table_name(found["table"]))
+    if found is None or table is None:
+        return None, ()
+    pairs = zip(found["columns"].split(","), found["values"].split(","), strict=False)
+    parameters = ((table_name(column), value.strip()) for column, value in pairs)
+    return table, tuple((column, value[1:]) for column, value in parameters if value[:1] == ":")
+
+
+def _query_of_text(text: str) -> dict[str, Any]:
+    """Return what a text reads."""
+    found = _SELECT.match(text)
+    table = None if found is None else table_named(table_name(found["table"]))
+    if found is None or table is None:
+        return {}
+    tests = _tests_in_text(found["where"] or "")
+    equal = tuple((table_name(one[1]), one[2]) for one in tests if one is not None)
+    known = tuple(one for one in equal if one[0] in table.columns)
+    return {
+        "conditions": (Condition(table, known, exact=len(known) == len(tests)),),
+        "aggregates": _AGGREGATE.search(found["columns"]) is not None,
+        "limited": "LIMIT" in found["rest"].upper(),
+    }
+
+
+def _tests_in_text(where: str) -> list[re.Match[str] | None]:
+    """Return the criteria that are joined by AND; None for each that is no equality."""
+    parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
+    return [_EQUAL.match(part.strip()) for part in parts]
+
+
 def _equal_in_text(where: str) -> dict[str, str] | None:
     """Return the parameters that columns are equal to; None where there are other conditions."""
-    parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
-    tests = [_EQUAL.match(part.strip()) for part in parts]
+    tests = _tests_in_text(where)
     equal = {table_name(one[1]): one[2] for one in tests if one is not None}
     return None if None in tests else equal
 

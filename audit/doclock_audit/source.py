@@ -22,6 +22,15 @@ class Guard(NamedTuple):
     outcome: bool
 
 
+class Unpacked(ast.Subscript):
+    """An element of what a loop or an assignment takes apart, as ``b`` in ``for a, b in rows``."""
+
+    def __init__(self, value: ast.expr, position: int) -> None:
+        super().__init__(value, ast.Constant(position), ast.Load())
+        self.position = position
+        ast.fix_missing_locations(ast.copy_location(self, value))
+
+
 class Scope:
     """A function, or a module without its functions."""
 
@@ -163,7 +172,7 @@ def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
             | ast.comprehension(target=target, iter=value)
         ):
             for name in names_in(target):
-                yield name, value, False
+                yield name, _part_of(target, value, name), False
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" | "update"),
             args=[value],
@@ -172,11 +181,21 @@ def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
 
 
 def _part_of(target: ast.expr, value: ast.expr, name: str) -> ast.expr:
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+    if not isinstance(target, ast.Tuple):
+        return value
+    if isinstance(value, ast.Tuple):
         for one, of_one in zip(target.elts, value.elts, strict=False):
             if name in names_in(one):
                 return of_one
+    for position, one in enumerate(target.elts):
+        if name in names_in(one):
+            return Unpacked(value, position) if len(target.elts) > 1 else _only_part(value)
     return value
+
+
+def _only_part(value: ast.expr) -> ast.expr:
+    part = ast.Subscript(value, ast.Constant(0), ast.Load())
+    return ast.fix_missing_locations(ast.copy_location(part, value))
 
 
 def names_in(target: ast.AST) -> set[str]:

@@ -32,6 +32,7 @@ class Read:
     transaction: Transaction
     statement: Any
     names_rows: bool = False  # it locks the rows of the objects that it reads
+    tables: frozenset[str] = frozenset()  # those of these objects
     locked: bool = False
     waits: bool = True  # it queues behind others that hold a lock
     number: int = 0
@@ -85,6 +86,12 @@ class Write:
     read: Read | None
     changed: Mapping[str, Any]  # the new values by attribute
     added: Places | None  # where a new object was given to the session
+    refreshed: Mapping[str, Read]  # attributes that were read again later than the row
+
+    def is_fresh(self, name: str, transaction: Transaction) -> bool:
+        """Return whether this attribute was read again under a lock."""
+        read = self.refreshed.get(name)
+        return read is not None and transaction.protects(self.row, read)
 
     @property
     def place(self) -> Place:

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
@@ -27,10 +27,12 @@ from .transactions import Read, RowLock, SessionSeen, Transaction, Waiting
 _conflicting: WeakKeyDictionary[Dialect, frozenset[str]] = WeakKeyDictionary()
 
 
-def finds_conflicts(connection: Connection) -> bool:
+def finds_conflicts(connection: Connection, level: str | None = None) -> bool:
     """Return whether the database refuses to overwrite what has changed since it was read.
 
-    Nothing is sent: the level is that of the connection's options, or the engine's default.
+    Nothing is sent.
+
+    :param level: of the transaction; by default that of the connection's options, or the engine's.
     """
     dialect = connection.dialect
     if dialect not in _conflicting:
@@ -39,15 +41,15 @@ def finds_conflicts(connection: Connection) -> bool:
         _conflicting[dialect] = frozenset(
             level for level, reads in levels.plain_reads.items() if PlainReads.CONFLICT in reads
         )
-    return level_of(connection) in _conflicting[dialect]
+    return (level or level_of(connection)) in _conflicting[dialect]
 
 
-def excludes_inserts(connection: Connection) -> bool:
+def excludes_inserts(connection: Connection, level: str | None = None) -> bool:
     """Return whether the database refuses to add a row that a SELECT of the transaction has missed.
 
     The driver of SQLite begins no transaction for a SELECT, whatever the level is called.
     """
-    return level_of(connection) == "SERIALIZABLE" and not locks_database(connection)
+    return (level or level_of(connection)) == "SERIALIZABLE" and not locks_database(connection)
 
 
 def level_of(connection: Connection) -> str:
@@ -80,6 +82,8 @@ class Watched:
         self.rules = rules
         self.of_reads = [one for one in rules if type(one).read_table is not Rule.read_table]
         self.reads: WeakKeyDictionary[InstanceState[Any], Read] = WeakKeyDictionary()
+        self.refreshed: WeakKeyDictionary[InstanceState[Any], dict[str, Read]] = WeakKeyDictionary()
+        """Attributes that were read again, and not the whole row."""
         self.assigned: WeakKeyDictionary[InstanceState[Any], dict[str, Places]] = (
             WeakKeyDictionary()
         )
@@ -166,15 +170,27 @@ class Watched:
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
         """Note a lock that is not of rows; the next session on this connection has it too."""
-        for transaction in (self.transaction_of(connection), self._connections.get(connection)):
-            if transaction is not None:
-                transaction.finds_conflicts |= sent.begins
-                transaction.excludes_inserts |= sent.begins and locks_database(connection)
-                transaction.has_wide_lock |= sent.locks_widely or sent.locks_file
-                transaction.has_gate |= sent.locks_widely
-                transaction.has_file_lock |= sent.locks_file
-                if transaction.has_wide_lock:
-                    transaction.first_lock = transaction.first_lock or here()
+        begins = sent.begins and locks_database(connection)
+        for transaction in self._transactions_on(connection):
+            transaction.finds_conflicts |= begins
+            transaction.excludes_inserts |= begins
+            transaction.has_wide_lock |= sent.locks_widely or sent.locks_file
+            transaction.has_gate |= sent.locks_widely
+            transaction.has_file_lock |= sent.locks_file
+            if transaction.has_wide_lock:
+                transaction.first_lock = transaction.first_lock or here()
+
+    def note_level(self, connection: Connection, level: str) -> None:
+        """Note the isolation level that a statement gives the transaction."""
+        for transaction in self._transactions_on(connection):
+            transaction.finds_conflicts = finds_conflicts(connection, level)
+            transaction.excludes_inserts = excludes_inserts(connection, level)
+
+    def _transactions_on(self, connection: Connection) -> Iterator[Transaction]:
+        """Yield the session's transaction on this connection, and the connection's own."""
+        yield self.transaction_of(connection)
+        if connection in self._connections:
+            yield self._connections[connection]
 
     def is_in_flush(self, connection: Connection) -> bool:
         """Return whether a flush sends what this connection sends."""

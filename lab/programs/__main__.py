@@ -17,11 +17,14 @@ import shutil
 import subprocess
 import venv
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from lab.programs.replay import file_of
 from lab.programs.suites import SUITES, Suite
 from lab.programs.table import Result, read_results, save_results, without_verdict
 
 _ROOT = Path(__file__).parents[2]
+_PATH = os.pathsep.join(map(str, (_ROOT, _ROOT / "audit")))
 _OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "addopts=")
 _LIMIT = 1200  # seconds of one run
 
@@ -83,7 +86,25 @@ class Program:
             tuple((one["code"], tuple(map(self._place, one["sites"]))) for one in errors),
             len(found) - len(errors),
             round(min(audited) / min(plain), 2),
+            self._replay(),
         )
+
+    def _replay(self) -> tuple[int, int]:
+        """Return how many orders of a replayed error are wrong, and how many there are."""
+        if not file_of(self.name).exists():
+            return 0, 0
+        with TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [self._python, "-m", "lab.programs.replay", self.name, folder],
+                env={**os.environ, "PYTHONPATH": _PATH},
+                capture_output=True,
+                text=True,
+                timeout=_LIMIT,
+                check=True,
+            )
+        wrong, orders = json.loads(done.stdout.splitlines()[-1])
+        print(f"{self.name}: {wrong} of {orders} orders are wrong", flush=True)
+        return wrong, orders
 
     def _place(self, site: str) -> str:
         return re.sub(r"^.*/site-packages/", "", site).removeprefix(f"{self._source}/")
@@ -94,7 +115,7 @@ class Program:
         done = subprocess.run(
             [self._python, "-m", "pytest", *_OPTIONS, *options, *self.suite.tests],
             cwd=self._source,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(_ROOT), str(_ROOT / "audit")))},
+            env={**os.environ, "PYTHONPATH": _PATH},
             capture_output=True,
             text=True,
             timeout=_LIMIT,

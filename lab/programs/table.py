@@ -32,6 +32,7 @@ class Result:
 
     :ivar errors: code and places of each.
     :ivar cost: the time of the processor with the audit, in times of that without.
+    :ivar replayed: the orders of an error that were wrong, and all of them; 0 where there is no replay.
     """
 
     program: str
@@ -40,6 +41,7 @@ class Result:
     errors: tuple[tuple[str, tuple[str, ...]], ...]
     warnings: int
     cost: float
+    replayed: tuple[int, int] = (0, 0)
 
 
 def read_verdicts() -> list[Verdict]:
@@ -54,7 +56,8 @@ def read_results() -> dict[str, Result]:
     found = {}
     for one in read:
         errors = tuple(dict.fromkeys((code, tuple(places)) for code, places in one["errors"]))
-        found[one["program"]] = Result(**{**one, "errors": errors})
+        replayed = tuple(one.get("replayed", (0, 0)))
+        found[one["program"]] = Result(**{**one, "errors": errors, "replayed": replayed})
     return found
 
 
@@ -73,15 +76,20 @@ def without_verdict(result: Result) -> list[tuple[str, tuple[str, ...]]]:
 def rows() -> Iterator[str]:
     """Yield the lines of the table."""
     verdicts = {(one.program, one.code, one.places): one.verdict for one in read_verdicts()}
-    yield "| program | version | errors | true | false | warnings | cost |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| program | version | errors | true | false | replayed | warnings | cost |"
+    yield "|---|---|---|---|---|---|---|---|"
     judged_true = judged_false = 0
     for name, result in sorted(read_results().items()):
         judged = [verdicts[name, code, places] for code, places in result.errors]
         right, wrong = sum(judged), len(judged) - sum(judged)
         judged_true, judged_false = judged_true + right, judged_false + wrong
         yield (
-            f"| {name} | {result.version} | {len(judged)} | {right} | {wrong} | {result.warnings} | "
-            f"{result.cost:.2f} |"
+            f"| {name} | {result.version} | {len(judged)} | {right} | {wrong} | {_replay(result)} | "
+            f"{result.warnings} | {result.cost:.2f} |"
         )
-    yield f"| all | | {judged_true + judged_false} | {judged_true} | {judged_false} | | |"
+    yield f"| all | | {judged_true + judged_false} | {judged_true} | {judged_false} | | | |"
+
+
+def _replay(result: Result) -> str:
+    wrong, orders = result.replayed
+    return f"{wrong} of {orders} orders" if orders else ""

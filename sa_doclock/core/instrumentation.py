@@ -105,7 +105,7 @@ class LockInstrumentation:
 
 
 def reports_released() -> bool:
-    """Return whether anybody is told of locks that are no longer held."""
+    """Return whether anybody listens for the release of locks."""
     return "locks_released" in listened or _log.isEnabledFor(logging.DEBUG)
 
 

@@ -1,4 +1,4 @@
-"""The locks that a transaction holds, those that a rollback to a savepoint gives up, and where their rows are."""
+"""The locks of a transaction, the locks that a rollback to a savepoint gives up, and where their rows are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.orm import Mapper, Session, class_mapper
 
 from ..dialects import SCHEMA_OPTION
 from ..dialects.base import LockStrategy
@@ -88,7 +88,7 @@ class Ledger:
     :ivar releases: the number of times that locks were given up.
     :ivar places: the documents and named locks that are held, each with the time of its grant.  Never
         fewer than are held: an interruption may leave one that was not noted further.
-    :ivar unread: those of which the session may have what it has read before the lock.
+    :ivar unread: documents of which the session may have rows read before the lock.
     :ivar classes: the root classes of the documents that are held.
     :ivar new: the documents whose headers the transaction has inserted, in the order of the INSERTs.
     """
@@ -153,16 +153,18 @@ class Ledger:
         :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
         """
         known = self._places_of_classes.get(entity)
-        if known is None:
-            self._places_of_classes[entity] = place
-        elif known != place and not known.is_same(place):
-            held = self.place_of(entity)
-            if held is not None:
-                raise LockMisuse(
-                    f"this transaction holds rows of {entity.__name__} in {held}, and cannot lock others in "
-                    f"{place}: the same key names another row there. Use one session, or one transaction, for each"
-                )
-            self._places_of_classes[entity] = place
+        if known is not None and (known == place or known.is_same(place)):
+            return
+        table = class_mapper(entity).local_table
+        for other in self._places_of_classes:  # a second class has the same rows
+            held = self.place_of(other)
+            if held is None or held.is_same(place) or class_mapper(other).local_table is not table:
+                continue
+            raise LockMisuse(
+                f"this transaction holds rows of {other.__name__} in {held}, and cannot lock others in "
+                f"{place}: the same key names another row there. Use one session, or one transaction, for each"
+            )
+        self._places_of_classes[entity] = place
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.
@@ -254,7 +256,7 @@ class Ledger:
         return len(self._held), len(self._keys), len(self._strengthened), len(self.new)
 
     def roll_back_to(self, mark: LedgerMark) -> list[ReleasedLock]:
-        """Forget what was locked since, and return it.
+        """Forget the locks taken since, and return them.
 
         PostgreSQL gives those locks up; InnoDB may keep them, which does no harm.
         """
@@ -277,7 +279,7 @@ class Ledger:
         return released
 
     def released(self, mark: LedgerMark = _NO_LOCKS) -> list[ReleasedLock]:
-        """Return what was locked since, as it is when it is released now."""
+        """Return the locks taken since, as they are when released now."""
         documents, keys, *_ = mark
         now, since = time.monotonic(), self.places
         held = islice(self._held.items(), documents, None)
@@ -298,7 +300,7 @@ def strength_of(lock: LockOptions) -> int:
 
 
 def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
-    """Return whether a lock that is held gives what was asked for.
+    """Return whether a held lock includes the requested one.
 
     :raises LockUpgradeRefused: a read lock is held, and ForUpdate was asked for.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -34,9 +33,9 @@ class LockRequest(NamedTuple):
     :ivar keys: the primary keys of the rows, where they are known before.
     :ivar options: loader options of the caller.
     :ivar bind_arguments: from which ``Session.get_bind()`` finds the database.
-    :ivar given: what else the caller has given, for the session's parts: ``{"version": 7}``.
+    :ivar given: the caller's other arguments, for the session's parts: ``{"version": 7}``.
     :ivar as_is: its statement is the program's own.  It is executed as it is, and once: flushed before
-        as any other, with no savepoint around it, and nothing that is sent along.  What it meets is left
+        as any other, with no savepoint around it, and no statement beside it.  Its error is left
         to the program.  A listener may execute it within another call, and take locks within its call.
     """
 
@@ -76,7 +75,7 @@ class LockRequest(NamedTuple):
 
 
 def given(version: Any, checkout: Any) -> Mapping[str, Any]:
-    """Return what a caller has given beside the lock, for the parts of the session."""
+    """Return the caller's other arguments, for the parts of the session."""
     if version is None and checkout is None:
         return NO_ARGUMENTS
     arguments = {"version": version, "checkout": checkout}
@@ -104,7 +103,7 @@ def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
     bind = bind_arguments.get("bind")
     if bind is None:
         try:
-            # The class's own, without what a gate refuses beside it.
+            # The class's own, without a gate's refusals beside it.
             bind = type(session).get_bind(session, **bind_arguments)
         except Exception:  # noqa: BLE001  # a program's own may raise anything
             return "its database"
@@ -112,7 +111,7 @@ def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
 
 
 def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
-    """Return why the lock was not granted, and what to do."""
+    """Return why the lock was not granted, and the cure."""
     if kind is LockNotAvailable:
         if request is not None and LockOptions.NoWait in request.lock:
             return "held by another transaction; try again later, or wait for it"
@@ -124,11 +123,10 @@ def reason(kind: type[DocLockError], request: LockRequest | None) -> str:
     return "changed by another transaction meanwhile; run the whole transaction again"
 
 
-@dataclass(eq=False)
 class LockCall:
-    """The state of one call: what it locks, its start, and the error that it has met.
+    """The state of one call: its request, its start, and its error.
 
-    :ivar request: for what was not held when the call began.
+    :ivar request: for the documents that were not held when the call began.
     :ivar started: by the clock of the session, which stands still while it connects.
     :ivar opens: there was no transaction before the call.
     :ivar outer: the call of which a listener has made this one.
@@ -137,21 +135,28 @@ class LockCall:
     :ivar engine: the engine whose server has refused.
     :ivar unsaved: the error of some of its rows, to be raised when the others are recorded and
         reported.
-    :ivar undone_by_savepoint: a savepoint undoes what the try under way does.
+    :ivar undone_by_savepoint: a savepoint undoes the try under way.
     :ivar requested: the request for listeners, where there are any.
     """
 
-    target: Any  # a LockTarget, which stands above this file
-    request: LockRequest
-    started: float
-    opens: bool
-    outer: LockCall | None
-    new: list[DocumentKey | LockedName] = field(default_factory=list, init=False)
-    met: BaseException | None = field(default=None, init=False)
-    engine: Engine | None = field(default=None, init=False)
-    unsaved: UnsavedChanges | None = field(default=None, init=False)
-    undone_by_savepoint: bool = field(default=False, init=False)
-    requested: RequestedLock | None = field(default=None, init=False)
+    met: BaseException | None = None
+    engine: Engine | None = None
+    unsaved: UnsavedChanges | None = None
+    undone_by_savepoint = False
+    requested: RequestedLock | None = None
+
+    def __init__(
+        self,
+        target: Any,
+        request: LockRequest,
+        started: float,
+        outer: LockCall | None,
+        *,
+        opens: bool,
+    ) -> None:
+        self.target = target  # a LockTarget, which stands above this file
+        self.request, self.started, self.opens, self.outer = request, started, opens, outer
+        self.new: list[DocumentKey | LockedName] = []
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
         """Return the error of this call, which the server has refused by value."""
@@ -175,7 +180,7 @@ class LockCall:
 class LockCalls:
     """The calls for a lock that one session makes just now: none, one, or one within another.
 
-    Until a call ends, errors of the session's connections are its errors, and what is granted is
+    Until a call ends, errors of the session's connections are its errors, and granted locks are
     granted to it.
     """
 

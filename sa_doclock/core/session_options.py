@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,7 +10,6 @@ from ..options import LockOptions, LockTimeout, check_lock, check_wait, may_queu
 from .documents import mapper_cache, mapper_of, root_of
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class SessionOptions:
     """The options of :class:`LockingSession`, checked once and shared by all sessions that have them.
 
@@ -21,11 +19,11 @@ class SessionOptions:
     :raises ValueError: it is negative, NaN or infinite.
     """
 
-    ranks: Mapping[type[Any], int]
-    lock_timeout: LockTimeout = None
+    __slots__ = "lock_timeout", "ranks"
 
-    def __post_init__(self) -> None:
-        check_wait(LockOptions.ForUpdate, self.lock_timeout)
+    def __init__(self, ranks: Mapping[type[Any], int], lock_timeout: LockTimeout = None) -> None:
+        check_wait(LockOptions.ForUpdate, lock_timeout)
+        self.ranks, self.lock_timeout = ranks, lock_timeout
 
     def resolve(
         self, lock: LockOptions, lock_timeout: LockTimeout
@@ -33,7 +31,7 @@ class SessionOptions:
         """Return the lock, and the seconds to wait for it, both checked."""
         try:
             return _resolve(self.lock_timeout, lock, lock_timeout)
-        except TypeError:  # which says better what is wrong with what has no hash
+        except TypeError:  # which explains an unhashable value better
             return _resolve.__wrapped__(self.lock_timeout, lock, lock_timeout)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from ..errors import LockNotSupported
 from ..options import LockOptions
@@ -32,8 +32,7 @@ class LockFeature(Enum):
     TIMEOUT = "lock_timeout"
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(NamedTuple):
     """A statement of a vendor about one feature.
 
     :ivar text: the statement in a few words; empty: it is as in the original.
@@ -46,8 +45,7 @@ class Fact:
     before: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True)
-class CompatibleServer:
+class CompatibleServer(NamedTuple):
     """One product: a row of the table.
 
     :ivar protocol: SQLAlchemy's name of the dialect that it answers to.
@@ -60,13 +58,12 @@ class CompatibleServer:
     name: str
     protocol: str
     mark: str
-    refused: Mapping[LockFeature, Fact] = field(default_factory=dict)
+    refused: Mapping[LockFeature, Fact] = MappingProxyType({})
     host: str | None = None
     sets_next_level: bool = True
 
 
-@dataclass(frozen=True)
-class FoundServer:
+class FoundServer(NamedTuple):
     """A product of the table that answered.
 
     :ivar version: the product's own; empty where it tells none.

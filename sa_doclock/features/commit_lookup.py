@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
 from typing import Any, Final, cast
@@ -37,7 +36,6 @@ Transaction = Sequence[Any]
 """The row by which the server finds a transaction again."""
 
 
-@dataclass(slots=True)
 class _Commit:
     """The facts about the COMMIT of one transaction.
 
@@ -46,9 +44,11 @@ class _Commit:
     :ivar not_done: the server has certainly not done it.
     """
 
-    learned: dict[Connection, Transaction] = field(default_factory=dict)
-    wrote: set[Connection] = field(default_factory=set)
-    not_done: bool = False
+    not_done = False
+
+    def __init__(self) -> None:
+        self.learned: dict[Connection, Transaction] = {}
+        self.wrote: set[Connection] = set()
 
 
 class CommitLookup(SessionPart):

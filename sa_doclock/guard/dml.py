@@ -4,6 +4,8 @@ The documents that an UPDATE or DELETE would write to are read from the database
 statement's own WHERE clause; those that an INSERT adds rows to are in its values, or in its
 SELECT.  After it the rows that were written are counted, and its result tells the keys that the
 database has given to new headers.
+
+atomic_update() makes a relative UPDATE of headers, for which the database's own row lock is enough.
 """
 
 from __future__ import annotations
@@ -12,30 +14,33 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
-from sqlalchemy import Insert, Update
+from sqlalchemy import BindParameter, ClauseElement, Insert, Update
 from sqlalchemy.engine import IteratorResult
 from sqlalchemy.engine import Row as ResultRow
-from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
 from ..core.documents import UNKNOWN, declares, document_key, has_null, key_attributes
 from ..core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table, root_of_table
+from ..dml_internals import returned_columns, values_of
 from ..keys import DocumentKey, Identity
 from ..sqlalchemy_internals import autoflush, buffer_rows
-from .dml_internals import returned_columns, values_of
+from ..versions import counts_up
 from .refusals import Refusal, Refusals
-from .statement_check import StatementCheck
+from .statement_check import ATOMIC, StatementCheck
 from .targets import (
     Execution,
     Row,
     Target,
     Write,
+    entity_of,
     is_header_target,
     mapper_named,
     other_tables,
+    table_of,
     targets_by_key,
     targets_of,
     targets_of_entity,
@@ -73,7 +78,8 @@ def checked_statement(
         # The execution would flush too, but the rows that the check finds depend on it.
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
         autoflush(refusals.session(), options)
-    write = _write_of(statement)
+    write = Write.INSERT if isinstance(statement, Insert) else Write.DELETE
+    write = Write.UPDATE if isinstance(statement, Update) else write
     named = named or Translated(statement, parameters)
     run = Execution(refusals.session(), named.statement, named.parameters, how)
     # Else SQLAlchemy wants the version in the rows, and raises it.
@@ -147,15 +153,9 @@ def _after(
         if check.has_written_others(asked, written, result) or check.has_overwritten_others():
             refusals.refuse_written(check.refusal_of_others())
     tells_keys = named.same_key and write is Write.INSERT
-    if tells_keys and not values_of(statement).conditional:
-        return _note_returned(refusals, statement, [one.target for one in checks], result)
-    return result
-
-
-def _note_returned(
-    refusals: Refusals, statement: Any, targets: Iterable[Target], result: Any
-) -> Any:
-    for target in filter(is_header_target, targets):
+    if not tells_keys or values_of(statement).conditional:
+        return result
+    for target in filter(is_header_target, (one.target for one in checks)):
         result, keys = _keys_of_result(statement, target, result)
         for key in keys:
             refusals.add_inserted(document_key(target.root, key))
@@ -170,28 +170,18 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
     """
     columns = returned_columns(statement)
     if not columns:
-        return result, list(_inserted_primary_key(result))
+        key = None
+        with suppress(InvalidRequestError):  # of several rows, none is known
+            key = getattr(result, "inserted_primary_key", None)
+        return result, [] if key is None or None in key else [tuple(key)]
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        objects = list(_headers_among(buffer_rows(result), target))
-        if objects:
-            return result, objects
-    return _keys_of_columns(columns, target, result)
-
-
-def _keys_of_columns(
-    columns: Sequence[Any], target: Target, result: Any
-) -> tuple[Any, list[Identity]]:
-    assert target.mapper is not None
-    returned = [target.attribute_of(one) if hasattr(one, "key") else None for one in columns]
-    names = key_attributes(target.mapper)
-    if not {*names} <= {*returned}:
-        return result, []
-    places = [returned.index(name) for name in names]
-    return result, [tuple(row[place] for place in places) for row in buffer_rows(result)]
+        headers = list(_headers_among(buffer_rows(result), target))
+        if headers:
+            return result, headers
+    return result, _keys_among(columns, target, result)
 
 
 def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
-    """Yield the primary keys of the headers among the objects of these rows."""
     for row in rows:
         for one in row if isinstance(row, (tuple, ResultRow)) else (row,):
             key = instance_state(one).identity if isinstance(one, target.root.class_) else None
@@ -199,12 +189,14 @@ def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
                 yield key
 
 
-def _inserted_primary_key(result: Any) -> Iterator[Identity]:
-    key = None
-    with suppress(InvalidRequestError):  # of several rows, none is known
-        key = getattr(result, "inserted_primary_key", None)
-    if key is not None and None not in key:
-        yield tuple(key)
+def _keys_among(columns: Sequence[Any], target: Target, result: Any) -> list[Identity]:
+    assert target.mapper is not None
+    returned = [target.attribute_of(one) if hasattr(one, "key") else None for one in columns]
+    names = key_attributes(target.mapper)
+    if not {*names} <= {*returned}:
+        return []
+    places = [returned.index(name) for name in names]
+    return [tuple(row[place] for place in places) for row in buffer_rows(result)]
 
 
 @contextmanager
@@ -279,12 +271,6 @@ def _leaves_version(rows: Sequence[Row], target: Target) -> bool:
     return bool(rows) and callable(target.root.version_id_generator) and name not in given
 
 
-def _write_of(statement: Any) -> Write:
-    if isinstance(statement, Insert):
-        return Write.INSERT
-    return Write.UPDATE if isinstance(statement, Update) else Write.DELETE
-
-
 def _can_count(checks: Sequence[StatementCheck], statement: Any, given: Sequence[Row]) -> bool:
     """Return whether the driver's number of rows is that of the rows that were asked about."""
     if not checks or any(one.asked is None for one in checks):
@@ -293,3 +279,117 @@ def _can_count(checks: Sequence[StatementCheck], statement: Any, given: Sequence
         return False  # of several tables the driver gives the number of all rows
     # else a row may be written for two of the parameters
     return not brings_into_its_where(statement, checks[0].target, given)
+
+
+U = TypeVar("U", bound=Update)
+
+
+def atomic_update(statement: U) -> U:
+    """Return the UPDATE, which the write guard lets pass without the locks of its headers.
+
+    For a statement that reads what it changes: ``values(stock=Item.stock - 2)``, with its condition
+    in ``where(Item.stock >= 2)``.  The database locks each row while it computes the new value, so
+    the statement waits for who holds the document ForUpdate or SharedRead, and loses no update.
+    The row counts tell whether the condition was true.
+
+    The guard lets pass rows of headers alone, and no change of their keys.  An UPDATE of parts needs
+    the lock of their header, with atomic_update() too; so does a header whose total is to agree
+    with its parts.  Nothing is in ``held_locks`` after it.
+
+    The UPDATE raises the version of its rows where the class has a ``version_id_col``.  A session with
+    ``checkouts=`` locks the rows first, and compares their check-outs: CheckedOut if another owner has
+    one of them and the session does not hold it, by ``checkout=``, already.
+
+    Example::
+
+        session.execute(atomic_update(update(Order).where(Order.id == 42).values(total=Order.total + 1)))
+
+    :raises TypeError: not an ``update()``.
+    :raises ValueError: it sets no value, or one that is not an SQL expression: such a value may come
+        from what was read without the lock.  Or SQL cannot raise the version: the class has a
+        ``version_id_generator`` of its own, and ``values()`` does not set the version.
+    """
+    if not isinstance(statement, Update):
+        raise TypeError(f"atomic_update() takes an update(), not {statement!r}")
+    rows = values_of(statement).rows
+    versions = set(chain.from_iterable(map(_names_of_version, _versioned(statement))))
+    plain = [
+        name
+        for row in rows
+        for name, value in row.items()
+        if not _is_relative(value) and _key_of(name) not in versions
+    ]
+    if plain or not rows:
+        subject = f"the value of {plain[0]}" if plain else "its new value"
+        raise ValueError(
+            f"{subject} is not an SQL expression such as Item.stock - 2: it may come from a read "
+            "without the lock; take the lock, and change the object"
+        )
+    return _raising_versions(statement).execution_options(**{ATOMIC: True})
+
+
+def _versioned(statement: Update) -> list[Mapper[Any]]:
+    """Return the classes of the rows that have a version."""
+    named = mapper_named(statement)
+    if named is None:
+        headers = filter(is_header_target, targets_of(statement, None))
+        found = [*dict.fromkeys(one.mapper for one in headers if one.mapper is not None)]
+    else:
+        found = [named]
+    return [one for one in found if one.version_id_col is not None]
+
+
+def _key_of(name: Any) -> str:
+    """Return the name of a column or attribute that is given by itself, or by its name."""
+    return name if isinstance(name, str) else str(name.key)
+
+
+def _names_of_version(mapper: Mapper[Any]) -> set[str]:
+    column: Any = mapper.version_id_col
+    return {column.key, mapper.get_property_by_column(column).key}
+
+
+def _raising_versions(statement: U) -> U:
+    """Return the UPDATE that raises the versions of its rows, too."""
+    for mapper in _versioned(statement):
+        names = _names_of_version(mapper)
+        given = set(map(_key_of, chain.from_iterable(values_of(statement).rows)))
+        if not names.isdisjoint(given) or mapper.version_id_generator is False:
+            continue  # the statement, or the server, raises it
+        _refuse_unmade(statement, mapper)
+        version = _version_of(statement, mapper)
+        try:
+            statement = statement.values({version: version + 1})
+        except (ArgumentError, InvalidRequestError):
+            raise ValueError(
+                f"the version of {mapper.class_.__name__} cannot be added to ordered_values(): set it there, or use values()"
+            ) from None
+    return statement
+
+
+def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
+    """:raises ValueError: the UPDATE cannot raise the version of these rows."""
+    what, column = f"the version of {mapper.class_.__name__}", mapper.version_id_col
+    if column is None or column.table is not table_of(statement):
+        raise ValueError(
+            f"{what} is in another table than the one that the UPDATE writes: take the lock, and "
+            "change the object"
+        )
+    if not counts_up(mapper):
+        raise ValueError(
+            f"{what} comes from a version_id_generator, which SQL cannot call: set the version in "
+            "values() too"
+        )
+
+
+def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
+    """Return the column of the version as the UPDATE names it."""
+    column: Any = mapper.version_id_col
+    entity = entity_of(statement)
+    if entity is None:
+        return statement.table.columns[column.key or column.name]
+    return getattr(entity, mapper.get_property_by_column(column).key)
+
+
+def _is_relative(value: Any) -> bool:
+    return isinstance(value, ClauseElement) and not isinstance(value, BindParameter)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -74,7 +73,6 @@ class WrittenRow(NamedTuple):
         return Refusal(root, identity, f"{self.label} {words}{one}", rows, self.state)
 
 
-@dataclass(eq=False)
 class FullCheck:
     """The full check of the rows of one flush; those of one call share what is read from the database.
 
@@ -82,12 +80,18 @@ class FullCheck:
     :param written: the rows are in the database already.
     """
 
-    refusals: Refusals
-    session: Session
-    new: States | None = None
-    written: bool = False
-    resolvers: dict[Mapper[Any], HeaderResolver] = field(init=False)
-    found: list[Refusal] = field(init=False)
+    def __init__(
+        self,
+        refusals: Refusals,
+        session: Session,
+        new: States | None = None,
+        *,
+        written: bool = False,
+    ) -> None:
+        self.refusals, self.session = refusals, session
+        self.new, self.written = new, written
+        self.resolvers: dict[Mapper[Any], HeaderResolver] = {}
+        self.found: list[Refusal] = []
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
         """Refuse the writes to documents that are not held; ask the database anew."""
@@ -188,7 +192,9 @@ class FullCheck:
                 by_class[row.state.mapper, row.write].append(row)
         for (mapper, write), rows in by_class.items():
             for target, table in untold_targets(mapper).items():
-                self._check_rows_of(target, table, _written_in(rows, target, table), write)
+                changes = write is Write.UPDATE  # of the target's row, or else of another table
+                some = [one for one in rows if not changes or _changed_in(one.state, target, table)]
+                self._check_rows_of(target, table, some, write)
 
     def _check_rows_of(
         self, target: Target, table: Any, rows: Sequence[WrittenRow], write: Write
@@ -233,7 +239,11 @@ class FullCheck:
         for name in row.rules.kind.intersection(
             {*state.committed_state, *state.expired_attributes}
         ):
-            for kind in _kinds(state, name):
+            history = state.attrs[name].history
+            kinds: Iterable[Mapper[Any]] = state.mapper.polymorphic_map.values()
+            if history.deleted:  # else only the database knows of which class the row was
+                kinds = chain.from_iterable(kinds_of(state.mapper, one) for one in history.sum())
+            for kind in kinds:
                 root = document_root(kind)
                 if root is not None and not state.mapper.isa(kind):
                     self._check_stored(root, kind, state.identity or (), row, row.through(name))
@@ -286,15 +296,6 @@ class FullCheck:
         return (rules.entity, key) if held else None
 
 
-def _kinds(state: InstanceState[Any], name: str) -> Iterator[Mapper[Any]]:
-    """Yield the classes of which the row is, and was; all, where only the database knows that."""
-    history = state.attrs[name].history
-    if history.deleted:
-        yield from chain.from_iterable(kinds_of(state.mapper, value) for value in history.sum())
-    else:
-        yield from state.mapper.polymorphic_map.values()
-
-
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
     """Return the document whose header the object is; None if it is no header."""
     root = document_root(state.mapper)
@@ -335,15 +336,6 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
         if relationship.key in parts or relationship.direction is RelationshipDirection.MANYTOONE
     ]
     return next((name for name in names if state.attrs[name].history.has_changes()), None)
-
-
-def _written_in(rows: Iterable[WrittenRow], target: Target, table: Any) -> list[WrittenRow]:
-    """Return those of these rows whose write is one of the target's row."""
-    return [
-        row
-        for row in rows
-        if row.write is not Write.UPDATE or _changed_in(row.state, target, table)
-    ]
 
 
 def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:

@@ -38,12 +38,12 @@ from ..core.transaction import (
     state_of,
     watch_lent,
 )
+from ..dml_internals import merged_results, run_before, run_of
 from ..errors import UnlockedWrite, UnlockedWriteWarning, outcome_of, with_background
 from ..keys import DocumentKey, Identity, key_text, public_key
 from ..options import GuardMode, lock_label
 from ..sqlalchemy_internals import allow_listening
 from ..versions import raise_versions
-from .dml_internals import merged_results, run_before, run_of
 from .rules import WriteRules
 
 READS_REMEMBERED: Final = 2000
@@ -270,8 +270,10 @@ class Refusals:
         for identity in identities:
             self.memory.raised[root, identity] = None
 
-    def add_key(self, key: DocumentKey, identity: Identity) -> None:
-        """Note that the primary key of a document was changed to this; it is held by both."""
+    def add_key(self, key: DocumentKey, identity: Identity | None) -> None:
+        """Note that the primary key of a document was changed to this, if to any; it is held by both."""
+        if identity is None:
+            return
         ledger = ledger_of(self.session())
         held = ledger.held.get(key)
         if held is not None:

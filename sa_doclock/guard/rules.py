@@ -83,17 +83,12 @@ def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target)
     if is_header_target(target) and not has_key:
         return False
     told, parts = (parts_with_detail(root, one) for one in (mapper, other))
-    found = _is_found_by_its_key(mapper, other, target)
+    # The key of an object may find the row of the other class, which it cannot move then.
+    found = [*mapper.primary_key] == [*other.primary_key] and not any(
+        same_attribute(mapper, column) for column in _deciding_columns(target, other.local_table)
+    )
     named = {(one.owner, one.name) for one in told if one.foreign_key or found}
     return named.issuperset((one.owner, one.name) for one in parts)
-
-
-def _is_found_by_its_key(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
-    """Return whether the key of an object finds the row of the other class, which it cannot move."""
-    if [*mapper.primary_key] != [*other.primary_key]:
-        return False
-    deciding = _deciding_columns(target, other.local_table)
-    return not any(same_attribute(mapper, column) for column in deciding)
 
 
 @mapper_cache
@@ -172,14 +167,12 @@ def stored_headers_of(
         rows = select(*columns, *own).where(key_in(columns, some))
         for row in ask(session, rows, bind_arguments=target.bind_arguments):
             key, identity = tuple(row[: len(columns)]), tuple(row[len(columns) :])
-            for header in _headers(resolver, target, identity):
-                yield key, header
-
-
-def _headers(resolver: HeaderResolver, target: Target, identity: Identity) -> Collection[Identity]:
-    if target.mapper is not None:
-        return resolver.stored_headers(target.mapper, identity)
-    return headers_of_owner(resolver, target, identity)
+            headers = (
+                headers_of_owner(resolver, target, identity)
+                if target.mapper is None
+                else resolver.stored_headers(target.mapper, identity)
+            )
+            yield from ((key, header) for header in headers)
 
 
 def headers_of_owner(
@@ -364,18 +357,19 @@ def _build_rules(
         kind=kind,
         generated=generated if any(generated) else None,
         updates=updates,
-        unseen=frozenset(name for name in updates if _writes_unseen(mapper.relationships[name])),
+        # Those write to an association table, or by UPDATEs of their own.
+        unseen=frozenset(
+            name
+            for name in updates
+            for one in [mapper.relationships[name]]
+            if one.secondary is not None or one.post_update
+        ),
         # Its own parts are deleted with the row, under the same lock.
         deletes={name: other for name, other in deletes.items() if name not in own},
         other=bool(other_objects_of(mapper)),
         untold=bool(untold_targets(mapper)),
         named=_named_headers(header, direct),
     )
-
-
-def _writes_unseen(relationship: RelationshipProperty[Any]) -> bool:
-    """Return whether it writes to an association table, or by UPDATEs of its own."""
-    return relationship.secondary is not None or relationship.post_update
 
 
 def _kind(mapper: Mapper[Any]) -> frozenset[str]:
@@ -404,16 +398,12 @@ def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     return parts[0]
 
 
-def _own_identities(states: States) -> Iterable[Identity]:
-    return map(itemgetter(1), filter(None, map(_key, states)))
-
-
 def _named_headers(
     header: bool, part: Part | None
 ) -> Callable[[States], Iterable[Identity]] | None:
     """Return the function for the headers that objects are themselves, or name by a foreign key."""
     if header:
-        return _own_identities
+        return lambda states: map(itemgetter(1), filter(None, map(_key, states)))
     if part is None or not part.foreign_key:
         return None
     foreign_key, composite = itemgetter(*part.foreign_key), len(part.foreign_key) > 1

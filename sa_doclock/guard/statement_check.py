@@ -37,14 +37,14 @@ from ..core.documents import (
     ask,
     document_key,
     has_null,
+    is_header,
     key_attributes,
     takes,
 )
 from ..core.statements import add_lock, chunks, key_in
+from ..dml_internals import Conflict, conflict_of, select_of_insert, values_of
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions
-from .atomic import needs_no_lock
-from .dml_internals import Conflict, conflict_of, select_of_insert, values_of
 from .refusals import Refusal, Refusals
 from .targets import (
     Execution,
@@ -70,12 +70,18 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     """
     conflict = conflict_of(statement)
     deciding = _deciding_attributes(target)
-    if conflict is None or not deciding or deciding & _moved(target, conflict):
+    if conflict is None or not deciding:
         return False
-    named = conflict.columns
-    for key in _unique_keys(table_of(statement)) if named is None else [named]:
-        columns = {target.attribute_of(name) for name in key}
-        if not deciding <= columns and not _is_generated(statement, target, columns - {*given}):
+    # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
+    stay = {k for k, v in conflict.sets.items() if isinstance(v, Column) and v.key == k}
+    if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
+        return False
+    table = table_of(statement)
+    generated = getattr(table, "autoincrement_column", None)  # its value is one that no row has yet
+    for key in _keys_of(conflict, table):
+        columns = {*map(target.attribute_of, key)}
+        is_new = generated is not None and target.attribute_of(generated) in columns - {*given}
+        if not deciding <= columns and not is_new:
             return False
     return True
 
@@ -90,29 +96,15 @@ def _deciding_attributes(target: Target) -> set[str]:
     return set() if target.by_identity else links
 
 
-def _moved(target: Target, conflict: Conflict) -> set[str]:
-    """Return the attributes that the update sets to another value than that of the new row."""
-    return {
-        target.attribute_of(name) for name, value in conflict.sets.items() if _moves(name, value)
-    }
-
-
-def _moves(name: str, value: Any) -> bool:
-    # Not excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, nor the old value.
-    return not isinstance(value, Column) or value.key != name
-
-
-def _unique_keys(table: Any) -> Iterator[Collection[str]]:
+def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[str]]:
+    """Yield the keys of which the new row and the one that is there have one in common."""
+    if conflict.columns is not None:
+        yield conflict.columns
+        return
     for one in (*table.constraints, *table.indexes):
         is_key = isinstance(one, (PrimaryKeyConstraint, UniqueConstraint))
         if is_key or getattr(one, "unique", False):
             yield one.columns.keys()
-
-
-def _is_generated(statement: Insert, target: Target, left_out: Collection[str]) -> bool:
-    """Return whether the database generates a value that no row has yet for one of these columns."""
-    column = getattr(table_of(statement), "autoincrement_column", None)
-    return column is not None and target.attribute_of(column) in left_out
 
 
 class InsertedFromSelect:
@@ -185,6 +177,36 @@ class InsertedFromSelect:
 _UNCLEAR: Final = (
     "a statement that does not tell of what (name one class or table, and the keys of its rows),"
 )
+
+
+ATOMIC: Final = "doclock_atomic"
+"""The execution option of a statement that atomic_update() has made."""
+
+
+def is_atomic(statement: Any) -> bool:
+    """Return whether atomic_update() has made the statement."""
+    return bool(statement.get_execution_options().get(ATOMIC))
+
+
+def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> bool:
+    """Return whether atomic_update() has made the statement, and it changes headers in place."""
+    if not is_atomic(statement):
+        return False
+    changed = {name for row in values_of(statement).rows for name in target.by_attribute(row)}
+    given = {name for row in parameters for name in target.by_attribute(row)}
+    return is_header_target(target) and _stays_in_place(target, changed, given)
+
+
+def _stays_in_place(target: Target, changed: set[str], given: set[str]) -> bool:
+    """Return whether a change of these attributes is one of the header's own row alone.
+
+    :param given: the names of the parameters, which are no values of attributes.
+    """
+    root, links = target.root, target.links
+    deciding = {*key_attributes(root), *chain.from_iterable(link.names for link in links)}
+    attributes = {one.key for one in root.column_attrs}
+    stays = changed.isdisjoint(deciding) and given.isdisjoint(attributes)
+    return stays and is_header(root, root)
 
 
 class StatementCheck:
@@ -308,33 +330,41 @@ class StatementCheck:
         self, statement: Insert, rows: Iterable[Row]
     ) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
-        target, table, conflict = self.target, table_of(statement), conflict_of(statement)
-        mapper, named = target.mapper, [*map(target.by_attribute, rows)]
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        if conflict is None or not whole or target.unclear or target.extended or target.stored:
+        target, conflict = self.target, conflict_of(statement)
+        if conflict is None or not self._is_one_of(table := table_of(statement)):
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
-        found = []
-        keys = _unique_keys(table) if conflict.columns is None else [conflict.columns]
-        for key in keys:
+        named, found = [*map(target.by_attribute, rows)], list[Select[Any]]()
+        for key in _keys_of(conflict, table):
             names = [*map(target.attribute_of, key)]
             values = {tuple(literal(row.get(name), row) for name in names) for row in named}
-            plain = not any(v is None or isinstance(v, ClauseElement) for v in chain(*values))
-            if not plain or (mapper is not None and not {*names} <= {*mapper.column_attrs.keys()}):
+            plain = not any(one is None or isinstance(one, ClauseElement) for one in chain(*values))
+            if not plain or not target.has({*names}):
                 return None
-            columns, read = (
-                [target.column_of(name, target.source) for name in some]
-                for some in (names, target.read)
-            )
-            found += [select(*read).where(key_in(columns, some)) for some in chunks([*values])]
+            found += self._rows_of(names, [*values])
         return found
+
+    def _is_one_of(self, table: Any) -> bool:
+        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
+        target, mapper = self.target, self.target.mapper
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        return whole and not (target.unclear or target.extended or target.stored)
+
+    def _rows_of(self, names: Sequence[str], values: Sequence[Identity]) -> Iterator[Select[Any]]:
+        """Yield the SELECTs of rows by the values of these attributes: they return these and ``target.read``."""
+        source, column_of = self.target.source, self.target.column_of
+        columns, read = (
+            [column_of(name, source) for name in some] for some in (names, self.target.read)
+        )
+        for some in chunks(values):
+            yield select(*columns, *read).where(key_in(columns, some))
 
     def _check_stored(self, run: Execution, questions: Iterable[Select[Any]]) -> None:
         self._resolver = HeaderResolver(self._session, self.target.root, ask=True)
         for question in questions:
             for row in run.ask_of(self.target, question):
-                self._check_row(tuple(row))
+                self._check_row(tuple(row[-len(self.target.read) :]))
 
     def has_overwritten_others(self) -> bool:
         """Return whether an INSERT has updated a row that another transaction has added meanwhile."""
@@ -342,7 +372,11 @@ class StatementCheck:
         return bool(self._found)
 
     def _check_touched(self, run: Execution) -> None:
-        values, unclear = self._values_set(run.statement), self.target.unclear
+        values: list[Row] = []
+        if self._write is Write.UPDATE:
+            rows = values_of(run.statement).rows
+            values = [self.target.by_attribute(row) for row in rows] or [{}]
+        unclear = self.target.unclear
         by_key = writes_by_key(run.statement, run.parameters)
         touched = None if unclear or by_key else touched_rows(run.statement, self.target)
         if by_key and not unclear:
@@ -351,12 +385,6 @@ class StatementCheck:
             self._refuse(UNKNOWN, _UNCLEAR)
         else:
             self._check_where(touched, values, run)
-
-    def _values_set(self, statement: Any) -> list[Row]:
-        """Return the values that an UPDATE sets, of which there is one row at least."""
-        if self._write is not Write.UPDATE:
-            return []
-        return [self.target.by_attribute(row) for row in values_of(statement).rows] or [{}]
 
     def _check_where(self, touched: TouchedRows, values: Sequence[Row], run: Execution) -> None:
         self.asked = 0
@@ -413,15 +441,10 @@ class StatementCheck:
         for row in rows:
             if (key := self._plain_key(row)) is not None:
                 new[key].append(row)
-        names = target.key
-        columns, read = (
-            [target.column_of(name, target.source) for name in some]
-            for some in (names, target.read)
-        )
-        for some in chunks([*new]):
-            touched = select(*columns, *read).where(key_in(columns, some))
-            for row in ask(self._session, touched, bind_arguments=target.bind_arguments):
-                key, found = tuple(row[: len(names)]), tuple(row[len(names) :])
+        number = len(target.key)
+        for question in self._rows_of(target.key, [*new]):
+            for row in ask(self._session, question, bind_arguments=target.bind_arguments):
+                key, found = tuple(row[:number]), tuple(row[number:])
                 self._check_row(found, new.get(key) or chain.from_iterable(new.values()))
 
     def _plain_key(self, row: Row) -> Identity | None:

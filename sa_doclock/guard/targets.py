@@ -1,14 +1,13 @@
 """The tables of documents: whose rows a write to one of them is.
 
-:class:`DocumentTables` is the one registry of them.  A :class:`Target` says how the rows of a table, or of a
-class on it, tell their documents: by their own key, by a link to their owners, or by what the database has.
+The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a table, or of a
+class on it, tells its document: by its own key, by a link to its owner, or by what the database has.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, product, starmap
 from typing import Any, NamedTuple
 
@@ -45,9 +44,9 @@ from ..core.same_tables import (
     same_attribute,
 )
 from ..dialects import schema_translation
+from ..dml_internals import values_of
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes, kinds_of
-from .dml_internals import values_of
 
 
 class Write(enum.Enum):
@@ -166,7 +165,8 @@ class Target(NamedTuple):
     def attribute_of(self, column: Any) -> str:
         """Return the name of the attribute that maps a column; its own if none does."""
         key: str = column if isinstance(column, str) else column.key
-        columns = self._columns_named(key)
+        attributes: Any = {} if self.named is None else self.named.column_attrs
+        columns = attributes[key].columns if key in attributes else ()
         if self.mapper is None:
             return next((str(one.key) for one in self._own_columns(columns)), key)
         for one in columns:
@@ -187,10 +187,10 @@ class Target(NamedTuple):
             if (own := column_named(self.table, one.name)) is not None:
                 yield own
 
-    def _columns_named(self, key: str) -> Sequence[Any]:
-        if self.named is None or key not in self.named.column_attrs:
-            return ()
-        return self.named.column_attrs[key].columns
+    def has(self, names: set[str]) -> bool:
+        """Return whether the class, or the association table, has columns of all these names."""
+        columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
+        return names <= {*columns.keys()}
 
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
@@ -250,16 +250,12 @@ def targets_of_new_rows(
 def _stored_before(target: Target, table: Any, named: Mapper[Any] | None) -> Iterator[str]:
     mapper = target.mapper
     if mapper is not None and not _inserts_all(mapper, named):
-        above = _tables_above(mapper, table)
+        # The tables of the classes above the first one that has this table.
+        classes = (one for one in mapper.iterate_to_root() if table not in one.tables)
+        above = set(chain.from_iterable(one.tables for one in classes))
         for name in chain.from_iterable(link.read for link in target.links):
             if above.intersection(one.table for one in mapper.column_attrs[name].columns):
                 yield name
-
-
-def _tables_above(mapper: Mapper[Any], table: Any) -> set[Any]:
-    """Return the tables of the classes above the first one that has this table."""
-    classes = (one for one in mapper.iterate_to_root() if table not in one.tables)
-    return set(chain.from_iterable(one.tables for one in classes))
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
@@ -276,14 +272,11 @@ def targets_extended(
     """
     for mapper in dict.fromkeys(filter(None, (one.mapper for one in found))):
         if not _inserts_all(mapper, named):
-            others = filter(partial(_is_extended, mapper, table), targets_by_key(mapper))
-            yield from (one._replace(extended=True, named=named or mapper) for one in others)
-
-
-def _is_extended(mapper: Mapper[Any], table: Any, target: Target) -> bool:
-    """Return whether a row of the target may be there already, without a row of this table of a subclass."""
-    first = target.mapper
-    return first is not None and mapper.isa(first) and table not in first.tables
+            for one in targets_by_key(mapper):
+                # Its row may be there already, without a row of this table of a subclass.
+                first = one.mapper
+                if first is not None and mapper.isa(first) and table not in first.tables:
+                    yield one._replace(extended=True, named=named or mapper)
 
 
 class Execution(NamedTuple):
@@ -340,11 +333,15 @@ def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterat
     """Yield the targets of rows that become rows of another class of their hierarchy."""
     mapper = found[0].mapper if found else None
     names = () if mapper is None else kind_attributes(mapper)
-    if mapper is not None and names:
-        set_to = (found[0].by_attribute(row) for row in rows)
-        kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
-        for target in chain.from_iterable(map(_targets_of_kind, dict.fromkeys(kinds))):
-            yield target._replace(named=found[0].named)
+    if mapper is None or not names:
+        return
+    set_to = (found[0].by_attribute(row) for row in rows)
+    kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
+    for kind in dict.fromkeys(kinds):
+        if kind.local_table is kind.base_mapper.local_table:  # else the row needs another beside it
+            for target in targets_of_class(kind):
+                if target.mapper is kind:
+                    yield target._replace(of_any_kind=True, named=found[0].named)
 
 
 def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
@@ -353,12 +350,6 @@ def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterabl
         (name,) = names
         return kinds_of(mapper, literal(row.get(name), row))
     return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
-
-
-def _targets_of_kind(mapper: Mapper[Any]) -> Iterator[Target]:
-    if mapper.local_table is mapper.base_mapper.local_table:  # else the row needs another beside it
-        own = (target for target in targets_of_class(mapper) if target.mapper is mapper)
-        yield from (target._replace(of_any_kind=True) for target in own)
 
 
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:

@@ -40,8 +40,8 @@ from sqlalchemy.sql.visitors import iterate, replacement_traverse
 from ..core.documents import has_subquery
 from ..core.same_tables import column_named, is_other_object, mapped_table
 from ..dialects import schema_translation
+from ..dml_internals import conflict_of, returned_columns, set_names, values_of
 from ..sqlalchemy_internals import buffer_rows, options_of
-from .dml_internals import conflict_of, returned_columns, set_names, values_of
 from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, named_table, table_of
 
 
@@ -237,7 +237,11 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
     """
     entity, criteria = _read_from(statement, target, to_lock=to_lock), criteria_of(statement)
     if entity is None or entity_of(statement) is not entity:
-        if criteria and _criteria_may_add_rows(statement):
+        where = statement.whereclause
+        has_others = isinstance(statement.table, Alias) or (
+            where is not None and has_subquery(where)
+        )
+        if criteria and has_others:  # for the table beside an alias, criteria may bring rows in
             return None
         criteria = []  # they leave rows out
     if entity is None:
@@ -283,12 +287,6 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     where = [*map(eq, key.values(), written.columns)]
     options = schema_translation(statement.get_execution_options())
     return TouchedRows(target, entity, (), where, (), options)
-
-
-def _criteria_may_add_rows(statement: Any) -> bool:
-    """Return whether criteria may bring rows in: in a subquery, and for the table beside an alias."""
-    where = statement.whereclause
-    return isinstance(statement.table, Alias) or (where is not None and has_subquery(where))
 
 
 def _is_direct(statement: Any, target: Target) -> bool:
@@ -364,19 +362,12 @@ def select_number(statement: Any) -> Select[Any]:
 
 def _joins(statement: Any) -> bool:
     """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
-    if not _may_join(statement):
+    where, table = statement.whereclause, named_table(statement)
+    columns = () if where is None else (one for one in iterate(where) if isinstance(one, Column))
+    if all(one.table == table for one in columns):
         return False
-    rows = select(*named_table(statement).primary_key).where(*where_of(statement))
+    rows = select(*table.primary_key).where(*where_of(statement))  # it is sure, and takes longer
     return len(rows.get_final_froms()) > 1
-
-
-def _may_join(statement: Any) -> bool:
-    """Return whether the WHERE names another table; get_final_froms(), which is sure, takes longer."""
-    if statement.whereclause is None:
-        return False
-    columns = (one for one in iterate(statement.whereclause) if isinstance(one, Column))
-    table = named_table(statement)
-    return any(one.table != table for one in columns)
 
 
 def covers(target: Target, statement: Any) -> bool:

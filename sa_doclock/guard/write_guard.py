@@ -152,15 +152,18 @@ class WriteGuard(Refusals):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            memory = self.memory
-            memory.written = memory.written or FullCheck(self, self.session(), written=True)
-            memory.written.check([WrittenRow(state, rules, judged)])
+            self._check_written(WrittenRow(state, rules, judged))
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
             self._add_header(state)
         elif write is Write.UPDATE:
-            self._add_new_key(state, rules)
+            self.add_key((rules.entity, state.identity or ()), new_key_of(state, rules))
+
+    def _check_written(self, row: WrittenRow) -> None:
+        memory = self.memory
+        memory.written = memory.written or FullCheck(self, self.session(), written=True)
+        memory.written.check([row])
 
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -174,11 +177,6 @@ class WriteGuard(Refusals):
             if self.may_write((rules.entity, header)):
                 return True
         return self._is_held(self.session(), write, rules, state)
-
-    def _add_new_key(self, state: InstanceState[Any], rules: WriteRules) -> None:
-        key = new_key_of(state, rules)
-        if key is not None:
-            self.add_key((rules.entity, state.identity or ()), key)
 
     def _add_header(self, state: InstanceState[Any]) -> None:
         """Note an inserted row: a new header belongs to this transaction alone."""

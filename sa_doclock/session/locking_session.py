@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +12,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.interfaces import ORMOption
 
 from ..core.documents import key_and_values, mapper_of
-from ..core.session_options import session_options
+from ..core.session_options import SessionOptions, session_options
 from ..core.transaction import LockContext
 from ..features import OF_DOCUMENTS_ALONE, PartOptions, install_parts, is_routed
 from ..features.named_locks import NamedLockMethods
@@ -124,7 +123,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             check_priority(priority)
             lock_timeout = BATCH_WAIT if lock_timeout is None else lock_timeout
         if lock_timeout is not None:
-            options = replace(options, lock_timeout=lock_timeout)
+            options = SessionOptions(options.ranks, lock_timeout)
         self._part_options = PartOptions(
             guard,
             guard_tracing,
@@ -138,6 +137,9 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             adopt_for_update,
             commit_outcome,
         )
+        for usual in OF_DOCUMENTS_ALONE:  # one object for most sessions
+            if usual == self._part_options:
+                self._part_options = usual
         super().__init__(*args, options=options, **kwargs)
         if self._part_options not in OF_DOCUMENTS_ALONE or is_routed(self):
             _ = self._context  # made now, so that wrong options are refused here

@@ -6,8 +6,8 @@ SQLAlchemy: they stay in one tested place, as a second copy could break with the
 
 from ..caller import count_as_ours, frames, is_of_library, is_of_sqlalchemy, line_of_program
 from ..dialects import find_strategy, side_connection, strategy_class
+from ..dml_internals import conflict_of, values_of
 from ..functions import check_function
-from ..guard.dml_internals import conflict_of, values_of
 from ..keys import DocumentKey, LockedName, printable
 from ..options import is_row_lock
 from ..sqlalchemy_internals import (

@@ -84,8 +84,6 @@ CURES: Final[Mapping[str, str]] = {
     "the session uses a Connection": "give `run_transaction()` sessions of an Engine",
     "the server answered COMMIT": "call `rollback()`, and look at the first error of the "
     "transaction",
-    "An error has ended this transaction": "call `rollback()`; the text ends with the first error",
-    "This transaction has failed": "call `rollback()`; the text ends with the failure",
     "there is no ... with": "answer 404, or use `get_entity()`, which returns None",
 }
 """The cures of texts that do not say them, by the beginning of the text."""

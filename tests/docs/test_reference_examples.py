@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the API reference: each public function and method has one, and it runs."""
+"""The docstrings of the API reference: each public function has an example, which runs; times have a unit."""
 
 from __future__ import annotations
 
@@ -121,6 +121,25 @@ def test_its_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
     finally:
         names["session"].close()
         names["engine"].dispose()
+
+
+def test_each_time_has_its_unit() -> None:
+    """A parameter that the docstring leaves out is that of the function which the docstring names."""
+    without = []
+    for name in (*public_names(), "DocumentGate.run"):
+        found = operator.attrgetter(name)(sa_doclock)
+        if isinstance(found, property) or (
+            isinstance(found, type) and issubclass(found, Exception)
+        ):
+            continue
+        docstring = inspect.getdoc(found) or ""
+        for parameter in inspect.signature(found).parameters.values():
+            field = rf":(?:param|ivar) {parameter.name}:((?:.|\n)*?)(?=\n:|\Z)"
+            described = re.search(field, docstring)
+            is_time = re.search(r"float|timedelta|LockTimeout", str(parameter.annotation))
+            if is_time and described and not re.search("second|timedelta|as for", described[1]):
+                without.append(f"{name}({parameter.name})")
+    assert without == []
 
 
 async def _awaited(code: Any, names: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from lab.programs.replay import file_of
 from lab.programs.suites import SUITES
 from lab.programs.table import read_results, read_verdicts, without_verdict
 
@@ -24,3 +25,10 @@ def test_what_is_called_certain_is_true() -> None:
         for code, places in result.errors
     )
     assert judged[True] >= _LEAST_TRUE * judged.total()
+
+
+def test_each_replay_has_shown_its_error() -> None:
+    replayed = {name: result.replayed for name, result in read_results().items()}
+    assert {name for name in SUITES if file_of(name).exists()} == {"flask-security", "optuna"}
+    for name, (wrong, orders) in replayed.items():
+        assert (0 < wrong <= orders) == file_of(name).exists()

@@ -6,7 +6,6 @@ Its argument is the class of the sessions: ``core.session.CoreSession``.
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 import sa_doclock.core.session as copied
 from sa_doclock.core.documents import document
-from sa_doclock.core.session_options import session_options
+from sa_doclock.core.session_options import SessionOptions
 from sa_doclock.core.statements import with_lock
 from sa_doclock.errors import LockMisuse, LockNotAvailable, UnlockedWrite
 from sa_doclock.options import LockOptions
@@ -25,9 +24,7 @@ MODULE, _, NAME = sys.argv[1].rpartition(".")
 LockingSession: Any = getattr(import_module(f"sa_doclock.{MODULE}"), NAME)
 FEATURES = NAME == "LockingSession"
 WAIT: dict[str, Any] = (
-    {"lock_timeout": 0.05}
-    if FEATURES
-    else {"options": replace(session_options(()), lock_timeout=0.05)}
+    {"lock_timeout": 0.05} if FEATURES else {"options": SessionOptions({}, lock_timeout=0.05)}
 )
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 

@@ -52,7 +52,7 @@ def unused(session: LockingSession, sent: list[str]) -> Iterator[LockingSession]
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @rows("entity", NO_ENTITIES.values(), ids=NO_ENTITIES)
 def test_what_is_no_mapped_class(unused: LockingSession, call: Call, entity: Any) -> None:
-    with pytest.raises(TypeError, match="a mapped class is needed"):
+    with pytest.raises(TypeError, match="entity must be a mapped class"):
         call(unused, entity)
 
 

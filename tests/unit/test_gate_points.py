@@ -48,7 +48,7 @@ class Queue:
             checkout=None,
             is_task=False,
         )
-        queues_of(self.gate).enter(call, seconds=0, under_asyncio=False)
+        queues_of(self.gate).join(call, under_asyncio=False)
         return call
 
     def turn(self, head: Call, *, alone: bool) -> Turn:

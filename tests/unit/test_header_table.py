@@ -156,7 +156,7 @@ def test_the_tables_of_a_row(entity: type[Any], names: list[str]) -> None:
 
 @pytest.mark.parametrize("entity", [Order(), "Order", None, 42, object, Order.__table__, [Order]])
 def test_what_is_no_mapped_class_is_a_type_error(entity: Any) -> None:
-    with pytest.raises(TypeError, match="a mapped class is needed"):
+    with pytest.raises(TypeError, match="entity must be a mapped class"):
         mapper_of(entity)
 
 

@@ -20,7 +20,7 @@ MODULES = {
     **{str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))},
     **{str(path.relative_to(AUDITOR.parent)): path for path in sorted(AUDITOR.rglob("*.py"))},
 }
-EXEMPT = ("sqlalchemy_internals.py", "guard/dml_internals.py")
+EXEMPT = ("sqlalchemy_internals.py", "dml_internals.py")
 PROTOCOL = {"events.py": {"_target_class_doc", "_dispatch_target"}}
 """The attributes that a class of events must define, as SQLAlchemy's own do."""
 

@@ -155,6 +155,35 @@ def test_the_fixtures(run: pytest.Pytester) -> None:
     run.runpytest_subprocess().assert_outcomes(passed=8)
 
 
+def test_all_orders_in_the_workers_of_xdist(run: pytest.Pytester) -> None:
+    run.makepyfile("""
+        import pytest, shop
+        from sqlalchemy.orm import Session
+
+        def pay():
+            with Session(shop.engine) as session:
+                session.get_one(shop.Order, 1).total += 1
+                session.commit()
+
+        def start_over():
+            with Session(shop.engine) as session:
+                session.get_one(shop.Order, 1).total = 0
+                session.commit()
+
+        def nothing_is_lost():
+            with Session(shop.engine) as session:
+                assert session.get_one(shop.Order, 1).total == 2
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_pay(explore, number):
+            result = explore(pay, pay, before=start_over, invariant=nothing_is_lost)
+            assert result.complete
+            assert {one.anomaly for one in result.failures} == {"lost update"}
+    """)
+    result = run.runpytest_subprocess("-p", "xdist", "-n", "2")
+    result.assert_outcomes(passed=4)
+
+
 def test_the_table_of_sessions_that_warn(run: pytest.Pytester) -> None:
     run.makepyfile("""
         import pytest

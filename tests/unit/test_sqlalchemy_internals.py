@@ -18,7 +18,7 @@ from sqlalchemy.orm import selectinload
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.core.statements import refuse_unlockable_shape
-from sa_doclock.guard.dml_internals import select_of_insert
+from sa_doclock.dml_internals import select_of_insert
 from sa_doclock.sqlalchemy_internals import (
     ForUpdate,
     for_update_of,

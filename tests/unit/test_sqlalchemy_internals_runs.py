@@ -15,7 +15,7 @@ from sqlalchemy.orm import selectinload
 from sqlalchemy.orm.attributes import instance_state
 
 from sa_doclock import LockingSession
-from sa_doclock.guard.dml_internals import merged_results, run_before, run_of
+from sa_doclock.dml_internals import merged_results, run_before, run_of
 from tests.support.models import Line, Order
 
 

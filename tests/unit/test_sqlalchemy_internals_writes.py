@@ -14,7 +14,7 @@ from sqlalchemy import BindParameter
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from sa_doclock import LockingSession
-from sa_doclock.guard.dml_internals import Values, values_of
+from sa_doclock.dml_internals import Values, values_of
 from tests.support.models import Line, Order
 from tests.support.rows import rows
 

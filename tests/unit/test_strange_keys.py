@@ -198,7 +198,7 @@ CALLS_WITH_KEYS: dict[str, CallWithKeys] = {
 def test_what_is_no_collection_of_keys(
     session: LockingSession, sent: list[str], call: CallWithKeys, idents: Any
 ) -> None:
-    with pytest.raises(TypeError, match="a list of primary keys is needed") as caught:
+    with pytest.raises(TypeError, match="idents must be an iterable of primary keys") as caught:
         call(session, idents)
     assert len(str(caught.value)) < 150
     assert sent == []

@@ -79,7 +79,7 @@ NO_ORM_SELECTS: dict[str, Callable[[], Any]] = {
 @each_lock
 @rows("thing", NO_STATEMENTS.values(), ids=NO_STATEMENTS)
 def test_what_is_no_statement_is_a_type_error(thing: Any, lock: LockOptions) -> None:
-    with pytest.raises(TypeError, match="an ORM select is needed, not"):
+    with pytest.raises(TypeError, match="statement must be an ORM select, not"):
         with_lock(thing, lock)
 
 

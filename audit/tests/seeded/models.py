@@ -75,6 +75,13 @@ class Stock(Base):
     quantity: Mapped[int] = mapped_column(default=10)
 
 
+class Wallet(Base):
+    __tablename__ = "audited_wallets"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cents: Mapped[int] = mapped_column("amount", default=100)  # a column of another name
+    label: Mapped[str] = mapped_column("name", String(50), default="")
+
+
 class Person(Base):
     __tablename__ = "audited_people"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -111,7 +118,7 @@ class Invoice(Base):
 def fill(session: Session) -> None:
     """Store two rows of each."""
     for ident in (1, 2):
-        for entity in (Article, Job, Account, Page, Stock, Person, Course):
+        for entity in (Article, Job, Account, Page, Stock, Wallet, Person, Course):
             session.add(entity(id=ident))
         session.add(Order(id=ident, lines=[Line(price=10)], total=10))
     session.commit()

@@ -21,6 +21,7 @@ from .models import (
     Page,
     Person,
     Stock,
+    Wallet,
 )
 
 
@@ -303,6 +304,42 @@ def locked_by_text(engine: Engine) -> None:
         session.scalars(select(Article)).all()
         session.execute(text("SELECT id FROM audited_stock WHERE id = 1 FOR UPDATE"))
         session.get_one(Stock, 1).quantity -= 1
+
+
+def locked_by_a_join_that_returns_another_class(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        query = select(Line).join(Order, Line.order_id == Order.id).where(Order.id == 1)
+        session.scalars(query.with_for_update(of=Order)).all()
+        session.get_one(Order, 1).total += 1
+
+
+def refreshed_in_part_by_the_lock(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        account = session.get_one(Account, 1)
+        session.refresh(account, ["balance"], with_for_update=True)
+        account.balance -= 1
+
+
+def serializable_by_text(engine: Engine) -> None:
+    if engine.dialect.name != "postgresql":
+        return  # MySQL and MariaDB have it for the next transaction
+    with Session(engine) as session, session.begin():
+        session.execute(text("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
+        session.get_one(Stock, 1).quantity -= 1
+
+
+def another_column_of_rows_that_are_taken_apart(engine: Engine) -> None:
+    stock, delivered = Stock.__table__, {1: 5, 2: 6}
+    with engine.begin() as connection:
+        for ident, _ in connection.execute(select(stock.c.id, stock.c.quantity)).all():
+            change = update(Stock).where(stock.c.id == ident)
+            connection.execute(change.values(quantity=delivered[ident]))
+
+
+def another_attribute_with_another_name(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        cents = len(session.get_one(Wallet, 1).label)
+        session.execute(update(Wallet).where(Wallet.id == 1).values(cents=cents))
 
 
 # Rows that are inserted because of what was read.

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession
 
-from .models import Account, Article, Booking, Course, Job, Line, Order, Person, Stock
+from .models import Account, Article, Booking, Course, Job, Line, Order, Person, Stock, Wallet
 
 
 def lost_update_of_a_counter(engine: Engine) -> None:
@@ -257,6 +257,29 @@ def lost_update_by_text(engine: Engine) -> None:
         )
 
 
+def lost_update_of_an_attribute_with_another_name(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        cents = session.get_one(Wallet, 1).cents + 1
+        session.execute(update(Wallet).where(Wallet.id == 1).values({Wallet.cents: cents}))
+
+
+def lost_update_by_objects_that_are_saved_in_bulk(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        wallet = session.get_one(Wallet, 1)
+        session.expunge(wallet)
+        wallet.cents += 1
+        session.bulk_save_objects([wallet])
+
+
+def lost_update_of_rows_that_are_taken_apart(engine: Engine) -> None:
+    stock = Stock.__table__
+    change = update(Stock).where(stock.c.id == bindparam("ident"))
+    with engine.begin() as connection:
+        rows = connection.execute(select(stock.c.id, stock.c.quantity)).all()
+        left = [{"ident": ident, "quantity": quantity - 1} for ident, quantity in rows]
+        connection.execute(change, left)
+
+
 # A value that only the first may write.
 
 
@@ -324,6 +347,33 @@ def check_then_insert_by_core(engine: Engine) -> None:
         query = select(func.count()).select_from(Person).where(Person.email == "new@example.org")
         if connection.scalar(query) == 0:
             connection.execute(insert(Person).values(id=11, email="new@example.org"))
+
+
+def check_then_insert_by_get_or_create(engine: Engine) -> None:
+    def get_or_create(session: Session, entity: type[Person], **values: object) -> Person:
+        found = session.query(entity).filter_by(**values).first()
+        if found:
+            return found
+        found = entity(id=11, **values)
+        session.add(found)
+        return found
+
+    with Session(engine) as session, session.begin():
+        get_or_create(session, Person, email="kim@example.org")
+
+
+def check_then_insert_by_text(engine: Engine) -> None:
+    with engine.begin() as connection:
+        values = {"email": "lou@example.org", "password": "", "active": True}
+        query = text("SELECT id FROM audited_people WHERE email = :email")
+        if connection.execute(query, values).first() is None:
+            connection.execute(
+                text(
+                    "INSERT INTO audited_people (id, email, password, active)"
+                    " VALUES (11, :email, :password, :active)"
+                ),
+                values,
+            )
 
 
 def capacity_of_a_course(engine: Engine) -> None:

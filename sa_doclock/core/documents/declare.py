@@ -73,7 +73,7 @@ def document(
     version: bool = False,
     checkout: bool = False,
 ) -> Any:
-    """Declare that a mapped class is the header of a document, and what belongs to it.
+    """Declare that a mapped class is the header of a document, and its parts.
 
     ``@document(parts=("lines", "lines.taxes"))``, or ``@document`` alone: then its parts are
     the relationships whose cascade has delete-orphan, and theirs in turn, but for those that
@@ -104,7 +104,7 @@ def document(
 
     :param parts: names of relationships, from the header; a dot leads to the parts of a part.
     :param no_key: ForUpdate of this class is ``ForUpdate | NoKey``: while a header is locked,
-        others may insert rows that refer to it.  For what many documents point at, such as a
+        others may insert rows that refer to it.  For a row that many documents point at, such as a
         customer or an item; not for a header whose details are inserted by foreign key without
         its lock.  It holds for the whole inheritance hierarchy.
     :param version: a flush that inserts, changes or deletes a part raises the version of the
@@ -353,7 +353,7 @@ def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
         else:
             parts = _named_parts(header, root, declaration.parts)
         found.update({(part.path, part.owner): part for part in parts})
-    # Owners come before what they own, and lines of lines before the taxes of lines.
+    # Owners come before their parts, and lines of lines before the taxes of lines.
     return tuple(sorted(found.values(), key=lambda p: (p.path.count("."), not p.recursive)))
 
 
@@ -383,8 +383,8 @@ def _named_parts(header: Mapper[Any], root: Mapper[Any], paths: Iterable[str]) -
                     f"{name!r}, only {', '.join(one.key for one in relationships_of(owner))}",
                 )
             if _is_other_document(named[0], above):
-                what = named[0].mapper.class_.__name__
-                raise _error(above, f"the part {path!r} leads to {what}, a document of its own")
+                target = named[0].mapper.class_.__name__
+                raise _error(above, f"the part {path!r} leads to {target}, a document of its own")
             part = _checked_part(named[0], so_far, above)
             yield part
             owner, so_far, above = part.detail, part.path, (*above, root_of(part.detail))
@@ -401,11 +401,11 @@ def _checked_part(
 ) -> Part:
     path = f"{path}.{relationship.key}" if path else relationship.key
     if root_of(relationship.mapper) in above[:-1]:
-        what = relationship.mapper.class_.__name__
-        raise _error(above, f"the part {path!r} leads back to {what}")
+        target = relationship.mapper.class_.__name__
+        raise _error(above, f"the part {path!r} leads back to {target}")
     if relationship.viewonly:
-        what = f"the part {path!r} is view-only: name the relationship that is written"
-        raise _error(above, what)
+        problem = f"the part {path!r} is view-only: name the relationship that is written"
+        raise _error(above, problem)
     return build_part(path, relationship)
 
 
@@ -423,7 +423,7 @@ def _refuse_two_headers(root: Mapper[Any], ours: Part) -> None:
 
 @mapper_cache
 def _claims() -> Mapping[object, list[tuple[Mapper[Any], Part]]]:
-    """Return the parts of all declared documents, by what a class of the same rows shares with them."""
+    """Return the parts of all declared documents, by the attributes that a class of the same rows shares with them."""
     found: defaultdict[object, list[tuple[Mapper[Any], Part]]] = defaultdict(list)
     for root in declared_roots():
         with suppress(ArgumentError):  # the check of this document raises it
@@ -438,5 +438,5 @@ def _claim_keys(mapper: Mapper[Any]) -> tuple[object, ...]:
     return (mapper.base_mapper, *mapper.tables)
 
 
-def _error(above: tuple[Mapper[Any], ...], what: str) -> ArgumentError:
-    return ArgumentError(f"@document on {above[0].class_.__name__}: {what}")
+def _error(above: tuple[Mapper[Any], ...], problem: str) -> ArgumentError:
+    return ArgumentError(f"@document on {above[0].class_.__name__}: {problem}")

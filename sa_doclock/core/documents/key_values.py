@@ -1,7 +1,7 @@
 """The values of a primary key, as rows of the column have them: one row has one key in Python.
 
 MySQL compares a text with a number as numbers: 0 is every text without a leading digit, and
-``"1abc"`` is 1.  So what the program gives is made a value of the column's type, or refused, before
+``"1abc"`` is 1.  So the program's value is converted to the column's type, or refused, before
 anything is sent.  It may come out of a URL: the length of a text and the exponent of a number are
 looked at first, so that no conversion takes longer than others.
 """
@@ -38,7 +38,7 @@ _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?\s*", 
 _HEX: Final = re.compile(r"[0-9a-fA-F]{32}")
 _LONGEST_UUID: Final = len("urn:uuid:{00000000-0000-0000-0000-000000000000}")
 
-# What fromisoformat() takes in every release of Python.
+# The texts that fromisoformat() takes in every release of Python.
 _DATE: Final = r"\d{4}-\d\d-\d\d"
 _TIME: Final = r"\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?([+-]\d\d:\d\d)?"
 _ISO_DATE, _ISO_TIME = re.compile(_DATE, re.ASCII), re.compile(_TIME, re.ASCII)
@@ -88,13 +88,13 @@ def _type_of_values(column_type: ColumnType) -> type[Any] | None:
 
 def _as_given(_: ColumnType, value: Any) -> Any:
     if inspect(value, raiseerr=False) is not None:  # an object, a class, an SQL expression
-        raise TypeError(f"{key_text(value)} is no value of a primary key")
+        raise TypeError(f"{key_text(value)} is not a primary key value")
     if isinstance(value, int) and value.bit_length() > _BITS:
-        raise ValueError(f"{key_text(value)} is no value of a primary key")
+        raise ValueError(f"{key_text(value)} is not a primary key value")
     try:
         hash(value)
     except TypeError:
-        raise TypeError(f"{key_text(value)} is no value of a primary key") from None
+        raise TypeError(f"{key_text(value)} is not a primary key value") from None
     return value
 
 
@@ -107,11 +107,11 @@ def _integer(column_type: ColumnType, value: Any) -> int:
     elif hasattr(value, "__index__"):
         found = operator.index(value)
     else:
-        raise TypeError(f"{key_text(value)} is no integer")
+        raise TypeError(f"{key_text(value)} is not an integer")
     types = (column_type, *variants_of(column_type))
     limit = INTEGER_LIMIT << any(getattr(one, "unsigned", False) for one in types)  # of MySQL
     if found is None or not -INTEGER_LIMIT <= found < limit:
-        raise ValueError(f"{key_text(value)} is no integer that the column can have")
+        raise ValueError(f"{key_text(value)} is not an integer that the column can store")
     return found
 
 
@@ -132,7 +132,7 @@ def _decimal(column_type: ColumnType, value: Any) -> Decimal:
         precision, scale = (getattr(column_type, name, None) for name in ("precision", "scale"))
     before = _DIGITS if precision is None else precision - (scale or 0)
     if not _has_digits(number, before, _DIGITS if scale is None else scale):
-        raise ValueError(f"{key_text(value)} is no number that the column can have")
+        raise ValueError(f"{key_text(value)} is not a number that the column can store")
     return number
 
 
@@ -153,7 +153,7 @@ def _float(_: ColumnType, value: Any) -> float:
         or bool(found) != bool(number)
         or (isinstance(value, int) and found != value)
     ):
-        raise ValueError(f"{key_text(value)} is no number that the column can have")
+        raise ValueError(f"{key_text(value)} is not a number that the column can store")
     return found
 
 
@@ -167,20 +167,20 @@ def _number(value: Any) -> Decimal:
         return Decimal(number) if number.bit_length() <= _BITS else Decimal("inf")
     if isinstance(value, Decimal):
         return value
-    raise TypeError(f"{key_text(value)} is no number")
+    raise TypeError(f"{key_text(value)} is not a number")
 
 
 def _decimal_in(text: str) -> Decimal:
     """Return the number that the text is, as SQL writes numbers: in ASCII, without underscores."""
     if len(text) > _DIGITS or not _NUMBER.fullmatch(text):
-        raise ValueError(f"{key_text(text)} is no number")
+        raise ValueError(f"{key_text(text)} is not a number")
     return Decimal(text)
 
 
 def _text(_: ColumnType, value: Any) -> str:
     text = _written(value)
     if not is_storable(text):
-        raise ValueError(f"{key_text(value)} has a NUL or half of a character in it")
+        raise ValueError(f"{key_text(value)} contains a NUL or an unpaired surrogate")
     return text
 
 
@@ -193,22 +193,22 @@ def _written(value: Any) -> str:
         return int.__repr__(value)
     if isinstance(value, (int, float, Decimal, datetime)):
         raise ValueError(  # noqa: TRY004  # there are texts of such values, but several
-            f"{key_text(value)} is no text: which text it is meant to be is not known"
+            f"{key_text(value)} is not a string, and no single string stands for it"
         )
-    raise TypeError(f"{key_text(value)} is no text")
+    raise TypeError(f"{key_text(value)} is not a string")
 
 
 def _bytes(_: ColumnType, value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    raise TypeError(f"{key_text(value)} is no bytes")
+    raise TypeError(f"{key_text(value)} is not a bytes object")
 
 
 def _bool(_: ColumnType, value: Any) -> bool:
     if not isinstance(value, int):
-        raise TypeError(f"{key_text(value)} is no bool")
+        raise TypeError(f"{key_text(value)} is not a bool")
     if value not in (0, 1):
-        raise ValueError(f"{key_text(value)} is no bool")
+        raise ValueError(f"{key_text(value)} is not a bool")
     return bool(value)
 
 
@@ -216,10 +216,10 @@ def _uuid(column_type: Uuid[Any], value: Any) -> UUID | str:
     if isinstance(value, str):
         digits = value.removeprefix("urn:uuid:").strip("{}").replace("-", "")
         if len(value) > _LONGEST_UUID or not _HEX.fullmatch(digits):
-            raise ValueError(f"{key_text(value)} is no UUID")
+            raise ValueError(f"{key_text(value)} is not a UUID")
         value = UUID(digits)
     if not isinstance(value, UUID):
-        raise TypeError(f"{key_text(value)} is no UUID")
+        raise TypeError(f"{key_text(value)} is not a UUID")
     return value if column_type.as_uuid else str(value)
 
 
@@ -229,18 +229,18 @@ def _member(column_type: Any, value: Any) -> Any:
     if kind is not None and isinstance(value, kind):
         return value
     if not isinstance(value, str):
-        raise TypeError(f"{key_text(value)} is no value of the Enum")
+        raise TypeError(f"{key_text(value)} is not a member of the Enum")
     of_text = column_type.result_processor(DefaultDialect(), None)
     with suppress(LookupError):
         return of_text(str.__str__(value))
-    raise ValueError(f"{key_text(value)} is no value of the Enum")
+    raise ValueError(f"{key_text(value)} is not a member of the Enum")
 
 
 def _date(_: ColumnType, value: Any) -> date:
     found = _from_text(date, _ISO_DATE, value)
     if isinstance(found, datetime):
         if found.time() != time() or found.tzinfo is not None:
-            raise ValueError(f"{key_text(value)} is no date without a time")
+            raise ValueError(f"{key_text(value)} has a time, and the column stores dates only")
         return found.date()
     return found
 
@@ -263,7 +263,7 @@ def _from_text(kind: type[T], written: re.Pattern[str], value: Any) -> T:
     if written.fullmatch(value):
         with suppress(ValueError):  # the 30th of February
             return kind.fromisoformat(value)
-    raise ValueError(f"{key_text(value)} is no {kind.__name__} in the form of ISO 8601")
+    raise ValueError(f"{key_text(value)} is not a {kind.__name__} in ISO 8601 format")
 
 
 _CONVERSIONS: Final[Mapping[type[Any] | None, Convert]] = {

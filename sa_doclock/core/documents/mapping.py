@@ -32,7 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Global, as SQLAlchemy's event for configured mappers is, which clears all caches.
-# Threads: what a cache misses at once in two threads is computed twice, with the same result;
+# Threads: a value that two threads miss at once is computed twice, with the same result;
 # imports alone append to the list.
 _clear_functions: list[Callable[[], None]] = []
 _cleared = object()  # another one each time that the caches were emptied
@@ -109,7 +109,7 @@ def mapper_of(entity: Any) -> Mapper[Any]:
     except (UnmappedClassError, ArgumentError) as error:
         if isinstance(entity, type) and isinstance(inspect(entity, raiseerr=False), Mapper):
             raise
-        raise TypeError(f"a mapped class is needed, not {entity!r}") from error
+        raise TypeError(f"entity must be a mapped class, not {entity!r}") from error
 
 
 @mapper_cache
@@ -146,7 +146,7 @@ def own_table(mapper: Mapper[Any]) -> Table:
 
 @mapper_cache
 def lockable_root(mapper: Mapper[Any]) -> Mapper[Any]:
-    """Return the root of a class that has a header row; raise what :func:`header_table` raises."""
+    """Return the root of a class that has a header row; raise as :func:`header_table` does."""
     header_table(mapper.class_)
     return root_of(mapper)
 
@@ -161,8 +161,8 @@ def header_table(entity: Any) -> Table | Alias:
         if table is root or (isinstance(table, Alias) and table.element is root):
             return table
     if isinstance(found, Mapper):
-        what = type(mapper.selectable).__name__
-        raise LockNotSupported(f"{name} is read from a {what}, whose rows cannot be locked")
+        source = type(mapper.selectable).__name__
+        raise LockNotSupported(f"{name} is read from a {source}, whose rows cannot be locked")
     raise LockNotSupported(
         f"{name} is aliased as a subquery, whose rows cannot be locked; use aliased(..., flat=True)"
     )
@@ -183,7 +183,7 @@ def tables_within(selectables: Iterable[FromClause]) -> Iterator[Table | Alias]:
 
 
 def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClause]:
-    """Yield what these FROM clauses join: tables, subqueries, and all others."""
+    """Yield the joined elements of these FROM clauses: tables, subqueries, and all others."""
     to_read = list(selectables)
     while to_read:
         selectable = to_read.pop()
@@ -209,11 +209,11 @@ def loaded_mappers(entity: Any) -> tuple[Mapper[Any], ...]:
 def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
     """Return whether a row of this entity is made of several rows.
 
-    They are those of joined inheritance, or what a subquery of a ``column_property()`` reads:
+    They are those of joined inheritance, or the tables that a subquery of a ``column_property()`` reads:
     a statement that waits for the header's lock may show them as they were before its wait.
 
     :param entity: a class, its mapper or an ``aliased()``.
-    :param undeferred: options may load what is deferred, and set a ``query_expression()``.
+    :param undeferred: options may load deferred columns, and set a ``query_expression()``.
     """
     if len(list(tables_of(entity))) > 1:
         return True
@@ -339,7 +339,7 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
         ``Session.get()``.
     :raises ValueError: wrong number or names of values, a key that is NULL, or a value that the
         column cannot have.
-    :raises TypeError: what is no value: an object, an SQL expression, a list.
+    :raises TypeError: not a value, but an object, an SQL expression, a list.
     """
     # Most keys are one number or text of usual characters, and all the tests below take longer
     # than the rest.
@@ -382,9 +382,9 @@ def columns_values(
 
 @mapper_cache
 def key_order(mapper: Mapper[Any]) -> Callable[[Identity], Any] | None:
-    """Return the function that gives what keys are sorted by; None: they are sorted as they are.
+    """Return the sort function of keys; None: they are sorted as they are.
 
-    It is that of SQLAlchemy's own types, by which a flush sorts rows: of an Enum what the database
+    It is that of SQLAlchemy's own types, by which a flush sorts rows: of an Enum the values that the database
     stores.  A type of the program that has no order in Python can be given one, by its
     ``sort_key_function``.
     """
@@ -401,7 +401,7 @@ def key_order(mapper: Mapper[Any]) -> Callable[[Identity], Any] | None:
 
 @mapper_cache
 def row_order(mapper: Mapper[Any]) -> Callable[[Any], Any]:
-    """Return the function that gives what objects are sorted by, in the order of their keys."""
+    """Return the sort function that puts objects in the order of their keys."""
     stored, key_of = key_order(mapper), mapper.primary_key_from_instance
     return key_of if stored is None else lambda instance: stored(tuple(key_of(instance)))
 

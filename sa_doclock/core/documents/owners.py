@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 
 class HeaderResolver:
-    """A search for the headers of rows, which keeps what the database has answered.
+    """A search for the headers of rows, which keeps the answers of the database.
 
     :param ask: whether a SELECT may be sent if nothing else tells; otherwise the answer
         has UNKNOWN in it.
@@ -83,13 +83,13 @@ class HeaderResolver:
         self._found: dict[object, frozenset[Identity]] = {}
         self._types: dict[Identity, Types] = {}  # of keys that are values of foreign keys
         self._answers: defaultdict[Question, dict[Identity, list[Identity]]] = defaultdict(dict)
-        # What read_ahead() is about to ask for: keys, and objects with expired attributes.
+        # The next questions of read_ahead(): keys, and objects with expired attributes.
         self._to_ask: defaultdict[Question, dict[Identity, None]] | None = None
         self._to_load: defaultdict[Mapper[Any], dict[InstanceState[Any], None]] | None = None
         self._loaded: set[InstanceState[Any]] = set()
 
     def read_ahead(self, states: Sequence[InstanceState[Any]]) -> None:
-        """Read at once what headers() would read for each of these objects.
+        """Read in one go the rows that headers() would read for each of these objects.
 
         One SELECT reads hundreds of rows; each step on the way to the header needs one.
         """
@@ -196,7 +196,7 @@ class HeaderResolver:
             yield UNKNOWN
 
     def _owners_without_key(self, state: InstanceState[Any], part: Part) -> Iterator[Identity]:
-        """Yield the owners that the database has, and those that changed values refer to."""
+        """Yield the owners in the database, and the owners that changed values refer to."""
         if state.identity is not None:
             if self._to_load is not None:  # one that has expired later was written
                 self._load(state, [name for name, _ in part.reference])
@@ -279,7 +279,7 @@ class HeaderResolver:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """A SELECT of what rows have, by their keys, which are the first columns of its result."""
+    """A SELECT of columns of rows by their keys, which are the first columns of its result."""
 
     keys: Sequence[Any]
     rows: Select[Any]
@@ -307,10 +307,10 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
 
 
 def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
-    """Return whether the values that a row has, or those that it had, are those of such a part."""
+    """Return whether the row's values, new or old, are those of such a part."""
     names = [name for name, _ in part.discriminators]
     if state.identity is not None and _is_set_unread(state, names):
-        return True  # the database knows what it was
+        return True  # the database knows the old value
     now = {name: state.dict.get(name) for name in names}
     before = dict(zip(names, _key_before(state, names, tuple(now.values())), strict=True))
     return takes(part.discriminators, now) or takes(part.discriminators, before)
@@ -363,7 +363,7 @@ def _owners_of_row(part: Part) -> Question:
 
 @mapper_cache
 def _owners_referred_to(part: Part) -> Question:
-    """Return the question for the keys of the owners that have these values in what a detail refers to."""
+    """Return the question for the keys of the owners with these values in the columns that a detail refers to."""
     owner = part.owner.class_
     keys = [getattr(owner, name) for _, name in part.reference]
     return Question(keys, select(*keys, *key_columns(owner)))

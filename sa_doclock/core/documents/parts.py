@@ -100,13 +100,13 @@ def _may_be(value: Any, constant: Any) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return the text without what a collation may ignore: case, accents, spaces at its end."""
+    """Return the text without differences that a collation may ignore: case, accents, spaces at its end."""
     letters = (one for one in normalize("NFKD", text) if not combining(one))
     return "".join(letters).casefold().rstrip()
 
 
 def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a one-to-many compares with constants: ``and_(..., Comment.kind == "order")``."""
+    """Yield the columns that a one-to-many compares with constants: ``and_(..., Comment.kind == "order")``."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
         for column, value in compared_with_constants(relationship.primaryjoin):
             with suppress(UnmappedColumnError):

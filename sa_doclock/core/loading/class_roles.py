@@ -1,7 +1,7 @@
 """The role of a class in the documents of one root, and the listeners that note its objects.
 
-``document_index`` asks role_of() about each object that comes.  From then on the session is told of
-those that are loaded again or moved to another owner, by what was given to note_objects().
+``document_index`` asks role_of() about each object that comes.  From then on the callback of note_objects() tells the session of
+objects that are loaded again or moved to another owner.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Role(NamedTuple):
     """The role of the objects of one class in the documents of one root.
 
     :ivar header: they are headers.
-    :ivar parts: what they can be parts of.
+    :ivar parts: the relationships that they can be parts of.
     :ivar direct: the foreign key that names the header, where they are parts of it and no other.
     :ivar collections: the attributes that lead to their parts, and that load themselves.
     :ivar raising: the parts that no access loads.
@@ -47,7 +47,7 @@ class Role(NamedTuple):
 
 @mapper_cache
 def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
-    """Return what objects of this class are in documents of this root; None for nothing."""
+    """Return the role of this class in documents of this root; None for no role."""
     header, parts = is_row_of_root(mapper, root), parts_with_detail(root, mapper)
     if not (header or parts):
         return None
@@ -108,7 +108,7 @@ def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
 
 
 def _note(state: InstanceState[Any], *_: object) -> None:
-    """Note that it was loaded again, or that what names its owner was set."""
+    """Note that it was loaded again, or that the attribute that names its owner was set."""
     session = state.session
     note = None if session is None else _note_of.get(session)
     if note is not None:

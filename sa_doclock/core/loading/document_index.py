@@ -1,6 +1,6 @@
 """The objects of documents of one root in a session, by the headers that they belong to.
 
-A lock asks it what has pending changes, and has it expire what was loaded before the lock: the
+A lock asks it for pending changes, and has it expire objects loaded before the lock: the
 identity map keeps an object's attributes as they were read first, whatever a later SELECT returns.
 The locking SELECT then fills in the header, and details come with their next access.  Expiring,
 unlike ``populate_existing``, leaves every other object's pending changes alone.
@@ -46,7 +46,7 @@ class DocumentIndex:
     """The objects of documents of one root in one session.
 
     Each is noted by its headers, where pending changes are looked for.  One that is loaded is on one
-    list too, which says what the next lock does: it looks at it (``_fresh``, ``_fresh_parts``), leaves
+    list too, which decides the next lock: it looks at it (``_fresh``, ``_fresh_parts``), leaves
     it alone (``_held``), expires it with its document (``_headers``), or looks at it after a flush
     (``_pending``).  One that was expired is on none until it is loaded again.
     """
@@ -106,7 +106,7 @@ class DocumentIndex:
             self._others.add(state)
 
     def pending_others(self) -> States:
-        """Yield what has pending changes of the classes that map another object for a table."""
+        """Yield the changed objects of classes that map another object for a table."""
         session = self._session()
         return [one for one in self._others if one.obj() and _has_changes(session, one)]
 
@@ -125,7 +125,7 @@ class DocumentIndex:
             self._fresh.append(state)
 
     def _headers_of(self, state: InstanceState[Any], role: Role) -> Collection[Identity]:
-        """Return the headers of a part, as far as what is loaded names them."""
+        """Return the headers of a part, as far as loaded attributes name them."""
         if role.direct is None or state.key is None or state.modified:
             return HeaderResolver(self._session(), self._root, ask=False).headers(state)
         header = _named_owner(role.parts[0], state.dict)
@@ -151,12 +151,12 @@ class DocumentIndex:
         return bool(headers) and all(ledger.is_fresh((entity, one)) for one in headers)
 
     def note_flush(self) -> None:
-        """Look again at what had pending changes."""
+        """Look again at the objects that had pending changes."""
         self._fresh += self._pending
         self._pending.clear()
 
     def pending(self, identities: Iterable[Identity]) -> States:
-        """Yield what has pending changes, and may be header or part of these documents."""
+        """Yield the changed objects that may be header or part of these documents."""
         session = self._session()
         new, modified, deleted = states_to_flush(session)
         if not (new or modified or deleted):
@@ -214,16 +214,16 @@ class DocumentIndex:
     def expire(
         self, identities: Collection[Identity] | None, *, parts_alone: bool = False
     ) -> Unreadable:
-        """Expire what the session has loaded of these documents.
+        """Expire the loaded objects of these documents.
 
-        Documents held already, which nobody else can have changed, keep what was loaded.  A
+        Documents held already, which nobody else can have changed, keep their attributes.  A
         detail of a document that is *not* held is expired too, since it may have been moved to
         one that is being locked; so that it does not come back one SELECT a detail, the
         collection it was in is expired with it.
 
         :param identities: the keys of the headers; None for every document of this root.
         :param parts_alone: the headers themselves have been read under their locks.
-        :returns: what is to be loaded again under the lock.
+        :returns: the objects to load again under the lock.
         """
         self._note_releases()
         unreadable: Unreadable = {}
@@ -246,20 +246,20 @@ class DocumentIndex:
         return unreadable
 
     def _note_releases(self) -> None:
-        """Look again at what nobody else could change, where locks were given up meanwhile."""
+        """Look again at objects that were held, where locks were given up meanwhile."""
         ledger = ledger_of(self._session())
         known, releases = self._as_of
         if known is ledger and releases == ledger.releases:
             return
         self._as_of = ledger, ledger.releases
-        # A rollback to a savepoint may have expired what named the headers.
+        # A rollback to a savepoint may have expired the attributes that name the headers.
         self._fresh += chain(self._held, *self._fresh_parts.values())
         self._by_header[UNKNOWN].update(self._indirect)
         for one in (self._held, self._fresh_parts, self._indirect):
             one.clear()
 
     def _take_fresh(self) -> list[InstanceState[Any]]:
-        """Return what was loaded since the last look, except parts of documents that are held."""
+        """Return the objects loaded since the last look, except parts of held documents."""
         fresh, self._fresh = self._fresh, []
         for header, parts in self._fresh_parts.items():
             held = ledger_of(self._session()).is_fresh((self._root.class_, header))
@@ -388,7 +388,7 @@ def _has_changes(session: Session, state: InstanceState[Any]) -> bool:
 
 
 def _alive(states: States) -> list[InstanceState[Any]]:
-    """Return those that were not freed, each once."""
+    """Return the live objects, each once."""
     return [state for state in dict.fromkeys(states) if state.obj() is not None]
 
 

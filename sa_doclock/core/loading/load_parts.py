@@ -1,7 +1,7 @@
 """The loading of the parts of documents, in one statement for each kind of part.
 
-The session's ``get_document()`` calls load_parts() for what is not loaded, and each lock load_again() for
-what it has expired and no access loads; both put the details into the attributes of their owners.
+The session's ``get_document()`` calls load_parts() for unloaded parts, and each lock load_again() for expired
+attributes that no access loads; both put the details into the attributes of their owners.
 
 There are three ways, and no other place loads details:
 
@@ -241,7 +241,7 @@ class _Loader:
     def _read_again(
         self, mapper: Mapper[Any], keys: Sequence[Identity], *options: ORMOption
     ) -> None:
-        """Read objects by their keys, with what is not loaded of them."""
+        """Read objects by their keys, with their unloaded attributes."""
         for some in chunks(keys):
             statement = select_by_keys(mapper, LockOptions.None_, some)
             if options:

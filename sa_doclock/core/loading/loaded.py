@@ -1,6 +1,6 @@
 """The objects of documents in a session, each looked at once for each time that it is loaded.
 
-A lock has to know what the session has of its document, and what else may have become a part of
+A lock has to know the session's objects of its document, and the objects that may have become parts of
 it.  To look through all of the session for that would make each lock slower than the one before.
 So objects are put in order as they come: new entries stand at the end of the identity map, and
 events tell of the others.  The cost of a lock depends on its document, and on what came since the
@@ -56,7 +56,7 @@ class LoadedDocuments:
         self._seen.pop(id(state.key), None)
 
     def expire_attached(self, state: InstanceState[Any]) -> None:
-        """Expire what a detached object brings, where it is of a document that may be locked.
+        """Expire the attributes of a detached object, where it is of a document that may be locked.
 
         Nobody knows when it was read.  Its pending changes stay, and its collections, through which
         ``add()`` goes on to other objects; its version too, which says as of when it was changed,
@@ -80,7 +80,7 @@ class LoadedDocuments:
         return id(state.key) in self._seen
 
     def note_flush(self) -> None:
-        """Note that what had pending changes may have none from now on."""
+        """Note that objects with pending changes may have none from now on."""
         for index in self._by_root.values():
             index.note_flush()
 

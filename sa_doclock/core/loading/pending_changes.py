@@ -20,7 +20,7 @@ PENDING_BEFORE: Final = "sa_doclock_pending_before"
 
 
 def pending_changes(session: Session) -> AbstractSet[PendingChange]:
-    """Return what a flush would write."""
+    """Return the changes that a flush would write."""
     new, modified, deleted = states_to_flush(session)
     if not (new or modified or deleted):
         return NO_CHANGES

@@ -1,6 +1,6 @@
 """The SELECT of one kind of part: from the keys of its owners, or of owners further up, to the details.
 
-``load_parts`` sends it, or has a pipeline send it ahead; what is in it is known before any row is read.
+``load_parts`` sends it, or has a pipeline send it ahead; its columns are known before any row is read.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ T = TypeVar("T")
 def in_session_order(
     session: Session, found: Iterable[T], state_of: Callable[[T], InstanceState[Any] | None]
 ) -> list[T]:
-    """Return what was found in the order in which its objects came to the session, new ones first.
+    """Return the found objects in the order in which they came to the session, new ones first.
 
-    Most of what a session tells of its objects is a set: without this an error would name another
+    A session lists most of its objects as a set: without this an error would name another
     one in each run.  The whole session is gone through, so it is for errors alone.
     """
     found = list(found)

@@ -1,13 +1,14 @@
-"""acquire(): the one sequence that takes every lock, and returns what the program gets for it.
+"""acquire(): the one sequence that takes every lock, and returns its result to the program.
 
 By key, by many keys, by a select, by name, for a claim, or by a statement of the program's own.
-What differs between the kinds is in their :class:`LockTarget`; what features add is in the
+The differences between the kinds are in their :class:`LockTarget`; additions of features are in the
 session's parts.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -19,7 +20,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import check_features, strategies, translated_table, warn_of_lock
+from ...dialects import check_features, strategies, translated_table
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -60,7 +61,7 @@ _log = logging.getLogger("sa_doclock")
 class Found(NamedTuple):
     """The answer to the statements of a lock.
 
-    :ivar rows: what the statements have read; of each kind of target in its own form.
+    :ivar rows: the rows that the statements have read; of each kind of target in its own form.
     :ivar keys: of rows that were locked, where the rows alone do not tell.
     :ivar lasts: False if nothing was locked that is held when the statements have ended.
     """
@@ -73,8 +74,8 @@ class Found(NamedTuple):
 class LockTarget(ABC, Generic[T]):
     """The rows, or the name, that one call locks.
 
-    The methods are called in this order, by :func:`acquire`.  Those that are given a request get it as
-    the try under way makes it: for what is not held yet, with its own lock and time.
+    The methods are called in this order, by :func:`acquire`.  A method with a request gets that of
+    the try under way: for documents not held yet, with its own lock and time.
 
     :ivar request: as the caller has made it.
     :ivar options: the execution options of its statements, beside those of the connection.
@@ -95,7 +96,7 @@ class LockTarget(ABC, Generic[T]):
         return ()
 
     def not_held(self) -> LockRequest | None:
-        """Return the request for what is not held as strongly yet; None: all of it is.
+        """Return the request for documents not held as strongly yet; None: all of them are.
 
         :raises LockUpgradeRefused: it is held by a read lock.
         """
@@ -106,7 +107,7 @@ class LockTarget(ABC, Generic[T]):
         raise TypeError(f"{type(self).__name__} does not support read_held()")
 
     def check(self, request: LockRequest) -> None:
-        """Refuse what can be refused before anything is sent.
+        """Refuse the call if possible before anything is sent.
 
         :raises DocLockError: this program, statement or class cannot take the lock.
         """
@@ -125,7 +126,7 @@ class LockTarget(ABC, Generic[T]):
         return self.context.opener.prepare(bind, plan, request.seconds), plan
 
     def expire(self, request: LockRequest) -> None:
-        """Expire what the session has loaded of it, so that what is read is not older.
+        """Expire the loaded objects of it, so that no value is older than the lock.
 
         It is called just before :meth:`send`, and once more where listeners of the program have
         been called since.
@@ -140,11 +141,11 @@ class LockTarget(ABC, Generic[T]):
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest
     ) -> Found:
-        """Send the statements that lock, and return what they have found."""
+        """Send the statements that lock, and return their rows."""
 
     @abstractmethod
     def record(self, found: Found, request: LockRequest) -> T:
-        """Note in the ledger what was granted, and return what the caller gets."""
+        """Note the granted locks in the ledger, and return the result of the call."""
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
         """Leave these documents out when it is sent and recorded again.
@@ -155,7 +156,7 @@ class LockTarget(ABC, Generic[T]):
         return False
 
     def undo(self, call: LockCall, error: BaseException) -> None:
-        """Undo what the call has done, which ends with this error.
+        """Undo the effects of the call, which ends with this error.
 
         The transaction that it has opened is rolled back; another refuses all that follows.
         """
@@ -174,9 +175,12 @@ def acquire(target: LockTarget[T]) -> T:
     context = target.context
     if context.transaction.condition is not Condition.OPEN:
         context.transaction.refuse()
-    if context.connections.by_engine:  # mostly this is the first lock of a transaction
-        _check_transaction(context, target.session)
     session, call, outer = target.session, None, context.calls.current
+    if context.connections.by_engine:  # mostly this is the first lock of a transaction
+        if not session.is_active:
+            session.connection()  # raises PendingRollbackError
+        context.end_if_over()
+        context.transaction.check_locks()
     autoflush = session.autoflush
     try:
         request = target.not_held()
@@ -204,17 +208,6 @@ def acquire(target: LockTarget[T]) -> T:
     return result
 
 
-def _check_transaction(context: LockContext, session: Session) -> None:
-    """See what has become of the locks of the transaction.
-
-    :raises PendingRollbackError: nothing can be done in it before a rollback.
-    """
-    if not session.is_active:
-        session.connection()
-    context.end_if_over()
-    context.transaction.check_locks()
-
-
 def _complete(error: BaseException, target: LockTarget[Any]) -> None:
     """Put the document, the lock and the database into an error of ours."""
     if not isinstance(error, DocLockError):
@@ -229,31 +222,38 @@ def _complete(error: BaseException, target: LockTarget[Any]) -> None:
 def _refuse_inner_call(call: LockCall) -> None:
     """Refuse a lock that a listener takes within the call for another.
 
-    :raises LockMisuse: this session is taking that lock, and has called what calls us.
+    :raises LockMisuse: this session is taking that lock, and one of its callbacks calls us.
     """
     if call.request.as_is:
         return
     raise LockMisuse(
-        f"the session is taking the lock of {call.request.document}, and this call comes out of "
-        "it, from a listener for load, refresh or do_orm_execute; take this lock when that call "
-        "has returned"
+        "a load, refresh or do_orm_execute listener tried to take a lock while the session was still "
+        f"locking {call.request.document}; take it after that call returns"
     )
 
 
 def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
-    """Take the lock: prepare the transaction, expire what is loaded, send, record."""
+    """Take the lock: prepare the transaction, expire loaded objects, send, record."""
     context, session = target.context, target.session
     call.met = None
-    bind, strategy = _database_of(request, target)
+    if not session.is_active:
+        session.connection()  # raises PendingRollbackError, as after a failed flush
+    bind = session.get_bind(**request.bind_arguments)
+    strategy = strategies.get(bind.dialect) or context.opener.learn(bind)
+    if strategy.compatible is not None or strategy.cluster is not None:
+        _check_server(strategy, request)
     connection, plan = target.prepare(bind, strategy, request)
     if plan.table is not None and target.options:
         plan = replace(plan, table=translated_table(plan.table, *target.options))
     _check_place(context, target, connection.connection)
-    _note_database(context, target, request, bind, connection)
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    for bound in context.parts.bound:
+        bound(request, target.roots(), bind)
     if session.identity_map or context.loaded.added:
         target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
-    # which counts neither for Core nor for what loader options send.
+    # which counts neither for Core nor for the SELECTs of loader options.
     autoflush = session.autoflush
     session.autoflush = autoflush and request.as_is
     try:
@@ -278,9 +278,9 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
 
 
 def _read_held(context: LockContext, target: LockTarget[T]) -> T:
-    """Return what is held already.
+    """Return the documents held already.
 
-    :raises LockMisuse: what is asked for has the same key in another database, or another schema.
+    :raises LockMisuse: a held document has the same key in another database, or another schema.
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
@@ -313,43 +313,18 @@ def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
             )
 
 
-def _database_of(
-    request: LockRequest, target: LockTarget[Any]
-) -> tuple[Engine | Connection, LockStrategy]:
-    """Return the database of the lock, and its dialect.
-
-    :raises LockNotSupported: this server cannot give the lock.
-    """
-    session = target.session
-    if not session.is_active:
-        session.connection()  # raises PendingRollbackError, as after a failed flush
-    bind = session.get_bind(**request.bind_arguments)
-    strategy = strategies.get(bind.dialect) or target.context.opener.learn(bind)
+def _check_server(strategy: LockStrategy, request: LockRequest) -> None:
+    """:raises LockNotSupported: this product, which answers to the dialect, cannot give the lock."""
     if strategy.compatible is not None:
         check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
-        warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
-    return bind, strategy
-
-
-def _note_database(
-    context: LockContext,
-    target: LockTarget[Any],
-    request: LockRequest,
-    bind: Engine | Connection,
-    connection: TransactionConnection,
-) -> None:
-    """Follow a Connection that the program has lent, and tell the parts of the database."""
-    if isinstance(bind, Connection):
-        watch(context, connection)
-    for bound in context.parts.bound:
-        bound(request, target.roots(), bind)
+        strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
 
 
 def _blocks(
     target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
-    """Return the blocks around the statements: what listeners make of them is checked, their wait limited."""
+    """Return the blocks around the statements: the statements as listeners leave them are checked, their wait limited."""
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
@@ -364,7 +339,8 @@ def _blocks(
 def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
     context, opens = target.context, not target.session.in_transaction()
-    call = LockCall(target, request, context.opener.now(), opens, context.calls.current)
+    started = time.monotonic() - context.opener.connecting  # now(), without a call
+    call = LockCall(target, request, started, context.calls.current, opens=opens)
     if (
         "before_lock" in listened
         and (request.entity is not None or request.named)  # not rows of tables
@@ -388,8 +364,8 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
 
     :raises UnsavedChanges: some of its rows have pending changes that collide.
     """
-    waited = context.opener.now() - call.started
-    # Nobody is told of most locks, which is found out here without a call.
+    waited = time.monotonic() - context.opener.connecting - call.started
+    # Most locks have no listener.  Checked inline to save a call.
     if (
         call.requested is not None
         or "lock_acquired" in listened
@@ -417,7 +393,7 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
 
 
 def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    """End a call: undo what it has done, and report its error."""
+    """End a call: undo its effects, and report its error."""
     context = target.context
     waited = context.opener.now() - call.started
     context.calls.current = call.outer
@@ -429,7 +405,7 @@ def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -
 
 
 def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
-    """Return whether nobody knows any more what the transaction holds."""
+    """Return whether the locks of the transaction are no longer known."""
     interrupted = not isinstance(error, Exception)
     return interrupted or isinstance(error, DBAPIError) or call.met is not None
 

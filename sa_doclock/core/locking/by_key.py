@@ -62,7 +62,7 @@ T = TypeVar("T")
 def identities_of(mapper: Mapper[Any], idents: Iterable[Any]) -> list[Identity]:
     """Return the primary keys, each once, in ascending order."""
     if isinstance(idents, (str, bytes, Mapping)) or not isinstance(idents, Iterable):
-        raise TypeError(f"a list of primary keys is needed, not {key_text(idents)}")
+        raise TypeError(f"idents must be an iterable of primary keys, not {key_text(idents)}")
     identities = dict.fromkeys(identity_of(mapper, ident) for ident in idents)
     try:
         return sorted(identities, key=key_order(mapper))
@@ -102,7 +102,7 @@ class _RowsByKey(LockedRows[T]):
         if refuse_unsaved(self.context, self.root, keys):
             self.recheck = True
         self.expire_loaded(self.root, keys)
-        # A listener for "expire" may have changed what it is about, as it was before the lock.
+        # A listener for "expire" may have changed the document, with values from before the lock.
         if any(states_to_flush(self.session)):
             refuse_unsaved(self.context, self.root, keys)
 
@@ -126,7 +126,7 @@ class _RowsByKey(LockedRows[T]):
 
         Only the end of the transaction releases them; where it is not ours, the ledger has them.
 
-        :param locked: the keys of those that were locked before the entity was read.
+        :param locked: the keys of the rows that were locked before the entity was read.
         """
         known = frozenset(found)
         others = [key for key in locked if key not in known]
@@ -238,7 +238,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
     _left_out: frozenset[Identity] = frozenset()
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
-        # By the keys of the rows, which need not be those that were asked for.
+        # By the keys of the rows, which need not be the requested ones.
         self._left_out |= {identity for _, identity in documents}
         return True
 

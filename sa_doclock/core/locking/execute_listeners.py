@@ -27,7 +27,7 @@ from ..transaction import LockContext
 def checked_listeners(
     context: LockContext, expire: Callable[[], None], *, row_lock: bool
 ) -> Iterator[None]:
-    """Check what the listeners of this session make of the statements of this block.
+    """Check the statements of this block as the listeners of this session leave them.
 
     :param expire: expires the documents once more; listeners may have read them before the lock.
     :param row_lock: one of the statements must carry the lock; else it is the transaction's.
@@ -70,7 +70,7 @@ class _Listener:
         return self._execute(state) if locks or not self._row_lock else None
 
     def _execute(self, state: ORMExecuteState) -> Result[Any]:
-        """Execute a statement that locks; what it meets is the call's, also if a listener swallows it."""
+        """Execute a locking statement.  Its error fails the call even if a listener swallows it."""
         try:
             result = state.invoke_statement()
         except DBAPIError as error:

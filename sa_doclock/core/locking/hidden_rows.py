@@ -32,7 +32,7 @@ def find_again(
     missing: Sequence[Identity],
     lock_again: Callable[[], Found],
 ) -> Found | None:
-    """Return what a lock finds now of these keys, of which it has found no row; None: still nothing.
+    """Return the rows that a lock finds now for these keys, after it found none; None: still none.
 
     :param lock_again: locks the rows once more.
     :raises LockNotSupported: one of them can be read, and cannot be locked.

@@ -1,7 +1,7 @@
-"""Documents read by their primary keys without a lock: plain reads, dirty reads, and what is held already.
+"""Documents read by their primary keys without a lock: plain reads, dirty reads, and documents held already.
 
 ``get_entity()`` and ``get_entities()`` call it where they take no lock, and the targets of ``by_key``
-for what a lock covers already.  Each function returns the objects of the session.
+for documents that a lock covers already.  Each function returns the objects of the session.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_one(context: LockContext, request: LockRequest) -> Any:
 
 
 def read_entities(context: LockContext, request: LockRequest) -> list[Any]:
-    """Read what get_entities() was asked for, in ascending key order.
+    """Read the rows of get_entities(), in ascending key order.
 
     :raises LockMisuse: a key has found several rows.
     """

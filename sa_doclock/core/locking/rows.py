@@ -45,7 +45,7 @@ class LockedRows(LockTarget[T]):
         return (root_of(self.mapper),)
 
     def expire_loaded(self, root: Mapper[Any], keys: Collection[Identity] | None) -> None:
-        """Expire what the session has loaded of these documents; see ``DocumentIndex.expire()``."""
+        """Expire the loaded objects of these documents; see ``DocumentIndex.expire()``."""
         index = self.context.loaded.of(root)
         index.refuse_other_tokens(keys)
         before, self.unreadable = self.unreadable, index.expire(keys)
@@ -70,7 +70,7 @@ class LockedRows(LockTarget[T]):
 
     @abstractmethod
     def read(self, statement: Select[Any]) -> Found:
-        """Execute it, and return what it has found."""
+        """Execute it, and return its rows."""
 
     @abstractmethod
     def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:

@@ -233,7 +233,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         left, ordered, limited = Counter(order), [], has_limit(statement)
         for identity in order:
             left[identity] -= 1
-            # Of a join there may be more rows now, which come after those that were found.
+            # Of a join there may be more rows now, which come after the found ones.
             count = 1 if left[identity] or limited else len(rows[identity])
             ordered += [rows[identity].popleft() for _ in range(min(count, len(rows[identity])))]
         found[:] = ordered
@@ -257,14 +257,14 @@ class RowsOfSelect(LockedRows[Result[Any]]):
 
 @statement_cache
 def _reads_header_alone(statement: Select[Any]) -> bool:
-    """Return whether the statement reads no rows but those that its ``FOR UPDATE OF`` locks."""
+    """Return whether the statement reads only rows that its ``FOR UPDATE OF`` locks."""
     return statement.get_final_froms() == for_update_tables(statement) and not _reads_more(
         statement
     )
 
 
 def _reads_more(statement: Select[Any]) -> bool:
-    """Return whether a subquery among the columns would show what there was before the wait."""
+    """Return whether a subquery among the columns would show the state before the wait."""
     undeferred = bool(options_of(statement))
     for described in statement.column_descriptions:
         expression = described["expr"]
@@ -277,7 +277,7 @@ def _reads_more(statement: Select[Any]) -> bool:
 
 
 def _clause_of(expression: Any) -> ClauseElement:
-    """Return the SQL of what a select reads: a column, an attribute of a class, a Bundle."""
+    """Return the SQL of a select's column, attribute of a class, or Bundle."""
     while not isinstance(expression, ClauseElement):
         expression = expression.__clause_element__()
     return expression
@@ -297,7 +297,7 @@ def _candidates(run: Run, keys: Select[Any], *, skips_some: bool) -> list[Identi
     """Return the keys of the rows to lock, as they are before the lock."""
     if skips_some:
         raise LockNotSupported(
-            "this database cannot skip the locked rows of a join with LIMIT, nor of a table whose columns "
-            "are all in an index; select the entity alone, with EXISTS in place of the join"
+            "SKIP LOCKED with LIMIT is not supported here for a join, or for a table whose columns "
+            "are all in an index; select the entity alone, and use EXISTS instead of the join"
         )
     return [tuple(row) for row in run(keys)]

@@ -86,7 +86,7 @@ def _headers_of(
 def _may_be_others(
     loaded: DocumentIndex, role: Role, state: InstanceState[Any], headers: Collection[Identity]
 ) -> bool:
-    """Return whether a part may be of other documents than these, which what is loaded tells.
+    """Return whether a part may be of other documents than these, as loaded attributes tell.
 
     Another transaction may have moved the owner of a part of a part, where it is not held.
     """

@@ -1,4 +1,4 @@
-"""WaitLimit: how long the statements of one lock may wait, and by what the server limits them."""
+"""WaitLimit: how long the statements of one lock may wait, and the server's setting that limits them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Statement = Callable[[LockOptions], Select[Any]]
 """Returns the SELECT that carries this lock."""
 
 # A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
-# what it knows of a statement on the object.  An entry lives as long as its statement.
+# its facts about a statement on the object.  An entry lives as long as its statement.
 # Threads: an entry is one tuple, read and replaced at once; of two threads' statements, which do
 # the same, the later one stays.
 _last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
@@ -85,7 +85,7 @@ class WaitLimit(NamedTuple):
         return 0.0 if self.seconds is None else self.seconds - self.spent
 
     def send(self, statement_for: Statement, run: Callable[[Select[Any]], R]) -> R:
-        """Return what ``run`` makes of the statement for the lock.
+        """Run the locking statement, with its time limit inlined where the dialect can.
 
         :raises LockNotAvailable: the row was held all the time.
         :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
@@ -104,7 +104,7 @@ class WaitLimit(NamedTuple):
     def again(self, error: DBAPIError, waited: float) -> WaitLimit | None:
         """Return the limit of one more try, after this error of one; None: there is no other.
 
-        If the server's own limit for locks is shorter, it waits again for what is left.  If a limit
+        If the server's own limit for locks is shorter, it waits again for the rest of the time.  If a limit
         for whole statements ended it, the statement may have been slow by itself: one last try without
         waiting shows whether a lock is held.
         """

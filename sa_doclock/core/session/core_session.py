@@ -25,10 +25,10 @@ class CoreSession(LockMethods):
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
-        prepare(): those that all databases keep until then, whatever was written.
+        prepare(): only the locks that every database keeps until the commit.
 
-        After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
-        with asyncio, where it tells what was held before, until the next flush, lock or commit.
+        After ``text()``, DDL and other statements that may have ended the transaction, the property asks the
+        server.  With asyncio it does not: it returns the last known locks until the next flush, lock or commit.
 
         Example::
 
@@ -134,7 +134,7 @@ class HeldLocks(Mapping[DocumentKey, LockOptions]):
 def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
     """Return the locks that the session holds.
 
-    :param ask: ask the server where a statement may have ended the transaction; else what is known.
+    :param ask: ask the server where a statement may have ended the transaction; else the known state.
     """
     context = context_of(session)
     root = session.get_transaction()

@@ -113,18 +113,18 @@ class ExecutingSession(SessionWithContext):
         if getattr(written, "is_dml", False):
             self._context.transaction.refuse_write()
             if listens_last:
-                return None  # what the listeners make of it is checked
+                return None  # the listeners' statement is checked
             run = partial(super().execute, statement, params)
             return _execute_dml(self._context, written, params, arguments, run)
         execute = _executor_of(self._context, self, written)
         if execute is None:
             self._note_foreign(written)
-        elif not listens_last:  # else what the listeners make of it is executed by the part
+        elif not listens_last:  # else the part executes the listeners' statement
             return self._execute_by_part(execute, params, arguments)
         before = pending_changes(self) if listens_last else NO_CHANGES
         if before is NO_CHANGES:
             return None
-        # Listeners may make a lock of it, and change what it locks.
+        # Listeners may make a lock of it, and change its rows.
         options = {**arguments.get("execution_options", {}), PENDING_BEFORE: before}
         return super().execute(statement, params, **{**arguments, "execution_options": options})
 
@@ -170,7 +170,7 @@ class ExecutingSession(SessionWithContext):
     ) -> Result[Any]:
         own_options = arguments.get("execution_options", {})
         binds = dict(arguments.get("bind_arguments") or {})
-        # Expiring does what populate_existing does in a plain Session, and does not overwrite
+        # Expiring works as populate_existing in a plain Session, and does not overwrite
         # pending changes elsewhere.
         options = {**own_options, "populate_existing": False, LOCK_OPTION: None}
         ours = {"params": params, "execution_options": options, "bind_arguments": binds}
@@ -193,7 +193,7 @@ class ExecutingSession(SessionWithContext):
 
 
 def _executor_of(context: LockContext, session: Session, statement: Any) -> Executor | None:
-    """Return what executes the statement as a lock; None: it is the session's."""
+    """Return the executor of the statement as a lock; None: it is the session's."""
     adoption = context.parts.adoption
     return None if adoption is None else adoption.executor(session, statement)
 

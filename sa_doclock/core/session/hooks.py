@@ -92,9 +92,9 @@ class SessionWithContext(EventfulSession):
             context.forget()
 
     def _end_rest(self, end: Callable[[], None]) -> None:
-        """End what an error has left open: SQLAlchemy stops at a savepoint that is gone.
+        """End the transactions that an error has left open: SQLAlchemy stops at a savepoint that is gone.
 
-        :param end: what has met the error.  close() leaves alone what rollback() does not: the
+        :param end: the method that met the error.  Unlike rollback(), close() leaves alone the
             transaction of a Connection that was lent.
         """
         for _ in [*savepoints_of(self), self.get_transaction()]:  # each call ends one of them
@@ -155,7 +155,7 @@ def commits_of(session: SessionWithContext) -> int:
 
 @event.listens_for(SessionWithContext, "after_transaction_create")
 def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    """Remember what there is now, before a savepoint is set."""
+    """Remember the present state, before a savepoint is set."""
     context = session._context  # its parts come before all that the transaction does
     if transaction.nested:
         context.transaction.savepoints[transaction] = context.transaction.mark()
@@ -207,7 +207,7 @@ def _after_commit(session: SessionWithContext) -> None:
     context = session._context
     committed = innermost(session)
     if committed.nested:
-        context.transaction.savepoints.pop(committed, None)  # what was locked in it is held on
+        context.transaction.savepoints.pop(committed, None)  # its locks are held on
         return
     if context.transaction.outbox is not None:
         context.transaction.outbox.send_writes()
@@ -218,7 +218,7 @@ def _after_commit(session: SessionWithContext) -> None:
 
 @event.listens_for(SessionWithContext, "after_rollback")
 def _after_rollback(session: SessionWithContext) -> None:
-    """Drop what waits to be sent, before the connections are given back."""
+    """Drop the unsent writes, before the connections are given back."""
     context = session._context
     for discard in context.parts.discard:
         discard()

@@ -1,6 +1,6 @@
 """The methods of a session that take locks: by key, by keys, by a select.
 
-What each does with a lock is one :class:`LockRequest` and one call of :func:`acquire`.
+For a lock each makes one :class:`LockRequest` and one call of :func:`acquire`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LockMethods(ExecutingSession):
         :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.  What says the
             same is the same key: ``"42"`` is 42 for an integer, the name of a member for an Enum, a
             text of the usual form for a UUID, a date or a time.
-        :param lock: what to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
+        :param lock: the lock to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
         :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
             NoWait, None as the session says, or else as the server is configured.  Rounded
             up to milliseconds.  It may be longer than the server's own limit: on MySQL, a
@@ -156,7 +156,7 @@ class LockMethods(ExecutingSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> T:
-        """Return what :meth:`get_entity` returns, for a row that must be there.
+        """Return the entity as :meth:`get_entity` does; its row must exist.
 
         Example::
 
@@ -224,7 +224,7 @@ class LockMethods(ExecutingSession):
         Server: 2,000; MariaDB, SQLite: 900; half of that and less for composite keys); more are
         locked in several, in the same order.
 
-        What else is raised, and what follows a failure: see :meth:`get_entity`.
+        Other errors, and the state after a failure: see :meth:`get_entity`.
 
         Example::
 
@@ -233,13 +233,13 @@ class LockMethods(ExecutingSession):
         :param idents: primary keys as for :meth:`get_entity`; each document comes once.
         :param lock_timeout: as for :meth:`get_entity`, for each statement; SQL Server applies it
             to each row, and so do PostgreSQL, and MariaDB in whole seconds, for more than 50 keys.
-        :param order: of what is returned, not of locking: ``"key"`` is ascending key order,
+        :param order: of the result, not of locking: ``"key"`` is ascending key order,
             ``"given"`` the order of ``idents``.
-        :returns: without those that there are not, or that ``SkipLocked`` leaves out.  Between
+        :returns: without missing rows, or rows that ``SkipLocked`` leaves out.  Between
             several statements, text keys are ordered as Python orders them.
         :raises TypeError: ``idents`` is not a collection; or as :meth:`get_entity`.
         :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.  Those of an
-            Enum have that of what the database stores.
+            Enum have the order of the stored values.
         """
         if order not in _ORDERS:
             raise ValueError(f'order is "key" or "given", not {order!r}')
@@ -273,7 +273,7 @@ class LockMethods(ExecutingSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> T | None:
-        """Return what :meth:`get_entity` returns, with all parts of the document loaded.
+        """Return the entity as :meth:`get_entity` does, with all parts of the document loaded.
 
         The parts are those that :func:`document` declares, or the one-to-many collections of
         an entity that is not declared, except those mapped as ``write_only`` or ``dynamic``.
@@ -281,7 +281,7 @@ class LockMethods(ExecutingSession):
         ForUpdate, SharedRead and SnapshotRead header and parts belong together.  Without a
         lock, or with NoLock, they may not.
 
-        What is loaded already and not stale is not loaded again: pending changes of a
+        Fresh objects are not loaded again: pending changes of a
         document that is held stay.
 
         Example::
@@ -319,7 +319,7 @@ class LockMethods(ExecutingSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> T:
-        """Return what :meth:`get_document` returns, for a document that must be there.
+        """Return the document as :meth:`get_document` does; its row must exist.
 
         Example::
 
@@ -415,7 +415,7 @@ class LockMethods(ExecutingSession):
             second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
             to each row that it has to wait for.  A plain Session, which has no lock_timeout,
             must not execute the statement then.
-        :raises LockNotSupported: at execution, for what cannot be locked: DISTINCT, GROUP BY,
+        :raises LockNotSupported: at execution, for a statement that cannot lock: DISTINCT, GROUP BY,
             ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
         """
         lock, seconds = check_wait(check_lock(lock), lock_timeout)
@@ -431,7 +431,7 @@ class LockMethods(ExecutingSession):
         lock: LockOptions,
         seconds: float | None,
     ) -> T | None:
-        """Return what :meth:`get_entity` returns for the row with these values of a key."""
+        """Return the entity of the row with these values of a key."""
         if key.primary:
             return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
         mapper = mapper_of(entity)
@@ -462,12 +462,12 @@ class LockMethods(ExecutingSession):
         return self.get_entity(entity, identity, lock, options=options)
 
     def _check_request(self, request: LockRequest) -> None:
-        """Check what the caller has given beside the lock, before anything is sent."""
+        """Check the caller's version and check-out, before anything is sent."""
         for condition in self._context.parts.conditions:
             condition.check_request(request)
 
     def _check_found(self, request: LockRequest, found: object) -> None:
-        """Compare what was found with what the caller has given; name the document in an error."""
+        """Compare the found row with the caller's version and check-out; name the document in an error."""
         mapper = request.mapper
         assert mapper is not None
         try:

@@ -34,7 +34,7 @@ def key_of(session: Session, instance: T) -> tuple[type[T], Any]:
     state = inspect(instance, raiseerr=False)
     if not isinstance(state, InstanceState):
         raise TypeError(
-            f"a mapped class and a primary key, an object or a select is needed, not {instance!r}"
+            f"lock a mapped class with a primary key, an object or a select, not {instance!r}"
         )
     name = state.class_.__name__
     if state.session is not session:

@@ -176,7 +176,7 @@ def key_in_parameter(column: ColumnElement[Any], mapper: Mapper[Any]) -> ColumnE
 
 
 def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:
-    # PostgreSQL locks what the sort has put in order; InnoDB and SQL Server read the primary
+    # PostgreSQL locks the sorted rows; InnoDB and SQL Server read the primary
     # key's own index.
     for hint, dialect in by_keys_hints(index_of_key(mapper)) if is_row_lock(lock) else ():
         statement = statement.with_hint(header_table(mapper.class_), hint, dialect)

@@ -1,4 +1,4 @@
-"""A cache of what was found out about a statement, for every other that has the same SQL."""
+"""A cache of facts about a statement, for every other with the same SQL."""
 
 from __future__ import annotations
 

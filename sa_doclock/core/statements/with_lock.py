@@ -44,7 +44,7 @@ from ..documents import (
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]
 
 LOCK_OPTION = "doclock"
-"""The execution option by which a LockingSession finds what a statement locks."""
+"""The execution option by which a LockingSession finds the lock of a statement."""
 
 
 class LockedEntity(NamedTuple):
@@ -67,7 +67,7 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
     session knows already, and databases where the lock is not in the SELECT.  A plain
     ``Session`` runs whatever lock is in the SQL: nothing on SQLite; on SQL Server nothing for
     SharedRead, and perhaps entries of an index alone where the select leaves columns out; on
-    MariaDB rows as they are joined, since it has no ``FOR UPDATE OF``.  What is read by the locking statement from *other* tables can be
+    MariaDB rows as they are joined, since it has no ``FOR UPDATE OF``.  The locking statement's rows from *other* tables can be
     older than the lock there.
 
     As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()``
@@ -120,7 +120,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
 
 
 def _described(statement: object) -> Sequence[Any]:
-    """Return what an ORM select reads, as SQLAlchemy describes it.
+    """Return the columns of an ORM select, as SQLAlchemy describes them.
 
     :raises LockNotSupported: it is no such statement.
     """
@@ -131,7 +131,7 @@ def _described(statement: object) -> Sequence[Any]:
         raise LockNotSupported(
             f"the rows of a {type(statement).__name__} cannot be locked: lock an ORM select"
         )
-    raise TypeError(f"an ORM select is needed, not {statement!r}")
+    raise TypeError(f"statement must be an ORM select, not {statement!r}")
 
 
 def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: Any) -> Any:
@@ -170,7 +170,7 @@ def _checked_entity(statement: Select[Any], entity: Any) -> Any:
 
 
 def refuse_unlockable_shape(statement: Select[Any]) -> None:
-    """Raise LockNotSupported if the rows of the result, or what is read with them, cannot be locked."""
+    """Raise LockNotSupported if the rows of the result, or rows read with them, cannot be locked."""
     refuse_combined_rows(statement)
     options = options_of(statement)
     if options:
@@ -314,7 +314,7 @@ def add_hints(
 
 @entity_cache
 def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ...]:
-    """Return options that load by a second statement what the mapping loads by the first.
+    """Return options that load by a second statement the attributes that the mapping loads by the first.
 
     :param chosen: the relationships that the caller has an option for.
     """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from operator import attrgetter
@@ -38,7 +37,7 @@ T = TypeVar("T")
 ISOLATION: Final = "isolation_level"
 
 next_moment: Final[Callable[[], int]] = count(1).__next__
-"""Return a number that is greater than those before: what came after a moment has a greater one."""
+"""Return a number that is greater than all before: an event after a moment has a greater one."""
 
 Mark = tuple[Ledger, LedgerMark, int]
 """The marks of a moment: the ledger that there was, its mark, and the number of the moment."""
@@ -85,7 +84,6 @@ def is_lost(connection: Connection, strategy: LockStrategy, error: Any) -> bool:
     return is_broken(connection, strategy, error)
 
 
-@dataclass(eq=False)
 class TransactionConnection:
     """One connection that takes part in the session's transaction.
 
@@ -103,29 +101,30 @@ class TransactionConnection:
     :ivar foreign_asked: the number of foreign statements of the transaction that had run when ``level``
         was known last.
     :ivar may_have_ended: an error or a foreign statement may have ended it, so that ROLLBACK finds none.
-    :ivar savepoints: the names of those that the program has set on it itself, with what was held.
-    :ivar listeners: the names of events, the functions that listen to them, and what for.
+    :ivar savepoints: the names of the program's own savepoints, with the locks held at each.
+    :ivar listeners: the names of events, the functions that listen to them, and their purpose.
     :ivar on_return: the actions of its return to the pool, from the commit on.
     """
 
-    connection: Connection
-    known: LockStrategy | None
-    # What is not set for each transaction is left to the class.
-    opened_for: LockOptions | None = field(default=None, init=False)
-    fit_for: tuple[LockPlan, float | None] | None = field(default=None, init=False)
-    level: str | None = field(default=None, init=False)
-    level_before: str | None = field(default=None, init=False)
-    mark: object = field(default=None, init=False)
-    schema: str | None = field(default=None, init=False)
-    schema_in_doubt: bool = field(default=False, init=False)
-    in_doubt: bool = field(default=False, init=False)
-    unmarked: bool = field(default=False, init=False)
-    begun: bool = field(default=False, init=False)
-    foreign_asked: int = field(default=0, init=False)
-    may_have_ended: bool = field(default=False, init=False)
-    savepoints: tuple[tuple[str, Mark], ...] = field(default=(), init=False)
-    listeners: tuple[tuple[str, Callable[..., Any], str], ...] = field(default=(), init=False)
-    on_return: dict[ReturnAction, None] | None = field(default=None, init=False)
+    # Attributes that are not set for each transaction are left to the class.
+    opened_for: LockOptions | None = None
+    fit_for: tuple[LockPlan, float | None] | None = None
+    level: str | None = None
+    level_before: str | None = None
+    mark: object = None
+    schema: str | None = None
+    schema_in_doubt = False
+    in_doubt = False
+    unmarked = False
+    begun = False
+    foreign_asked = 0
+    may_have_ended = False
+    savepoints: tuple[tuple[str, Mark], ...] = ()
+    listeners: tuple[tuple[str, Callable[..., Any], str], ...] = ()
+    on_return: dict[ReturnAction, None] | None = None
+
+    def __init__(self, connection: Connection, known: LockStrategy | None) -> None:
+        self.connection, self.known = connection, known
 
     @property
     def strategy(self) -> LockStrategy:
@@ -188,7 +187,7 @@ class TransactionConnection:
             return
         marks_now = self.mark is None or is_spent(self.mark)
         if marks_now:
-            self.mark = UNMARKED  # what is sent for the mark is no foreign statement
+            self.mark = UNMARKED  # the statement of the mark is not a foreign one
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
@@ -320,10 +319,6 @@ class TransactionConnection:
         """Note the isolation level of its transaction; see the attributes."""
         self.level, self.foreign_asked = level, foreign_asked
 
-    def note_opened(self, plan: LockPlan, seconds: float | None) -> None:
-        """Note that its transaction was opened for this lock, and this limit."""
-        self.opened_for, self.fit_for = plan.lock, (plan, seconds)
-
     def restore_at_end(self, level: str | None) -> None:
         """Have the isolation level of a lent connection restored at the end of the transaction."""
         self.level_before = level
@@ -342,7 +337,7 @@ class TransactionConnection:
         self.savepoints = self.savepoints[:number]
 
     def row_lock(self, plan: LockPlan) -> LockOptions:
-        """Return the lock that a SELECT must carry here, to give what was asked for."""
+        """Return the lock that a SELECT must carry here, to give the requested one."""
         if plan.level is None or plan.level == self.level:
             return plan.row_lock
         return plan.strategy.statements.row_lock(plan.lock, self.level)
@@ -351,10 +346,10 @@ class TransactionConnection:
 class TransactionConnections:
     """The connections of one session's transaction, by engine.
 
-    :ivar by_engine: those that have begun their part of the transaction.
+    :ivar by_engine: the connections that have begun their part of the transaction.
     :ivar reads_snapshot: a SnapshotRead has opened the transaction, or a part of it.
     :ivar root: the outermost transaction of the session, which knows whose connections are.
-    :ivar foreign_statements: the number of those that have run in this transaction.
+    :ivar foreign_statements: the number of foreign statements in this transaction.
     """
 
     reads_snapshot = False
@@ -385,7 +380,7 @@ class TransactionConnections:
             self.before_savepoint()
 
     def note_joined(self, joined: TransactionConnection, strategy: LockStrategy) -> None:
-        """Note what the first lock in an open transaction knows more than the begin."""
+        """Note the facts that the first lock in an open transaction knows, and the begin did not."""
         if joined.known is None:  # the server could not be asked when it began
             joined.note_known(strategy, self._session)
         joined.note_level(self.current_level(joined), joined.foreign_asked)
@@ -395,18 +390,18 @@ class TransactionConnections:
         self.foreign_statements += 1
 
     def before_savepoint(self) -> None:
-        """Send what the databases need in front of a SAVEPOINT."""
+        """Send the statements that the databases need in front of a SAVEPOINT."""
         for one in self.by_engine.values():
             if one.known is not None:
                 one.known.lifecycle.before_savepoint(one.connection)
                 one.note_begin()
 
     def find(self, connection: Connection) -> TransactionConnection | None:
-        """Return what is known of this connection, if it takes part in the transaction."""
+        """Return the state of this connection, if it takes part in the transaction."""
         return self.by_engine.get(connection.engine)
 
     def all(self) -> list[Connection]:
-        """Return those that have begun their part of the transaction."""
+        """Return the connections that have begun their part of the transaction."""
         return [one.connection for one in self.by_engine.values()]
 
     def is_lent(self, connection: Connection) -> bool:
@@ -425,7 +420,7 @@ class TransactionConnections:
             self._rolled_back_by_lender = (*ended, transaction)
 
     def is_rolled_back_by_lender(self, connection: Connection) -> bool:
-        """Return whether what is done with this connection now is the lender's alone, or a rollback."""
+        """Return whether this use of the connection is the lender's alone, or a rollback."""
         ended = self._rolled_back_by_lender
         return connection in ended or connection.get_transaction() in ended
 

@@ -41,7 +41,7 @@ _SAVEPOINT: Final = re.compile(
 
 
 def watch(context: LockContext, one: TransactionConnection) -> None:
-    """Follow what the program does with this connection."""
+    """Follow the program's use of this connection."""
     if not one.is_listened(_WATCHING):
         lent = context.connections.is_lent(one.connection)
         events = ConnectionEvents(context, one.connection, lent=lent)
@@ -55,7 +55,7 @@ def is_watched(one: TransactionConnection) -> bool:
 
 
 def watch_connection(context: LockContext, connection: Connection) -> None:
-    """Follow what the program does with this connection, which it has been given."""
+    """Follow the program's use of this connection, which it has been given."""
     found = context.connections.find(connection)
     if found is None:
         return
@@ -81,7 +81,7 @@ def watch_all(context: LockContext) -> None:
 
 
 class ConnectionEvents:
-    """Tells the transaction of a session what happens on one Connection.
+    """Reports the events of one Connection to the transaction of a session.
 
     The methods named as events of SQLAlchemy listen to them.
     """
@@ -94,7 +94,7 @@ class ConnectionEvents:
         self._engine, self._lent = connection.engine, lent
 
     def _found(self) -> tuple[LockTransaction, TransactionConnection] | None:
-        """Return the transaction, and what is known of the connection; None where it has ended."""
+        """Return the transaction, and the state of the connection; None where it has ended."""
         transaction = self._transaction()
         one = None if transaction is None else transaction.connections.by_engine.get(self._engine)
         return None if transaction is None or one is None else (transaction, one)
@@ -147,13 +147,13 @@ class ConnectionEvents:
     def _mark_of_session(
         self, transaction: LockTransaction, one: TransactionConnection, name: str
     ) -> Mark | None:
-        """Return what there was when the session itself has set this savepoint."""
+        """Return the state from when the session itself set this savepoint."""
         locks = self._context()
         savepoint = None if locks is None else savepoint_on(locks.session(), one.connection, name)
         return None if savepoint is None else transaction.savepoints.get(savepoint)
 
     def _undoes_unknown(self, verb: str, name: str) -> bool:
-        """Return whether a savepoint that is not known is rolled back, and nobody knows what was locked."""
+        """Return whether a savepoint that is not known is rolled back, and its locks are not known."""
         # One of the session, which has no mark, is older than all that it has locked.
         session_knows = name.startswith("sa_savepoint_") and not self._lent
         return " TO" in verb.upper() and not session_knows
@@ -186,7 +186,7 @@ class ConnectionEvents:
     def _note_savepoint(
         self, transaction: LockTransaction, one: TransactionConnection, verb: str, name: str
     ) -> bool:
-        """Note what a statement has done to a savepoint; return whether it is one that we know."""
+        """Note a statement's effect on a savepoint; return whether we know the savepoint."""
         if verb.upper().startswith("SAVE"):
             one.set_savepoint(name, transaction.mark())
             return True

@@ -93,7 +93,7 @@ class LockContext:
             self.end_transaction()
 
     def forget(self) -> None:
-        """Drop what is believed of a transaction that has ended, or that has never begun."""
+        """Drop the beliefs about a transaction that has ended, or has never begun."""
         if "transaction" in vars(self):
             self.end_if_over()
             if not self.session().in_transaction():

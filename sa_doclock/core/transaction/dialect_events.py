@@ -19,7 +19,7 @@ from .context import LockContext
 from .error_translation import translate_error
 
 # SQLAlchemy tells of an error and of a statement by its dialect, which all sessions of an engine
-# share.  So what is to be found then is kept in the Connection, and in the Compiled, themselves.
+# share.  So the later value is kept in the Connection, and in the Compiled, themselves.
 # Threads: a Connection is used by one thread at a time; of a Compiled, two threads find the same.
 _STATES: Final = "sa_doclock_states"
 """The attribute of a Connection with the states of the sessions that it belongs to.

@@ -79,7 +79,7 @@ def _note_unwrapped(
 def _interruption_of(context: ExceptionContext) -> BaseException | None:
     """Have the connection given up after Ctrl-C or a cancellation, as SQLAlchemy does where it can.
 
-    The driver may meet it at a place where it reckons with none.  What comes out then is an error
+    The driver may meet it at a place where it reckons with none.  The result is an error
     of its own, as psycopg's AssertionError out of its pipeline, and where it stands with the
     server nobody knows any more.
 
@@ -134,7 +134,7 @@ def _translate(
 def _translate_answer(
     states: Sequence[LockContext], state: LockContext, met: DriverError
 ) -> DocLockError | None:
-    """Return our own error of what the server has answered, and note what it has ended.
+    """Return our own error for the server's answer, and note the end that it means.
 
     :param state: the one whose call, or whose locks, the error names.
     """
@@ -157,7 +157,7 @@ def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None
 
 
 def _add_advice(met: DriverError) -> None:
-    """Add to the driver's error what people should know of it."""
+    """Add advice to the driver's error."""
     advice = met.strategy.errors[met.code].advice
     if advice and met.context.sqlalchemy_exception is not None:
         met.context.sqlalchemy_exception.add_detail(advice)
@@ -172,7 +172,7 @@ def _note_locks_lost(
         return None
     context.is_disconnect = True
     lost = _note_lost(states, strategy, code, context)
-    # Not in place of what the handler of a signal has raised, whose error is the program's.
+    # Not in place of a signal handler's error, which is the program's.
     return lost if raised_by_driver(connection, context.original_exception) else None
 
 
@@ -216,7 +216,7 @@ def _reason_of_noise(
 
     After a COMMIT or ROLLBACK by text it is the error under which the program rolls back.
 
-    What pymssql raises then, where the login's language is not English, is none of its own errors.
+    Where the login's language is not English, pymssql then raises an error that is not its own.
     """
     if strategy is None:
         return None
@@ -279,7 +279,7 @@ def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] |
 def _document_without_call(
     state: LockContext, error: DocLockError
 ) -> tuple[type[Any] | None, Any, LockOptions | None]:
-    """Return what a flush or commit that was undone is about, where one document is held."""
+    """Return the document of a failed flush or commit, where one document is held."""
     of_other_row = isinstance(error, LockNotAvailable) and error.statement is not None
     if of_other_row or len(state.ledger.held) != 1:
         return None, None, None
@@ -295,9 +295,9 @@ def _note(
     *,
     ended: bool,
 ) -> None:
-    """Note in this state what the error has ended.
+    """Note in this state the end that the error means.
 
-    :param raised: what comes out of the statement.
+    :param raised: the error of the statement.
     """
     if met.context.statement is not None:
         found = state.connections.find(met.connection)

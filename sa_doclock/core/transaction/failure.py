@@ -1,4 +1,4 @@
-"""The failures of a transaction, and what it refuses because of them.
+"""The failures of a transaction, and its refusals because of them.
 
 PostgreSQL's COMMIT of an aborted transaction is a silent ROLLBACK, and after InnoDB has
 rolled a transaction back the next statement runs in a new one.  So whatever the database,
@@ -49,7 +49,7 @@ class FailingTransaction:
     """The failures of a LockTransaction; they decide on its condition.
 
     :ivar condition: how it stands.
-    :ivar failures: those that no rollback has undone.
+    :ivar failures: the failures that no rollback has undone.
     :ivar parent: the transaction as another process has it, which has forked this one.
     :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
     :ivar asking: a server is asked now whether an error has ended the transaction.
@@ -70,7 +70,7 @@ class FailingTransaction:
         raise NotImplementedError
 
     def move(self, to: Condition, failures: tuple[Failure, ...] = (), **also: Any) -> None:
-        """Change the condition, and what is believed in it.
+        """Change the condition, and the beliefs that go with it.
 
         In one step, so that no interruption leaves one without the other.
 
@@ -130,14 +130,14 @@ class FailingTransaction:
         self.refuse_after(error, call)
 
     def refuse_after(self, error: BaseException, call: LockCall | None) -> None:
-        """Refuse what follows the error; a call does that itself, when it has put its settings back."""
+        """Refuse later calls; a call does that itself, when it has put its settings back."""
         if call is None or call.request.as_is:
             self.refuse_from_now_on(error)
 
-    # What undoes them.
+    # Their end.
 
     def note_inner_rollback(self, transaction: SessionTransaction) -> None:
-        """Note the rollback of a savepoint, or of a flush: what failed inside is over."""
+        """Note the rollback of a savepoint, or of a flush: failures inside are over."""
         self.undone_by = None
         if not transaction.nested:
             self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
@@ -169,7 +169,7 @@ class FailingTransaction:
             else:
                 self._note_failures(tuple(one for one in self.failures if one is not doubt))
 
-    # What is refused.
+    # Refusals.
 
     def cause(self) -> BaseException | None:
         """Return the first error because of which everything is refused; None: there is none."""
@@ -185,7 +185,7 @@ class FailingTransaction:
         return self.cause() if self.condition is Condition.LOST else None
 
     def refuse(self) -> None:
-        """Refuse what the session is asked to do.
+        """Refuse a call of the session.
 
         :raises PendingRollbackError: a lock failed, and nothing was rolled back since.
         :raises LockMisuse: the transaction is another process's.
@@ -199,11 +199,11 @@ class FailingTransaction:
         if self.condition is Condition.LOST:
             raise PendingRollbackError(
                 "An error has ended this transaction at the server, and its locks and writes are "
-                f"gone. It does nothing more until rollback(). The error was: {cause}"
+                f"gone. Call rollback(). The error was: {cause}"
             ) from cause
         raise PendingRollbackError(
-            "This transaction has failed to take a lock, or has written without one, and does "
-            f"nothing more until rollback(). The failure was: {cause}"
+            "This transaction cannot continue: it failed to take a lock, or wrote without one. "
+            f"Call rollback(). The failure was: {cause}"
         ) from cause
 
     def refuse_failed_commit(self, *, whole: bool) -> None:

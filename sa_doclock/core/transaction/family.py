@@ -1,4 +1,4 @@
-"""The family of a session: what the core calls by name, and never imports.
+"""The family of a session: features that the core calls by name, and never imports.
 
 The session package puts the objects into :class:`SessionParts`.  Each is None where it is off.
 """
@@ -23,7 +23,7 @@ Noting = AbstractContextManager[Callable[[Any], Any]]
 """A block around a statement that writes; it gives a function for the result."""
 
 Executor = Callable[[Callable[..., Result[Any]], Mapping[str, Any], Mapping[str, Any]], Result[Any]]
-"""Executes a statement: is given what executes one as SQLAlchemy does, its execution options and
+"""Executes a statement: takes SQLAlchemy's own executor, its execution options and
 its bind arguments."""
 
 Reads = Callable[[Any, Identity], Iterable[Read]]
@@ -34,7 +34,7 @@ class Guard(Protocol):
     """Refuses to write documents that are not held."""
 
     def before_flush(self, session: Session) -> None:
-        """Check what the flush is about to write."""
+        """Check the writes of the coming flush."""
 
     def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
         """Return a block around an INSERT, UPDATE or DELETE that the program executes.
@@ -64,24 +64,24 @@ class Adoption(Protocol):
     """Makes the ``with_for_update()`` of the program a lock."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return what executes the statement as a lock; None where it is none."""
+        """Return the executor of the statement as a lock; None if it is not a lock."""
 
 
 class Precondition(Protocol):
-    """Compares what the caller of a lock has ``given`` beside it, such as a version."""
+    """Compares the caller's ``given`` arguments, such as a version, with the row."""
 
     def check_request(self, request: LockRequest) -> None:
-        """Check what was given, before anything is sent."""
+        """Check the arguments, before anything is sent."""
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """Compare what was found with what was given; under the lock, if any."""
+        """Compare the found row with the arguments; under the lock, if any."""
 
 
 class Versions(Precondition, Protocol):
     """Raises the versions of documents."""
 
     def before_flush(self, session: Session) -> None:
-        """The session is about to flush what the guard has allowed."""
+        """The session is about to flush changes that the guard has allowed."""
 
 
 class Outbox(Protocol):
@@ -100,7 +100,7 @@ class Outbox(Protocol):
         """Return a block around commit(), and around save_changes() where that commits."""
 
     def send_writes(self) -> None:
-        """Send what waits still: the databases have committed."""
+        """Send the waiting statements: the databases have committed."""
 
     def sends_commit(self) -> bool:
         """Return whether the statement that has failed just now was sent together with COMMIT."""

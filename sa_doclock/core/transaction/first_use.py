@@ -1,4 +1,4 @@
-"""An attribute that is made at its first use, for what most sessions or transactions do not need."""
+"""An attribute that is made at its first use, because most sessions or transactions do not need it."""
 
 from __future__ import annotations
 

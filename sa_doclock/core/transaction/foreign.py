@@ -12,7 +12,7 @@ from sqlalchemy import CompoundSelect, Delete, Insert, Select, Update
 from sqlalchemy.orm import FromStatement
 
 SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
-"""A pattern of what may stand in front of and behind a statement, as the comment of a listener of the
+"""A pattern of the text that may surround a statement, as the comment of a listener of the
 engine does, such as OpenTelemetry's sqlcommenter."""
 
 _BUILT: Final = (Select, CompoundSelect, Insert, Update, Delete)

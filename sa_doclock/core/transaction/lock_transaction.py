@@ -62,14 +62,14 @@ class LockTransaction(FailingTransaction):
     The context makes it with the session's outermost transaction, and drops it when that ends.
     Nothing in it is ever emptied.  Where another than the session ends the transaction at the
     server, the ledger and the ``TransactionConnection`` objects are replaced by new ones, which know
-    nothing: no belief outlives what it is about, wherever an interruption comes.
+    nothing: no belief outlives its subject, wherever an interruption comes.
 
-    :ivar ledger: what the transaction at the server holds and has inserted.
-    :ivar savepoints: those that are open, the outermost first, with what there was at each.
+    :ivar ledger: the locks and new documents of the transaction at the server.
+    :ivar savepoints: the open ones, the outermost first, with the state at each.
     :ivar lost: the locks that were lost since the transaction began, each with how.
     :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
     :ivar wrote: something was flushed, or written by a statement.
-    :ivar outbox: of a session with a pipeline: what waits to be sent.
+    :ivar outbox: of a session with a pipeline: the unsent writes.
     """
 
     began_by_savepoint = wrote = False
@@ -95,7 +95,7 @@ class LockTransaction(FailingTransaction):
         return {}
 
     def memory(self, part: object, make: Callable[[], T]) -> T:
-        """Return what a part remembers of this transaction, which is dropped with it.
+        """Return a part's memory of this transaction, which is dropped with it.
 
         :param make: makes it, at its first use.
         """
@@ -134,12 +134,12 @@ class LockTransaction(FailingTransaction):
         :raises LockLost: a part has ended it.
         """
         if self.connections.is_prepared():
-            return  # SQLAlchemy refuses what follows, and no part can end it
+            return  # SQLAlchemy refuses later calls, and no part can end it
         error = None if self._parts.deadline is None else self._parts.deadline.end_locks()
         if error is not None:
             raise error
         if self.connections.invalidated():
-            self.note_locks_lost()  # SQLAlchemy itself refuses what follows
+            self.note_locks_lost()  # SQLAlchemy itself refuses later calls
         else:
             self.note_ended(None, "lost")
 
@@ -211,7 +211,7 @@ class LockTransaction(FailingTransaction):
     def _drop_ledger(self, lost: Mapping[DocumentKey | NamedKey, str] = _NONE) -> Ledger:
         """Replace the ledger by a new one, and return it.
 
-        In one step with what forbids to write, and before all else, so that no interruption leaves a
+        In one step with the ban on writes, and before all else, so that no interruption leaves a
         lock that is believed and is not held.
         """
         dropped = self.ledger
@@ -221,13 +221,13 @@ class LockTransaction(FailingTransaction):
     # Locks that are given up, while the transaction goes on.
 
     def mark(self) -> Mark:
-        """Return what there is now, for a rollback to it."""
+        """Return the present state, for a rollback to it."""
         return self.ledger, self.ledger.mark(), next_moment()
 
     def roll_back_connection(self, mark: Mark | None, savepoints: Collection[str]) -> None:
-        """Forget what was done in these savepoints, which the program has rolled back itself.
+        """Forget the work of these savepoints, which the program has rolled back itself.
 
-        :param mark: of the first of them; None where nobody knows what was done since.
+        :param mark: of the first of them; None where the later work is not known.
         """
         self.note_savepoints_undone(savepoints)
         if mark is None:
@@ -236,7 +236,7 @@ class LockTransaction(FailingTransaction):
             self._roll_back_to(mark)
 
     def settle_savepoints(self) -> None:
-        """Forget what was done in savepoints that are rolled back.
+        """Forget the work of savepoints that are rolled back.
 
         SQLAlchemy's event comes later than the server's rollback, and after an interruption, or an
         error of another listener, not at all.  So the event is only one of the moments when this is
@@ -252,7 +252,7 @@ class LockTransaction(FailingTransaction):
             del self.savepoints[ended]
 
     def _roll_back_to(self, mark: Mark) -> None:
-        """Forget what came since; a second time nothing is forgotten."""
+        """Forget later entries; a second time nothing is forgotten."""
         *_, moment = mark
         if self._parts.guard is not None:
             self._parts.guard.roll_back()
@@ -310,13 +310,13 @@ class LockTransaction(FailingTransaction):
         self._report_released(self._forget(mark, outcome), outcome)
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
-        """Forget these locks, tell the parts, and return what is to be reported."""
+        """Forget these locks, tell the parts, and return the locks to report."""
         if mark is not None:
             return self._tell_parts(self.ledger.roll_back_to(mark), outcome)
         return self._told_to_parts(self._drop_ledger(), outcome)
 
     def _told_to_parts(self, ledger: Ledger, outcome: str) -> Sequence[ReleasedLock]:
-        """Tell the parts of all locks of a ledger that was dropped, and return what is to be reported."""
+        """Tell the parts of all locks of a ledger that was dropped, and return the locks to report."""
         if not (ledger.places and (self._parts.released or reports_released())):
             return ()
         return self._tell_parts(ledger.released(), outcome)
@@ -333,7 +333,7 @@ class LockTransaction(FailingTransaction):
         return released
 
     def end(self) -> None:
-        """Report what is released, restore lent connections, and tell the parts.
+        """Report released locks, restore lent connections, and tell the parts.
 
         The context has dropped it before.
         """

@@ -106,7 +106,7 @@ def _about_first(state: LockContext, error: F) -> F:
 
 
 def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
-    """Return the error of this kind, with what the driver has raised."""
+    """Return the error of this kind, with the driver's error."""
     return kind(
         message,
         statement=context.statement,
@@ -117,7 +117,7 @@ def failure_of(kind: type[F], message: str, context: ExceptionContext) -> F:
 
 
 def _sends_commit(state: LockContext, context: ExceptionContext) -> bool:
-    """Return whether COMMIT was sent, or what may have been one.
+    """Return whether COMMIT was sent, or a statement that may have been one.
 
     It is sent alone, in one of two phases, in a pipeline with the statement that has failed, or by the
     program as text.
@@ -152,7 +152,7 @@ def about_held(state: LockContext, error: F, database: str = "") -> F:
 
 
 def refuse_after(ended: LockTransaction, session: Session) -> None:
-    """Refuse to save what was changed in a locked() block after the end of its transaction.
+    """Refuse to save changes made in a locked() block after the end of its transaction.
 
     :param ended: the transaction in which the block began.
     :raises LockLost: a lock of it is not held any more, and something was changed since.
@@ -166,7 +166,7 @@ def refuse_after(ended: LockTransaction, session: Session) -> None:
         return
     error = LockLost(
         "the transaction that held the lock ended inside the locked() block, by commit(), rollback() or "
-        "close(); what was changed after that is not saved. End the transaction by leaving the block, or "
+        "close(); later changes are not saved. End the transaction by leaving the block, or "
         "open another block for the rest"
     )
     entity, ident = document_of(place)

@@ -90,7 +90,7 @@ class TransactionOpener:
     ) -> TransactionConnection:
         """Return the connection to take this lock on, its transaction fit for it.
 
-        :param bind: what ``get_bind()`` has returned; a program's own may answer another time
+        :param bind: the result of ``get_bind()``; a program's own may answer another time
             with another database.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         :raises LockNotSupported: AUTOCOMMIT.
@@ -116,7 +116,7 @@ class TransactionOpener:
             strategy.isolation.set_once(opened.connection, level.once)
         opened.begun = False  # a BEGIN in front of a savepoint may be taken back
         strategy.begin(opened.connection, plan.lock, seconds)
-        opened.note_opened(plan, seconds)
+        opened.opened_for, opened.fit_for = plan.lock, (plan, seconds)
         if plan.lock is LockOptions.SnapshotRead:
             connections.reads_snapshot = True
         if nested:
@@ -130,7 +130,7 @@ class TransactionOpener:
         started = time.monotonic()
         options = None if level.option is None else immutabledict({ISOLATION: level.option})
         try:
-            if nested:  # what must come first comes before the SAVEPOINT
+            if nested:  # the first statement comes before the SAVEPOINT
                 root = session.get_transaction()
                 assert root is not None
                 root.connection(None, execution_options=options, bind=bind)

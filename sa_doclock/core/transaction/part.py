@@ -57,7 +57,7 @@ class SessionPart:
         return request
 
     def around_take(self, take: Take) -> Take:
-        """Return what takes the lock: ``take``, with what the part does before and after it."""
+        """Return the function that takes the lock: ``take``, with the part's work before and after it."""
         return take
 
     def bound(
@@ -69,11 +69,11 @@ class SessionPart:
         """
 
     def around_limit(self, limit: Limit) -> Limit:
-        """Return what limits the wait of each try: ``limit``, or another in its place."""
+        """Return the limit of the wait of each try: ``limit``, or another in its place."""
         return limit
 
     def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
-        """Note what a call was granted that was not held as strongly before."""
+        """Note the locks of a call that were not held as strongly before."""
 
     def failed(self, error: LockFailed, call: LockCall) -> None:
         """Note the failure of a call, before it is reported."""
@@ -95,7 +95,7 @@ class SessionPart:
         """
 
     def roll_back_to(self, moment: int) -> None:
-        """Forget what came since: what has a greater number of ``next_moment()``."""
+        """Forget later entries, which have a greater number of ``next_moment()``."""
 
     def before_flush(self, session: Session) -> None:
         """The session is about to flush."""
@@ -108,15 +108,15 @@ class SessionPart:
         return False
 
     def discard(self) -> None:
-        """Drop what waits to be sent: the transaction is rolled back."""
+        """Drop the unsent writes: the transaction is rolled back."""
 
     def ended(self, *, committed: bool) -> None:
         """The transaction has ended, and the connections are in their pool."""
 
-    # What the session executes.
+    # The session's statements.
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """Return a block around what the program writes without a flush, which gives a function for its result.
+        """Return a block around a write without a flush, which gives a function for its result.
 
         :param statement: an INSERT, UPDATE or DELETE; None for a bulk method.
         :param how: the execution options and bind arguments that it is executed with.
@@ -124,7 +124,7 @@ class SessionPart:
         return nullcontext(_unchanged)
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
-        """Return what answers for ``Session.get_bind()``, which every statement asks."""
+        """Return the function that answers for ``Session.get_bind()``, which every statement asks."""
         return get_bind
 
 
@@ -173,7 +173,7 @@ class SessionParts:
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 
     def add(self, *parts: SessionPart) -> None:
-        """Add parts behind those that there are, with the hooks that they override."""
+        """Add parts behind the present ones, with the hooks that they override."""
         for part in parts:
             self.all = (*self.all, part)
             for name in part.hooks:

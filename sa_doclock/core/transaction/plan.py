@@ -1,9 +1,8 @@
-"""The plan of a lock: what does not change between two calls for the same class and engine."""
+"""The plan of a lock: the constants of all calls for the same class and engine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
@@ -14,13 +13,12 @@ from ...options import LockOptions, base_of
 from ..documents import clear_with_mappers, own_table
 
 
-@dataclass(frozen=True, slots=True)
-class LockPlan:
+class LockPlan(NamedTuple):
     """The plan of one kind of lock on rows of one class, at one engine.
 
     :ivar strategy: the dialect of the engine.
     :ivar level: the isolation level of a transaction that is opened for it; None: any.
-    :ivar row_lock: what the SELECT must carry at this level.
+    :ivar row_lock: the lock that the SELECT must carry at this level.
     :ivar table: whose rows are locked; None for a named lock.
     :ivar fits: the isolation levels of a transaction that need not be changed for it.
     :ivar upgrades: it may follow a SharedRead that has opened the transaction.

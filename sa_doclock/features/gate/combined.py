@@ -69,7 +69,9 @@ class CombinedCommits(GateQueues):
                 with observed_wait():
                     await call.wakeup.come(call.left())
             if not call.is_done:
-                await asyncio.wait([self._attending(call)])
+                task = self._attending(call)
+                call.answered = TaskWakeup()
+                await call.answered.come(None, task)
         except asyncio.CancelledError:
             withdrawn = self._withdraw(call)
             if withdrawn and call.attending is None:
@@ -79,7 +81,7 @@ class CombinedCommits(GateQueues):
             elif call.attending is None:
                 self._attending(call)  # its function may have to run again
             raise
-        if call.attending is not None and not call.attending.cancelled():
+        if call.attending is not None and call.attending.done() and not call.attending.cancelled():
             call.attending.result()
         return call.result()
 
@@ -100,8 +102,8 @@ class CombinedCommits(GateQueues):
         """:raises LockMisuse: the caller is a function of gate.run()."""
         if any(not turn.has_ended for turn in running.get()):
             raise LockMisuse(
-                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function of gate.run(), which may run "
-                "more than once, while this call would save each time; call it when the outer "
+                f"gate.run() of {document_label(call.entity, call.ident)} was called by a function "
+                "of gate.run(), which may run more than once, while this call would save each time; call it when the outer "
                 "gate.run() has returned, or lock the second document by the function's session"
             )
         call.next_may_follow = self._next_waits_at_server
@@ -133,7 +135,9 @@ class CombinedCommits(GateQueues):
 
         def withdraw() -> bool:
             if call.turn is None and not call.is_done:
-                late = LockNotAvailable("others have the document; try again later, or wait longer")
+                late = LockNotAvailable(
+                    "other callers hold the document; try again later, or wait longer"
+                )
                 call.finish(call.named(late))
                 return True
             return False
@@ -197,6 +201,8 @@ class CombinedCommits(GateQueues):
             if not call.is_done and (turn.suspects or not call.is_skipped):
                 call.forget()
             call.turn = None  # last: from here on another transaction may take it
+        if head.is_done and head.answered is not None:
+            head.answered.notify()  # first, as it has come first
         self._answer([call for call in turn.taken if call.is_done and call is not head])
         self._count(turn)
         head.leads = None

@@ -35,6 +35,7 @@ from ...sqlalchemy_internals import is_flushing
 from ..on_commit import AfterCommit, call_all
 from .pending import has_row_twice, is_same, may_write, pending_changes
 from .queue import QueueEntry
+from .wakeup import TaskWakeup
 
 E = TypeVar("E", bound=DocLockError)
 
@@ -49,6 +50,7 @@ class Call(QueueEntry):
     :ivar is_task: the caller is a task, and not a thread.
     :ivar context: of the caller: another thread may run the function.
     :ivar attending: the task that waits and leads for it, where that is not its caller's own.
+    :ivar answered: ends the wait of its caller for that task, in the order of the other answers.
     :ivar leads: the turn that it runs, since it is the first of its queue.
     :ivar turn: the one in which its function has begun.
     :ivar is_done: its value or error is final, or its caller was interrupted.
@@ -75,6 +77,7 @@ class Call(QueueEntry):
     started: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)
     attending: asyncio.Task[None] | None = None
+    answered: TaskWakeup | None = None
     leads: Turn | None = None
     turn: Turn | None = None
     is_done: bool = False
@@ -112,13 +115,6 @@ class Call(QueueEntry):
 
         result = self.context.run(run)
         return await_only(_result_of(result)) if self.is_task else result
-
-    def run_on_commit(self) -> None:
-        """Call what the function asked for; an error is its caller's, and the commit is done."""
-        try:
-            self.context.run(call_all, self.on_commit)
-        except BaseException as error:  # noqa: BLE001  # raised by result()
-            self.error = error
 
     def forget(self) -> None:
         """Forget the result of a turn that was undone: the function runs again."""
@@ -425,7 +421,7 @@ class Turn(SessionPart):
         if ended or not self._is_whole():
             raise LockMisuse(
                 "the function has ended the transaction, which is the gate's; leave out commit() "
-                "and rollback(), and raise an error to undo what it has done"
+                "and rollback(), and raise an error to undo its changes"
             )
 
     def _take_on_commit(self) -> Sequence[Callable[[], object]]:
@@ -459,7 +455,10 @@ class Turn(SessionPart):
         """
         saved = [call for call in self.taken if call.error is None]
         for call in saved:
-            call.run_on_commit()
+            try:
+                call.context.run(call_all, call.on_commit)
+            except BaseException as error:  # noqa: BLE001, PERF203  # the commit is done; its caller raises it
+                call.error = error
         if not self.head.is_task:  # of tasks, the caller's own raises it in the loop
             for call in saved:
                 if call.error is not None and not self._is_of(call, call.error):
@@ -512,7 +511,7 @@ def _is_of_write(error: Exception) -> bool:
 def _doubt(reason: str) -> CommitUnknown:
     """Return the error of a call of which nobody knows whether it was saved."""
     doubt = CommitUnknown(
-        f"{reason}: nobody knows whether that was saved; look whether the change is there before you "
+        f"{reason}: the change may or may not be saved; look whether it is there before you "
         "run it again"
     )
     doubt.connection_invalidated = True  # as of a connection that is lost in a COMMIT

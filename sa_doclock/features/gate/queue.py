@@ -12,13 +12,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import ClassVar, Final, TypeVar
 from weakref import WeakSet
 
-from .wakeup import TaskWakeup, Wakeup, observed_wait
+from .wakeup import TaskWakeup, Wakeup
 
 T = TypeVar("T")
 
@@ -114,28 +113,11 @@ class GateQueues:
 
         return self._call(count)
 
-    def enter(
-        self,
-        entry: QueueEntry,
-        *,
-        seconds: float | None,
-        under_asyncio: bool,
-        waiting: Callable[[], AbstractContextManager[None]] = observed_wait,
-    ) -> bool:
-        """Wait to be admitted; return False if the time is over before.
+    def join(self, entry: QueueEntry, *, under_asyncio: bool) -> None:
+        """Stand in the queue; the entry has a wakeup unless it was admitted at once.
 
         Whoever calls it has to call ``leave()`` in the end, whatever this call has met.
-
-        :param waiting: makes the block of the wait, where there is one.
         """
-        self.join(entry, under_asyncio=under_asyncio)
-        if entry.wakeup is not None:
-            with waiting():
-                entry.wakeup.wait(seconds)
-        return entry.admitted
-
-    def join(self, entry: QueueEntry, *, under_asyncio: bool) -> None:
-        """Stand in the queue; the entry has a wakeup unless it was admitted at once."""
 
         def join() -> None:
             queue = self.documents.get(entry.key)

@@ -12,9 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
@@ -156,30 +154,23 @@ class SessionQueue(SessionPart):
         for key, documents in position.queues.items():
             place = QueueEntry(key, position.shared, next_may_follow=follows)
             self._places[place] = documents  # before it enters: whatever comes, it is left
-            admitted = self._queues.enter(
-                place,
-                seconds=None if limit is None else max(limit - time.monotonic() + started, 0.0),
-                under_asyncio=self.under_asyncio,
-                waiting=partial(self._waiting, key),
-            )
-            if not admitted:
+            self._queues.join(place, under_asyncio=self.under_asyncio)
+            if place.wakeup is not None:
+                waited, self.waits_in = True, (self._gate, key)
+                spent = time.monotonic() - started
+                try:
+                    with observed_wait():
+                        place.wakeup.wait(None if limit is None else max(limit - spent, 0.0))
+                finally:
+                    self.waits_in = None
+            if not place.admitted:
                 raise call.refused(LockNotAvailable, position.strategy.name)
-            waited = waited or place.wakeup is not None
         if seconds is None or not waited:
             return seconds
         left = seconds - (time.monotonic() - started)
         if left <= 0:
             raise call.refused(LockNotAvailable, position.strategy.name)
         return math.ceil(left / seconds * _STEPS) * seconds / _STEPS
-
-    @contextmanager
-    def _waiting(self, key: Hashable) -> Iterator[None]:
-        self.waits_in = self._gate, key
-        try:
-            with observed_wait():
-                yield
-        finally:
-            self.waits_in = None
 
     def is_in(self, queue: tuple[DocumentGate, Hashable]) -> bool:
         """Return whether this session was admitted from this queue; another thread may ask."""
@@ -198,14 +189,13 @@ class SessionQueue(SessionPart):
             self._find_in_ledger(asked)
             self._queues.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
-        if is_row_lock(request.lock) and ledger_of(self._session()).places:
-            self._note_held(request.document)
-
-    def _note_held(self, document: str) -> None:
-        """Note which connections the task holds with a lock, where it may want no second one."""
-        if self._gate.refuses_second_session:
+        if (
+            self._gate.refuses_second_session
+            and is_row_lock(request.lock)
+            and ledger_of(self._session()).places
+        ):
             pools = [one.engine.pool for one in connections_of(self._session()).all()]
-            self._in_task.hold(document, pools)
+            self._in_task.hold(request.document, pools)
 
     def _find_in_ledger(self, asked: Sequence[QueueEntry]) -> None:
         """Note the ledger's name of a document that was asked for by another form of its key.
@@ -265,10 +255,10 @@ class SessionQueue(SessionPart):
             ):
                 raise LockMisuse(
                     f"this task or thread holds {other.document} in another session, and now wants "
-                    "a second connection of the same pool: when all of a pool's connections are "
-                    "held by those who want a second one, none of them goes on.  Pass the first "
-                    "session on, or end its transaction before, or make an engine of its own for "
-                    'what is done beside; DocumentGate(second_session="allow") lets it'
+                    "a second connection of the same pool: if every connection in the pool belongs to a "
+                    "task that waits for a second one, all of them hang. Pass the first session on, end its "
+                    "transaction first, or use a separate engine; "
+                    'DocumentGate(second_session="allow") permits it'
                 )
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
+from typing import Any
 
 from sqlalchemy.util import await_only
 
@@ -55,10 +56,11 @@ class TaskWakeup(Wakeup):
         """See :class:`Wakeup`."""
         await_only(self.come(seconds))
 
-    async def come(self, seconds: float | None) -> None:
-        """Wait as :meth:`wait` does, outside of a greenlet."""
+    async def come(self, seconds: float | None, *others: asyncio.Future[Any]) -> None:
+        """Wait as :meth:`wait` does, outside of a greenlet; or until one of the others is done."""
         # Not wait_for(), which may lose a cancellation or a result when both come at once.
-        await asyncio.wait([self._notified], timeout=seconds)
+        futures = [self._notified, *others]
+        await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def notify(self) -> bool:
         """See :class:`Wakeup`."""

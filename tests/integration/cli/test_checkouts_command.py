@@ -110,7 +110,7 @@ def test_a_check_in_ends_one_that_has_expired(database: Database, engine: sa.Eng
         (("take-over", "--owner", "x", "--minutes", "1e-9", ORDER, "1"), "--minutes must be"),
         (("checkouts", "--table", "sales."), "--table is the name of a table"),
         (("check-in", "--yes", ORDER, "1abc"), "'1abc' is no"),
-        (("check-in", "json:JSONDecoder", "1"), "a mapped class is needed"),
+        (("check-in", "json:JSONDecoder", "1"), "entity must be a mapped class"),
         (("checkouts", "--table", "nothing"), "there is no table nothing"),
     ],
 )

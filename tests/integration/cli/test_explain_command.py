@@ -52,7 +52,7 @@ def test_json(documents: Database) -> None:
         (("tests.support.models:Order", "ForUpdate|SharedRead"), "collide"),
         (("tests.support.models:Order", "ForUpdate|SkipLocked"), "there is nothing to skip"),
         (("tests.support.models:ROWS", "ForUpdate"), "there is no ROWS in tests.support.models"),
-        (("json:JSONDecoder", "ForUpdate"), "a mapped class is needed"),
+        (("json:JSONDecoder", "ForUpdate"), "entity must be a mapped class"),
         (("tests.support.models:Order", "SnapshotRead", "--lock-timeout", "1"), "never waits"),
     ],
 )

@@ -490,7 +490,7 @@ LISTED = r"its primary key is \(id\), and its unique keys are: \(provider, numbe
         ({}, {}, ValueError, LISTED),
         ({**KEY, "number": None}, {}, ValueError, "unique key with NULL names no row"),
         ({"token": None}, {}, ValueError, "unique key with NULL names no row"),
-        ({"token": "a"}, {}, ValueError, "Event .*'token': 'a'.*: 'a' is no number"),
+        ({"token": "a"}, {}, ValueError, "Event .*'token': 'a'.*: 'a' is not a number"),
         ({"token": Event.token}, {}, TypeError, "Event .*token"),
         ({"token": 1}, {"lock": LockOptions.SharedRead}, ValueError, "needs ForUpdate"),
         (

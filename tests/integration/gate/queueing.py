@@ -16,6 +16,16 @@ from tests.support.actors import PATIENCE, Step
 from tests.support.waits import wait_until
 
 
+def enter(
+    gate: DocumentGate, entry: QueueEntry, *, seconds: float | None, under_asyncio: bool
+) -> bool:
+    """Stand in the queue, and wait; return whether it was admitted."""
+    queues_of(gate).join(entry, under_asyncio=under_asyncio)
+    if entry.wakeup is not None:
+        entry.wakeup.wait(seconds)
+    return entry.admitted
+
+
 def wait_until_queued(gate: DocumentGate, *steps: Step[Any], number: int | None = None) -> None:
     """Return when so many wait at the gate; none of the steps may have ended instead."""
     wanted = len(steps) if number is None else number
@@ -65,7 +75,7 @@ class Walkers:
 
     def _come(self, name: str, shared: bool, seconds: float | None) -> None:
         place = QueueEntry("it", shared, self.gate.next_waits_at_server)
-        if queues_of(self.gate).enter(place, seconds=seconds, under_asyncio=False):
+        if enter(self.gate, place, seconds=seconds, under_asyncio=False):
             self.places[name] = place
             self.came_in.append(name)
         else:

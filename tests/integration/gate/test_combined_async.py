@@ -129,6 +129,19 @@ async def test_a_caller_that_is_cancelled_while_its_function_runs_takes_nobody_a
 
 
 @in_a_loop
+async def test_the_order_of_answers_is_that_of_arrival(documents: Database) -> None:
+    gate, answers = DocumentGate(), list[int]()
+
+    async def call(makes: Makes) -> None:
+        for _ in range(6):
+            answers.append(await gate.async_run(makes, Order, 1, add(1)))
+
+    async with opened(documents) as makes:
+        await asyncio.gather(*(call(makes) for _ in range(5)))
+    assert answers == list(range(31, 61))
+
+
+@in_a_loop
 async def test_a_cancelled_caller_still_leads_where_its_function_has_to_run_again(
     documents: Database,
 ) -> None:

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
-from tests.integration.gate.queueing import wait_until_queued
+from tests.integration.gate.queueing import enter, wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
 from tests.support.actors import Actor
 from tests.support.ctrl_c import CtrlC
@@ -123,7 +123,7 @@ def test_by_a_session_that_nobody_closes(
 def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
     # Which may come at any moment, also while this thread is inside of the gate.
     first, second = (QueueEntry(1, shared=False, next_may_follow=False) for _ in range(2))
-    assert queues_of(gate).enter(first, seconds=0, under_asyncio=False)
+    assert enter(gate, first, seconds=0, under_asyncio=False)
 
     def collected() -> None:
         queues_of(gate).leave([first])
@@ -131,7 +131,7 @@ def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
 
     queues_of(gate)._call(collected)
     assert queues_of(gate).documents == {}
-    queues_of(gate).enter(second, seconds=0, under_asyncio=False)
+    enter(gate, second, seconds=0, under_asyncio=False)
     queues_of(gate).leave([second])
     assert gate.waiting == 0
     assert queues_of(gate).documents == {}
@@ -175,7 +175,7 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
     def come_and_go() -> None:
         for number in range(200):
             place = QueueEntry(number % 3, shared=False, next_may_follow=False)
-            assert queues_of(gate).enter(place, seconds=None, under_asyncio=False)
+            assert enter(gate, place, seconds=None, under_asyncio=False)
             inside.append(place.key)
             most.append(inside.count(place.key))
             inside.remove(place.key)

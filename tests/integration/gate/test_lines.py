@@ -9,7 +9,7 @@ import pytest
 from sa_doclock import DocumentGate
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
-from tests.integration.gate.queueing import Walkers
+from tests.integration.gate.queueing import Walkers, enter
 from tests.support.waits import wait_until
 
 
@@ -96,7 +96,7 @@ def test_who_gives_up_is_out_of_the_line(walkers: Walkers) -> None:
 def test_other_documents_have_lines_of_their_own(walkers: Walkers) -> None:
     walkers.send("a")
     place = QueueEntry("another", shared=False, next_may_follow=False)
-    assert queues_of(walkers.gate).enter(place, seconds=0, under_asyncio=False)
+    assert enter(walkers.gate, place, seconds=0, under_asyncio=False)
     queues_of(walkers.gate).leave([place])
 
 

@@ -14,14 +14,14 @@ from sa_doclock import DocumentGate
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
 from tests.integration.asyncio.drivers import in_a_loop
-from tests.integration.gate.queueing import until_queued
+from tests.integration.gate.queueing import enter, until_queued
 from tests.support.actors import PATIENCE
 from tests.support.waits import wait_until
 
 
 def enters(gate: DocumentGate, *, under_asyncio: bool = False) -> QueueEntry:
     place = QueueEntry(1, shared=False, next_may_follow=False)
-    assert queues_of(gate).enter(place, seconds=None, under_asyncio=under_asyncio)
+    assert enter(gate, place, seconds=None, under_asyncio=under_asyncio)
     return place
 
 
@@ -96,13 +96,14 @@ import os
 from sa_doclock import DocumentGate
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
+from tests.integration.gate.queueing import enter
 
 gate = DocumentGate()
 
 
 def enters():
     place = QueueEntry(1, shared=False, next_may_follow=False)
-    return queues_of(gate).enter(place, seconds=0.0, under_asyncio=False)
+    return enter(gate, place, seconds=0.0, under_asyncio=False)
 
 
 assert enters()

@@ -15,6 +15,7 @@ import pytest
 from sa_doclock import DocumentGate
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.queue import QueueEntry
+from tests.integration.gate.queueing import enter
 from tests.support.actors import PATIENCE
 from tests.support.models import Order
 
@@ -50,7 +51,7 @@ class Forgotten:
 
     def __init__(self, gate: DocumentGate) -> None:
         self.gate, self.entry = gate, QueueEntry("key", shared=False, next_may_follow=False)
-        assert queues_of(gate).enter(self.entry, seconds=0, under_asyncio=False)
+        assert enter(gate, self.entry, seconds=0, under_asyncio=False)
         self.cycle = self
 
     def __del__(self) -> None:

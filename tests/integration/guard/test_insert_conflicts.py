@@ -35,7 +35,7 @@ def doing_nothing(session: LockingSession, entity: Any, **values: Any) -> Any:
 def test_an_insert_that_may_overwrite_is_refused(session: LockingSession) -> None:
     with refused(session, Order, 1, "inserted"):
         session.execute(overwriting(session, Order, {"total": 31}, id=1))
-    with refused(session, Order, None, "may overwrite"):
+    with refused(session, Order, 1, "inserted"):  # by the row that is there
         session.execute(overwriting(session, LINES, {"value": 31}, id=1, order_no=1))
 
 

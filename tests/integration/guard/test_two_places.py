@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import registry
 
 from sa_doclock import LockingSession, LockMisuse, LockOptions, UnlockedWrite
 from tests.integration.guard.models import Base, Line, Order, order_tag
@@ -233,4 +234,22 @@ def test_two_databases(engine: sa.Engine, tmp_path: Any) -> None:
         with pytest.raises((UnlockedWrite, LockMisuse)):
             session.flush()
         session.rollback()
+    elsewhere.dispose()
+
+
+def test_a_second_class_has_the_same_rows(engine: sa.Engine, tmp_path: Any) -> None:
+    elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(elsewhere)
+    with elsewhere.begin() as connection:
+        connection.execute(sa.insert(Order), [{"id": 1, "total": 0}])
+    again = registry()
+    second = type("OrderAgain", (), {})
+    again.map_imperatively(second, ORDERS)
+    with LockingSession(engine) as session:
+        session.scalars(sa.select(Order.id).where(Order.id == 1).with_for_update()).one()
+        session.bind = elsewhere
+        with pytest.raises(LockMisuse, match=r"other\.db"):
+            session.get(second, 1, with_for_update=True)
+        session.rollback()
+    again.dispose()
     elsewhere.dispose()

@@ -37,7 +37,11 @@ CALLS: dict[str, tuple[Call, type[Exception], str]] = {
         r"\(year, number\), not 2024",
     ),
     "a wrong name": (lambda s, k: s.get_entities(Order, [{"nr": 1}], k), ValueError, "'nr'"),
-    "no number": (lambda s, k: s.get_entities(Order, [1, "b"], k), ValueError, "'b' is no number"),
+    "no number": (
+        lambda s, k: s.get_entities(Order, [1, "b"], k),
+        ValueError,
+        "'b' is not a number",
+    ),
     "a part that is None": (
         lambda s, k: s.get_entities(Voucher, [(2024, None), (2024, 1)], k),
         ValueError,

@@ -115,5 +115,5 @@ def test_a_member_and_what_is_stored_for_it_are_one_key(session: LockingSession)
     assert [one.season for one in found] == [Season.spring]
     assert session.get_entity(Stock, ("b", 1), ForUpdate) is not None
     assert set(session.held_locks) == {(Sale, (Season.spring,)), (Stock, (Season.spring, 1))}
-    with pytest.raises(ValueError, match="'summer' is no value of the Enum"):
+    with pytest.raises(ValueError, match="'summer' is not a member of the Enum"):
         session.get_entity(Sale, "summer", ForUpdate)

@@ -85,6 +85,8 @@ class LineAgain(Again):
 ORDERS: Any = Order.__table__
 LINES: Any = Line.__table__
 DOCS = (1, 2)
+NEW = 3
+"""The document that some programs insert."""
 
 #: The rows of document N have the keys 10 * N and more.
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -99,3 +101,13 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         *({"id": 10 * doc + 1, "kind": "task", "order_id": doc} for doc in DOCS),
     ],
 }
+
+
+def new_rows() -> list[Any]:
+    """Return the objects of the new document."""
+    return [
+        Order(id=NEW, count=0),
+        Line(id=10 * NEW, order_id=NEW, count=0),
+        Remark(id=10 * NEW, owner_id=NEW, owner_kind="order", count=0),
+        Errand(id=10 * NEW, order_id=NEW, count=0),
+    ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.reliability.attack.actions import PENDING
 from tests.reliability.attack.axes.axis import PLAIN, Axis, together
-from tests.reliability.attack.models import DOCS
+from tests.reliability.attack.models import DOCS, NEW
 from tests.reliability.attack.scenario import DISTURBANCES, LISTENERS, TEXTS, Scenario, Step
 from tests.reliability.attack.world import World
 
@@ -64,7 +64,7 @@ def _turned(doc: int, turn: str, lock: str, again: str, write: str) -> list[Step
 @cache
 def programs_of(axis: Axis) -> st.SearchStrategy[list[Step]]:
     """Return the programs along an axis."""
-    docs = st.sampled_from(DOCS)
+    docs = st.sampled_from((*DOCS, NEW) if "inserts" in axis.turns else DOCS)
     lock_names, write_names = (
         st.sampled_from(sorted(axis.locks)),
         st.sampled_from(sorted(axis.writes)),

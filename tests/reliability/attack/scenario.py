@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -20,7 +20,17 @@ from sqlalchemy.orm.exc import StaleDataError
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
 from tests.reliability.attack.actions import PENDING, VERSIONED, Counted
 from tests.reliability.attack.axes.axis import PLAIN, Axis
-from tests.reliability.attack.models import DOCS, Line, LineAgain, Order, OrderAgain, Remark, Task
+from tests.reliability.attack.models import (
+    DOCS,
+    NEW,
+    Line,
+    LineAgain,
+    Order,
+    OrderAgain,
+    Remark,
+    Task,
+    new_rows,
+)
 from tests.reliability.attack.world import Counters, Place, Row, World
 
 
@@ -102,22 +112,24 @@ class Scenario:
             self._check_locks()
         except (DocLockError, PendingRollbackError) as error:
             self._check_refusal(step, error)
-            self._roll_back()
+            self.roll_back()
         except StaleDataError:
             if not self.attached:
                 raise
-            self._roll_back()
+            self.roll_back()
 
     def _take(self, step: Step) -> None:
         session, doc = self.session, step.doc
+        if doc == NEW and not self._has_new():
+            return
         if self.is_pending and not _DISCARDING.isdisjoint(step[:2]):
             return
         if step.what == "lock":
-            place = self._where(step)
+            place, before = self._where(step), doc in self._documents()
             with self._listening(doc), _version_refused(step.how):
                 self.kept.append(self.axis.locks[step.how](session, doc))
             assert not self._holds(doc) or place.is_locked(doc), "granted, and free"
-            if (Order, (doc,)) in session.held_locks:
+            if not before:  # else a second class is locked
                 self.locked[doc] = place
         elif step.what == "listen":
             self.listens = step
@@ -133,7 +145,7 @@ class Scenario:
 
     def _others_write(self, doc: int) -> None:
         for place in self.world.places if self.axis.both else (self.world.here,):
-            if place.others_write(doc):
+            if (doc != NEW or place.row("new", doc) in self.committed) and place.others_write(doc):
                 rows = [("at_order", doc), *((part, 10 * doc) for part in _PARTS)]
                 self.committed.update(place.row(*row) for row in rows)
 
@@ -178,15 +190,16 @@ class Scenario:
     def _write(self, step: Step, counted: Counted) -> None:
         action, counters = counted
         place = self._where(step)
-        self.held_before = self._holds(step.doc) and self.locked[step.doc] is place
-        held = [self.locked[doc] for doc in DOCS if (Order, (doc,)) in self.session.held_locks]
-        self.elsewhere = any(one is not place for one in held)
+        new = place.row("new", step.doc) in self.mine
+        self.held_before = new or (self._holds(step.doc) and self.locked[step.doc] is place)
+        self.elsewhere = any(self.locked[doc] is not place for doc in self._documents())
         rows = {self._row(step, *one) for one in counters}
         self._read_own_writes(rows)
         raises = (
             self.world.versioned
             and len(self.world.places) == 1
             and self.held_before
+            and not new
             and step.what == "write"
             and step.how in VERSIONED
         )
@@ -198,7 +211,7 @@ class Scenario:
         self.touched |= rows
         if step.what == "write":
             assert self.held_before, "written, and not held"
-            assert place.is_locked(step.doc), "written without the lock"
+            assert new or place.is_locked(step.doc), "written without the lock"
 
     def _row(self, step: Step, table: str, position: int) -> tuple[str, int]:
         return table, step.doc if table in ("at_order", "lines") else 10 * step.doc + position
@@ -228,18 +241,17 @@ class Scenario:
             getattr(self, f"_{step.what.replace(' ', '_')}")(session)
 
     def _execute(self, text: str) -> None:
-        """Execute what the library cannot read; a savepoint would be lost, with SQLAlchemy unaware."""
-        if text == "SELECT 1" or (self.session.in_transaction() and not self.savepoints):
-            ends = self.axis.ends(self.world, self.session)
-            chained = text == "COMMIT AND CHAIN" and self.world.name == "sqlite"
-            try:
-                for one in ("COMMIT", "BEGIN") if chained else (text,):
-                    self.session.execute(sa.text(one))
-            except OperationalError:  # SQLite, where no transaction is open any more
-                self._roll_back()
-                return
-            if text != "SELECT 1":
-                self._note_end(ends, committed=text != "ROLLBACK")
+        """Execute what the library cannot read."""
+        if text == "SELECT 1":
+            self.session.execute(sa.text(text))
+            return
+        chained = text == "COMMIT AND CHAIN" and self.world.name == "sqlite"
+
+        def end(session: LockingSession) -> None:
+            for one in ("COMMIT", "BEGIN") if chained else (text,):
+                session.execute(sa.text(one))
+
+        self.end_by(end, committed=text != "ROLLBACK")
 
     def _read(self, session: LockingSession) -> None:
         entities: tuple[Any, ...] = (Order, Line, OrderAgain, LineAgain, Remark, Task)
@@ -281,7 +293,36 @@ class Scenario:
         self._note_end(self.world.places, committed=True)
 
     def _rollback(self, _session: LockingSession) -> None:
-        self._roll_back()
+        self.roll_back()
+
+    def insert(self) -> None:
+        """Insert the new document, which needs no lock in this transaction."""
+        if self._has_new():
+            return
+        for row in list(self.session.identity_map.values()):
+            if sa.inspect(row).identity[0] in (NEW, 10 * NEW):
+                self.session.expunge(row)  # of an INSERT that foreign SQL has rolled back
+        rows = new_rows()
+        self.session.add_all(rows)
+        self.session.flush()
+        self.kept += rows
+        self.mine.append(self.axis.where(self.world, self.session).row("new", NEW))
+
+    def _has_new(self) -> bool:
+        row = self.axis.where(self.world, self.session).row("new", NEW)
+        return row in self.mine or row in self.committed
+
+    def end_by(self, end: Callable[[LockingSession], object], *, committed: bool) -> None:
+        """End the transaction past the session; a savepoint would be lost, with SQLAlchemy unaware."""
+        if not self.session.in_transaction() or self.savepoints:
+            return
+        ends = self.axis.ends(self.world, self.session)
+        try:
+            end(self.session)
+        except OperationalError:  # SQLite, where no transaction is open any more
+            self.roll_back()
+        else:
+            self._note_end(ends, committed=committed)
 
     def _end_savepoint(self, *, back: bool) -> None:
         if not self.savepoints:
@@ -301,11 +342,15 @@ class Scenario:
             self.committed.update(ended)
         self.savepoints.clear()
 
-    def _roll_back(self) -> None:
+    def roll_back(self) -> None:
         self.session.rollback()
         self.touched.clear()
         self.mine.clear()
         self.savepoints.clear()
+
+    def _documents(self) -> set[int]:
+        """Return the documents that the session holds by any lock."""
+        return {key[0] for entity, key in self.session.held_locks if entity is Order}
 
     def _holds(self, doc: int) -> bool:
         held = self.session.held_locks.get((Order, (doc,)))

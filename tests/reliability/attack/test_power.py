@@ -26,7 +26,7 @@ from sa_doclock.guard.targets import Write
 from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.attack.axes import ADDITIONS, STAGES
 from tests.reliability.attack.axes.axis import Axis
-from tests.reliability.attack.axes.second_schema import MAPPED_SCHEMA
+from tests.reliability.attack.axes.elsewhere import MAPPED_SCHEMA
 from tests.reliability.attack.models import Again
 from tests.reliability.attack.programs import Attack
 from tests.reliability.attack.world import World, second

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.reliability.attack.models import LINES, ORDERS, ROWS, Base, Order
+from tests.reliability.attack.models import DOCS, LINES, ORDERS, ROWS, Base, Order
 from tests.support.databases import Database
 
 Row = tuple[str, int]
@@ -67,6 +67,8 @@ class Place:
         for doc, more in connection.execute(lines):
             if more:
                 yield ("lines", doc), more
+            if doc not in DOCS:
+                yield ("new", doc), 1
 
     def others_write(self, doc: int) -> bool:
         """Have another program count up the header and its parts, under the lock if it is free."""

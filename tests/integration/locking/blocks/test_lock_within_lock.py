@@ -66,7 +66,10 @@ def test_it_is_refused_before_anything_is_sent(
     when: Callable[[Lock], Any],
     inner: Lock,
 ) -> None:
-    with when(inner), pytest.raises(LockMisuse, match="is taking the lock of Order 1"):
+    with (
+        when(inner),
+        pytest.raises(LockMisuse, match="while the session was still locking Order 1"),
+    ):
         session.get_entity(Order, 1, ForUpdate)
     assert dict(session.held_locks) == {}
     assert not session.in_transaction()  # which the outer call had opened

@@ -1,9 +1,21 @@
 """The axes of an attack: each says in one object how programs vary in one direction."""
 
 from tests.reliability.attack.axes.axis import Axis
-from tests.reliability.attack.axes.second_schema import MAPPED_SCHEMA, SET_SCHEMA
+from tests.reliability.attack.axes.elsewhere import (
+    LEVEL,
+    MAPPED_SCHEMA,
+    REPLICA,
+    SECOND_ENGINE,
+    SET_SCHEMA,
+)
+from tests.reliability.attack.axes.ends import FOREIGN_END, FORK
+from tests.reliability.attack.axes.second_objects import (
+    IDENTITY_TOKEN,
+    LOADER_OPTIONS,
+    SECOND_TABLE,
+)
 
 #: A program has one of these, which says where its rows are, and how its session comes to them.
-STAGES = (MAPPED_SCHEMA, SET_SCHEMA)
+STAGES = (Axis("one place"), LEVEL, MAPPED_SCHEMA, SET_SCHEMA, SECOND_ENGINE, REPLICA)
 #: Of these it has any number: they add actions.
-ADDITIONS: tuple[Axis, ...] = ()
+ADDITIONS: tuple[Axis, ...] = (SECOND_TABLE, IDENTITY_TOKEN, LOADER_OPTIONS, FOREIGN_END, FORK)

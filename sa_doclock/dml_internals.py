@@ -1,6 +1,6 @@
-"""The private names of SQLAlchemy that the guard alone reads; all others are in the core's file of them.
+"""The private names of SQLAlchemy that describe statements; sqlalchemy_internals.py has all others.
 
-They tell what an INSERT, UPDATE or DELETE writes and returns, and which execution has loaded an
+They show the values that an INSERT, UPDATE or DELETE writes and returns, and the execution that loaded an
 object.  tests/unit/test_sqlalchemy_internals*.py fail when one of the names goes.
 """
 
@@ -24,7 +24,7 @@ from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
 from sqlalchemy.orm import loading
 from sqlalchemy.sql.dml import ValuesBase
 
-from ..sqlalchemy_internals import rows_of_values
+from .sqlalchemy_internals import rows_of_values
 
 # SQLAlchemy numbers the executions whose rows become objects, in all sessions of a process.  The
 # public InstanceState.runid is the number of the last one that has loaded all of an object; from a

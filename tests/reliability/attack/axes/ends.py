@@ -1,0 +1,120 @@
+"""Ends of a transaction that the session does not see, and a fork in the midst of one."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from sa_doclock import LockingSession, LockMisuse
+from tests.reliability.attack.actions import FOR_UPDATE
+from tests.reliability.attack.axes.axis import Axis, Turn
+from tests.reliability.attack.models import Order
+
+ABSENT = 99
+_INNODB = frozenset({"mysql", "mariadb"})
+
+
+def _believes(action: Callable[[LockingSession], object]) -> Turn:
+    return lambda scenario, _: action(scenario.session)
+
+
+def _sets_level(text: str) -> Turn:
+    def turn(scenario: Any, _: int) -> None:
+        try:
+            scenario.session.execute(sa.text(text))
+        except DBAPIError:  # SQLite; or a statement has run before
+            scenario.roll_back()
+
+    return turn
+
+
+def _ends(
+    end: Callable[[LockingSession], object],
+    *,
+    committed: bool = True,
+    on: frozenset[str] = frozenset(),
+) -> Turn:
+    def turn(scenario: Any, _: int) -> None:
+        if not on or scenario.world.name in on:
+            scenario.end_by(end, committed=committed)
+
+    return turn
+
+
+FOREIGN_END = Axis(
+    "a foreign end without a lock",
+    turns={
+        "inserts": lambda scenario, _: scenario.insert(),
+        "lock_key": _believes(lambda s: s.lock_key("attack", lock_timeout=0)),
+        "locks nothing": _believes(lambda s: s.get_entity(Order, ABSENT, FOR_UPDATE)),
+        "locks an empty set": _believes(
+            lambda s: s.scalars(s.entity_set(Order, FOR_UPDATE).where(Order.id == ABSENT)).all()
+        ),
+        "SET TRANSACTION": _sets_level("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"),
+        "SET with a comment": _sets_level(
+            "/* so */ SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        ),
+        "exec_driver_sql": _ends(lambda s: s.connection().exec_driver_sql("COMMIT")),
+        "cursor": _ends(lambda s: s.connection().connection.cursor().execute("COMMIT")),
+        "driver's commit": _ends(lambda s: s.connection().connection.commit()),
+        "driver's rollback": _ends(lambda s: s.connection().connection.rollback(), committed=False),
+        "COMMIT with a comment": _ends(lambda s: s.execute(sa.text("/* so */ COMMIT"))),
+        "DDL": _ends(lambda s: s.execute(sa.text("DROP TABLE IF EXISTS at_nothing")), on=_INNODB),
+    },
+)
+
+
+def _forks(child: Callable[[Any, int], object], *, refused: bool) -> Turn:
+    def turn(scenario: Any, doc: int) -> None:
+        if not scenario.session.in_transaction():
+            return  # the connections of the pool are the program's to dispose
+        scenario.session.connection()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: none holds a lock
+            process = os.fork()
+        if not process:
+            _run(scenario.session, doc, child, refused=refused)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        assert status != 1, "the child was not refused"
+        assert status == 0, "the child has failed"
+
+    return turn
+
+
+def _run(session: Any, doc: int, child: Callable[[Any, int], object], *, refused: bool) -> None:
+    """Run the child, and leave it at once: 1 stands for a use that was not refused."""
+    status = 2
+    try:
+        child(session, doc)
+        status = 1 if refused else 0
+    except LockMisuse:
+        status = 0 if refused else 2
+    finally:
+        os._exit(status)
+
+
+_REFUSED: Mapping[str, Callable[[Any, int], object]] = {
+    "child locks": lambda s, doc: s.get_entity(Order, doc, FOR_UPDATE),
+    "child reads": lambda s, _: s.execute(sa.text("SELECT 1")),
+    "child writes": lambda s, doc: s.execute(
+        sa.update(Order).where(Order.id == doc).values(count=77)
+    ),
+    "child commits": lambda s, _: s.commit(),
+}
+_PERMITTED: Mapping[str, Callable[[Any, int], object]] = {
+    "child closes": lambda s, _: s.close(),
+    "child rolls back": lambda s, _: s.rollback(),
+    "child disposes": lambda s, _: (s.close(), s.get_bind().dispose(close=False)),
+}
+FORK = Axis(
+    "a fork",
+    turns={
+        **{name: _forks(child, refused=True) for name, child in _REFUSED.items()},
+        **{name: _forks(child, refused=False) for name, child in _PERMITTED.items()},
+    },
+)
