@@ -12,7 +12,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -20,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import check_features, strategies, translated_table
+from ...dialects import check_features, strategies, translated_table, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -244,7 +243,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
         _check_server(strategy, request)
     connection, plan = target.prepare(bind, strategy, request)
     if plan.table is not None and target.options:
-        plan = replace(plan, table=translated_table(plan.table, *target.options))
+        plan = plan._replace(table=translated_table(plan.table, *target.options))
     _check_place(context, target, connection.connection)
     if isinstance(bind, Connection):
         watch(context, connection)
@@ -318,7 +317,7 @@ def _check_server(strategy: LockStrategy, request: LockRequest) -> None:
     if strategy.compatible is not None:
         check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
-        strategy.cluster.warn_of_lock(strategy.findings, named=request.named)
+        warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
 
 
 def _blocks(
