@@ -46,6 +46,7 @@ GOALS = {
     "imports past another package's __init__": 0,
     "features that import a sibling, pairs": 2,
     "short private functions called once": 60,
+    "variables called one": 0,
     "vague words in the package": 250,
     "vague words in docs": 120,
     "files in tests": 500,
@@ -101,7 +102,8 @@ def figures() -> dict[str, float]:
         "members of the dialect interface": members_of_the_dialect(package),
         "imports past another package's __init__": len(list(imports_past(package))),
         "features that import a sibling, pairs": len(siblings(package)),
-        "short private functions called once": len(list(called_once(package))),
+        "short private functions called once": len(called_once(package)),
+        "variables called one": sum(map(variables_called_one, package)),
         "vague words in the package": sum(vague_words(module.text) for module in package),
         "vague words in docs": sum(
             vague_words(path.read_text(encoding="utf-8")) for path in (ROOT / "docs").rglob("*.md")
@@ -277,10 +279,10 @@ def vague_words(text: str) -> int:
     return len(re.findall(r"\b(?:what|those that|is told)\b", text, re.IGNORECASE))
 
 
-def called_once(package: list[Module]) -> Iterator[str]:
-    """Yield the private functions and methods of at most SHORT lines that one place names."""
+def called_once(package: list[Module]) -> dict[str, str]:
+    """Return the private functions and methods of at most SHORT lines that one place names, by module."""
     names: Counter[str] = Counter()
-    short: Counter[str] = Counter()
+    short: dict[str, list[str]] = {}
     for module in package:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Name):
@@ -290,8 +292,19 @@ def called_once(package: list[Module]) -> Iterator[str]:
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 private = node.name.startswith("_") and not node.name.startswith("__")
                 if private and not node.decorator_list and body_lines(node) <= SHORT:
-                    short[node.name] += 1
-    return (name for name, times in short.items() if times == 1 and names[name] == 1)
+                    short.setdefault(node.name, []).append(f"{module.name}:{node.lineno}")
+    return {
+        name: places[0] for name, places in short.items() if len(places) == 1 and names[name] == 1
+    }
+
+
+def variables_called_one(module: Module) -> int:
+    """Count the names ``one`` that are bound: a variable, a parameter; each should have its noun."""
+    return sum(
+        (isinstance(node, ast.Name) and node.id == "one" and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.arg) and node.arg == "one")
+        for node in ast.walk(module.tree)
+    )
 
 
 def body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -339,14 +352,19 @@ def helpers(tests: list[Module]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make house", description=__doc__)
     parser.add_argument("--write", action="store_true", help="commit today's figures")
-    write = parser.parse_args().write
+    parser.add_argument("--list", action="store_true", help="list the short functions called once")
+    options = parser.parse_args()
+    if options.list:
+        for name, place in called_once(modules(PACKAGE)).items():
+            print(f"{place} {name}")
+        return
     today = figures()
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.exists() else today
     print(f"{'':45}{'today':>8}{'committed':>11}{'goal':>8}")
     for name, figure in today.items():
         print(f"{name:45}{figure:8,g}{committed.get(name, figure):11,g}{GOALS[name]:8,g}")
     worse = [name for name, figure in today.items() if figure > committed.get(name, figure)]
-    if write:
+    if options.write:
         COMMITTED.write_text(json.dumps(today, indent=2) + "\n")
     elif worse:
         sys.exit(

@@ -31,10 +31,10 @@ def locking_class_of(cls: type[AsyncSession]) -> type[Session]:
     said = (vars(base).get("sync_session_class") for base in cls.__mro__)
     bases: list[type[Session]] = []
     for inside in filter(None, said):
-        if not any(issubclass(one, inside) for one in bases):
+        if not any(issubclass(base, inside) for base in bases):
             bases.append(inside)
     # Ours last, so that the methods of the others come to it.
-    bases.sort(key=lambda one: issubclass(one, LockingSession))
+    bases.sort(key=lambda base: issubclass(base, LockingSession))
     return bases[0] if len(bases) == 1 else type("Session", tuple(bases), {})
 
 

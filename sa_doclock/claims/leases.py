@@ -53,7 +53,7 @@ class Schedule(dict["Lease[Any]", float]):
     def due(self) -> list[Lease[Any]]:
         """Return the leases to renew now, the most urgent first."""
         now = time.monotonic()
-        return sorted((one for one, at in self.items() if at <= now), key=self.__getitem__)
+        return sorted((lease for lease, at in self.items() if at <= now), key=self.__getitem__)
 
     def pause(self) -> float:
         """Return the seconds until the next one is due."""

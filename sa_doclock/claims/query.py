@@ -157,7 +157,7 @@ def _entity_of(statement: Select[Any], name: str) -> Any:
     described = statement.column_descriptions
     entity = described[0]["entity"]
     if len(described) != 1 or entity is None or described[0]["expr"] is not entity:
-        names = ", ".join(str(one["name"]) for one in described)
+        names = ", ".join(str(column["name"]) for column in described)
         raise ValueError(f"{name} needs a select of one mapped class, not of {names}")
     if has_limit(statement) or has_offset(statement):
         raise ValueError(
@@ -193,7 +193,7 @@ def _reads_more(statement: Select[Any], entity: Any, mapper: Mapper[Any]) -> boo
     return (
         statement.get_final_froms() != [header_table(entity)]
         or (where is not None and has_subquery(where))
-        or any(isinstance(one, LoaderCriteriaOption) for one in options)
+        or any(isinstance(option, LoaderCriteriaOption) for option in options)
         or spans_rows(mapper, undeferred=bool(options))
     )
 
@@ -203,7 +203,7 @@ def _greater(columns: Sequence[ColumnElement[Any]], key: Iterable[Any]) -> Colum
     pairs = list(zip(columns, key, strict=True))
     return or_(
         *(
-            and_(*(one == value for one, value in pairs[:position]), column > last)
+            and_(*(before == value for before, value in pairs[:position]), column > last)
             for position, (column, last) in enumerate(pairs)
         )
     )

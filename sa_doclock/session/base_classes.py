@@ -28,12 +28,12 @@ def refuse_methods_behind(cls: type[Session], ours: type[Session]) -> None:
         for name, member in vars(base).items() if base not in ours.__mro__ else ():
             called = overridden.intersection(_names_by_super(member))
             if called and name not in overridden:
-                bases = sorted(cls.__bases__, key=lambda one: issubclass(one, ours))
+                bases = sorted(cls.__bases__, key=lambda base: issubclass(base, ours))
                 raise LockMisuse(
                     f"{cls.__name__}: {base.__name__}.{name}() would call {min(called)}() of "
                     f"Session past {ours.__name__}, without its locks and its guard; name "
                     f"{ours.__name__} last: class {cls.__name__}"
-                    f"({', '.join(one.__name__ for one in bases)})"
+                    f"({', '.join(base.__name__ for base in bases)})"
                 )
 
 
@@ -41,8 +41,8 @@ def _overridden_by(ours: type[Session]) -> set[str]:
     """Return the public methods of Session that these classes have their own of."""
     return {
         name
-        for one in _in_front_of_session(ours)
-        for name in vars(one)
+        for base in _in_front_of_session(ours)
+        for name in vars(base)
         if hasattr(Session, name) and not name.startswith("__")
     }
 
@@ -57,8 +57,8 @@ def _names_by_super(member: Any) -> Iterator[str]:
         members = [member.fget, member.fset, member.fdel]
     else:
         members = [getattr(member, "__func__", member)]  # a static or class method
-    for one in members:
-        code = getattr(inspect.unwrap(one), "__code__", None) if callable(one) else None
+    for function in members:
+        code = getattr(inspect.unwrap(function), "__code__", None) if callable(function) else None
         for part in _codes(code):
             if "super" in part.co_names:
                 yield from part.co_names

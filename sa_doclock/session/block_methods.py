@@ -351,7 +351,7 @@ def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
     :raises ValueError: it selects columns, or several entities.
     """
     described = statement.column_descriptions
-    if not any("entity" in one for one in described):
+    if not any("entity" in column for column in described):
         raise TypeError(
             "locked() needs an ORM select such as select(Order), because it returns an object"
         )
@@ -369,16 +369,16 @@ def _one_for_each(
 
     :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
     """
-    by_key = {tuple(mapper.primary_key_from_instance(one)): one for one in found}
-    locked = {id(one) for one in found}
+    by_key = {tuple(mapper.primary_key_from_instance(row)): row for row in found}
+    locked = {id(row) for row in found}
     objects = []
     for ident in idents:
         identity = identity_of(mapper, ident)
-        one = by_key.get(identity)
-        if one is None:  # the database may compare the key otherwise, "ABC" with "abc"
+        row = by_key.get(identity)
+        if row is None:  # the database may compare the key otherwise, "ABC" with "abc"
             with session.no_autoflush:
-                one = session.get(mapper.class_, identity)
-        if one is None or id(one) not in locked:
+                row = session.get(mapper.class_, identity)
+        if row is None or id(row) not in locked:
             raise no_result(mapper.class_, ident)
-        objects.append(one)
+        objects.append(row)
     return objects
