@@ -144,9 +144,7 @@ def test_what_cannot_take_a_session_is_reported_at_the_decoration() -> None:
     for function in (without, by_name):
         with pytest.raises(TypeError, match="must take the session as its first argument"):
             decorate(function)
-    with pytest.raises(
-        TypeError, match=r"the argument of @transactional\(session_factory\) decorates must"
-    ):
+    with pytest.raises(TypeError, match=r"the argument of @transactional\(session_factory\) must"):
         decorate(7)
 
     def bare(_: LockingSession) -> None: ...
