@@ -72,17 +72,17 @@ class CombinedCommits(GateQueues):
                 task = self._attending(call)
                 call.answered = TaskWakeup()
                 await call.answered.come(None, task)
+                if task.done() and not task.cancelled():
+                    task.result()
         except asyncio.CancelledError:
-            withdrawn = self._withdraw(call)
-            if withdrawn and call.attending is None:
+            self._withdraw(call)
+            if call.attending is None and call.is_done:
                 self.leave([call])
-            elif withdrawn and call.wakeup is not None:
-                call.wakeup.notify()
             elif call.attending is None:
                 self._attending(call)  # its function may have to run again
+            elif call.is_done and call.wakeup is not None:
+                call.wakeup.notify()
             raise
-        if call.attending is not None and call.attending.done() and not call.attending.cancelled():
-            call.attending.result()
         return call.result()
 
     def _attending(self, call: Call) -> asyncio.Task[None]:
@@ -121,8 +121,7 @@ class CombinedCommits(GateQueues):
                             call.wakeup.wait(None)
             while not call.is_done:
                 self._lead(call)
-            if call.queue is not NOWHERE:
-                self.leave([call])
+            self.leave([call])
         except BaseException:
             self._end(call)
             if call.waits:

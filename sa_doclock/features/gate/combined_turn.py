@@ -39,7 +39,7 @@ from .wakeup import TaskWakeup
 
 E = TypeVar("E", bound=DocLockError)
 
-_NOTHING: Final[list[object]] = []
+_NOTHING: Final[Sequence[object]] = ()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -204,7 +204,7 @@ class Turn(SessionPart):
     def __init__(self, head: Call, *, alone: bool) -> None:
         self.head, self._alone = head, alone
         self.taken: list[Call] = []
-        self._pending = _NOTHING
+        self._pending: Sequence[object] = _NOTHING
         self._statements: list[Any] = []
 
     # The hooks of SessionPart.
@@ -268,6 +268,20 @@ class Turn(SessionPart):
         self._session.begin()
         if self._alone and strategy_for(bind).statements.locked is not Locked.DATABASE:
             note_granted()  # so that the next one waits for this one at the server
+        self._lock()
+        for call in calls:
+            if call is self.taken[0]:
+                call.forget()  # its error came behind functions that are saved now
+            if not self._watches and not self._alone and (head.queue.waiting or self.taken[1:]):
+                self._watches = True  # another function may be saved though this one raises
+                for connection in self._state.connections.all():
+                    self.begun(connection, lent=False)
+            if not call.is_skipped:
+                self._run_one(call, session)
+        self._save()
+
+    def _lock(self) -> None:
+        head = self.head
         # Kept, so that the identity map has it for the first call.
         self._document = self._session.get_one_document(
             *(head.entity, head.ident, LockOptions.ForUpdate),
@@ -281,16 +295,6 @@ class Turn(SessionPart):
         self._root = self._session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
-        for call in calls:
-            if call is self.taken[0]:
-                call.forget()  # its error came behind functions that are saved now
-            if not self._watches and not self._alone and (head.queue.waiting or self.taken[1:]):
-                self._watches = True  # another function may be saved though this one raises
-                for connection in self._state.connections.all():
-                    self.begun(connection, lent=False)
-            if not call.is_skipped:
-                self._run_one(call, session)
-        self._save()
 
     def _run_one(self, call: Call, session: Any) -> None:
         """Run one function.
@@ -484,9 +488,13 @@ class Turn(SessionPart):
             self.suspects = len(taken)
         else:
             culprit.is_skipped = True
-            for one in taken if self._in_doubt else ():
-                if one.error is None and one is not culprit:
-                    one.finish(one.named(_doubt("another function of the commit ended it")))
+            if self._in_doubt:
+                self._doubt_before(culprit)
+
+    def _doubt_before(self, culprit: Call) -> None:
+        for one in self.taken:
+            if one.error is None and one is not culprit:
+                one.finish(one.named(_doubt("another function of the commit ended it")))
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""

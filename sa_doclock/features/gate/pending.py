@@ -6,6 +6,7 @@ Whoever cannot be sure says that something was changed, which costs a transactio
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from itertools import chain
@@ -51,7 +52,7 @@ def pending_changes(session: Session) -> list[object]:
     return found
 
 
-def is_same(before: list[object], after: list[object]) -> bool:
+def is_same(before: Sequence[object], after: Sequence[object]) -> bool:
     """Return whether nothing was changed between the two."""
     return len(before) == len(after) and all(map(operator.is_, before, after))
 
