@@ -39,6 +39,7 @@ def test_no_program_loses_an_update(database: Database, reliability: Reliability
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.timeout(0)
 @pytest.mark.not_databases("mssql", "sqlite-journal")
 def test_no_program_loses_an_update_along_the_axes(
