@@ -32,7 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Global, as SQLAlchemy's event for configured mappers is, which clears all caches.
-# Threads: a value that two threads miss at once is computed twice, with the same result;
+# Threads: two threads that miss a cached value at once compute it twice, with the same result;
 # imports alone append to the list.
 _clear_functions: list[Callable[[], None]] = []
 _cleared = object()  # another one each time that the caches were emptied

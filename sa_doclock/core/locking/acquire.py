@@ -122,7 +122,10 @@ class LockTarget(ABC, Generic[T]):
         plan = strategy.plans.get((self.mapper, request.lock, False)) or make_plan(
             self.mapper, request.lock, strategy
         )
-        return self.context.opener.prepare(bind, plan, request.seconds), plan
+        connection = self.context.opener.prepare(bind, plan, request.seconds)
+        if plan.table is not None and self.options:
+            plan = plan._replace(table=translated_table(plan.table, *self.options))
+        return connection, plan
 
     def expire(self, request: LockRequest) -> None:
         """Expire the loaded objects of it, so that no value is older than the lock.
@@ -176,10 +179,7 @@ def acquire(target: LockTarget[T]) -> T:
         context.transaction.refuse()
     session, call, outer = target.session, None, context.calls.current
     if context.connections.by_engine:  # mostly this is the first lock of a transaction
-        if not session.is_active:
-            session.connection()  # raises PendingRollbackError
-        context.end_if_over()
-        context.transaction.check_locks()
+        _check_transaction(context, session)
     autoflush = session.autoflush
     try:
         request = target.not_held()
@@ -205,6 +205,17 @@ def acquire(target: LockTarget[T]) -> T:
         context.calls.current, session.autoflush = outer, autoflush
     _end_granted(context, call)
     return result
+
+
+def _check_transaction(context: LockContext, session: Session) -> None:
+    """Check whether the transaction still has its locks.
+
+    :raises PendingRollbackError: nothing can be done in it before a rollback.
+    """
+    if not session.is_active:
+        session.connection()
+    context.end_if_over()
+    context.transaction.check_locks()
 
 
 def _complete(error: BaseException, target: LockTarget[Any]) -> None:
@@ -235,20 +246,10 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     """Take the lock: prepare the transaction, expire loaded objects, send, record."""
     context, session = target.context, target.session
     call.met = None
-    if not session.is_active:
-        session.connection()  # raises PendingRollbackError, as after a failed flush
-    bind = session.get_bind(**request.bind_arguments)
-    strategy = strategies.get(bind.dialect) or context.opener.learn(bind)
-    if strategy.compatible is not None or strategy.cluster is not None:
-        _check_server(strategy, request)
+    bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
-    if plan.table is not None and target.options:
-        plan = plan._replace(table=translated_table(plan.table, *target.options))
     _check_place(context, target, connection.connection)
-    if isinstance(bind, Connection):
-        watch(context, connection)
-    for bound in context.parts.bound:
-        bound(request, target.roots(), bind)
+    _note_database(context, target, request, bind, connection)
     if session.identity_map or context.loaded.added:
         target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
@@ -312,12 +313,37 @@ def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
             )
 
 
-def _check_server(strategy: LockStrategy, request: LockRequest) -> None:
-    """:raises LockNotSupported: this product, which answers to the dialect, cannot give the lock."""
+def _database_of(
+    request: LockRequest, target: LockTarget[Any]
+) -> tuple[Engine | Connection, LockStrategy]:
+    """Return the database of the lock, and its dialect.
+
+    :raises LockNotSupported: this product, which answers to the dialect, cannot give the lock.
+    """
+    session = target.session
+    if not session.is_active:
+        session.connection()  # raises PendingRollbackError, as after a failed flush
+    bind = session.get_bind(**request.bind_arguments)
+    strategy = strategies.get(bind.dialect) or target.context.opener.learn(bind)
     if strategy.compatible is not None:
         check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
         warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
+    return bind, strategy
+
+
+def _note_database(
+    context: LockContext,
+    target: LockTarget[Any],
+    request: LockRequest,
+    bind: Engine | Connection,
+    connection: TransactionConnection,
+) -> None:
+    """Follow a Connection that the program has lent, and tell the parts of the database."""
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    for bound in context.parts.bound:
+        bound(request, target.roots(), bind)
 
 
 def _blocks(

@@ -74,16 +74,16 @@ BUDGETS = {
     "sqlite": {
         "idle": Budget(3, 3, 2),
         "begin": Budget(17, 12, 9),
-        "lock": Budget(45, 14, 10),
+        "lock": Budget(47, 14, 10),
         "save": Budget(31, 13, 6),
-        "operation": Budget(103, 28, 11),
+        "operation": Budget(105, 28, 11),
     },
     "postgresql": {
-        "declared lock": Budget(43, 16, 10),
-        "declared later lock": Budget(39, 17, 10),
+        "declared lock": Budget(45, 16, 10),
+        "declared later lock": Budget(42, 17, 10),
         # The end of a pipeline waits for the server once or twice, each time by a call.
-        "declared lock_in_time": Budget(69, 20, 13),
-        "declared lock_by_scalars": Budget(79, 20, 11),
+        "declared lock_in_time": Budget(71, 20, 13),
+        "declared lock_by_scalars": Budget(81, 20, 11),
         "declared save": Budget(63, 19, 7),
     },
 }

@@ -36,7 +36,7 @@ def _one(world: World, _session: LockingSession) -> Collection[Place]:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """What an axis adds to the actions of every program, and where the program's statements go.
+    """Additions to the actions of every program, and the places that its statements go to.
 
     :ivar databases: those that have it.
     :ivar turns: what the program does between its locks and writes.
