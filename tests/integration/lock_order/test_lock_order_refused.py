@@ -12,9 +12,9 @@ from sa_doclock import LockingSession
 from tests.support.models import ColdStore, Contract, Depot, Fault, Lease, Order, Ticket
 
 REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
-    "not mapped": ([Order, int], TypeError, "mapped class .*int"),
+    "not mapped": ([Order, int], TypeError, "mapped class.*int"),
     "a string": ("Order", TypeError, "mapped class"),
-    "names": (["Order"], TypeError, "mapped class .*'Order'"),
+    "names": (["Order"], TypeError, "mapped class.*'Order'"),
     "None": (None, TypeError, "not iterable"),
     "one class": (Order, TypeError, "not iterable"),
     "None in it": ([None], TypeError, "mapped class"),
