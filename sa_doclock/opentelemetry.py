@@ -245,7 +245,7 @@ class _Telemetry:
         _waited: float,
     ) -> None:
         entity, _ = document
-        name = _NAMED if entity is None else root_of(mapper_of(entity)).class_.__name__
+        name = _NAMED if entity is None else _header_name(entity)
         self._held.add(session, document, (name, _words_of(held_lock(lock))))
 
     def lock_failed(self, session: Session, error: LockFailed, waited: float | None) -> None:
@@ -289,7 +289,7 @@ class _Telemetry:
         """Return those of a measurement; the class is that of the header's table."""
         attributes: Attributes = {}
         if entity is not None:
-            attributes["doclock.entity"] = root_of(mapper_of(entity)).class_.__name__
+            attributes["doclock.entity"] = _header_name(entity)
         elif ident is not None:
             attributes["doclock.entity"] = _NAMED
         if lock is not None:
@@ -297,6 +297,14 @@ class _Telemetry:
         if self._keys and ident is not None:
             attributes["doclock.key"] = key_text(ident)
         return attributes
+
+
+def _header_name(entity: type[Any]) -> str:
+    """Return the name of the class of the header's table; also where the class is mapped no more."""
+    try:
+        return root_of(mapper_of(entity)).class_.__name__
+    except TypeError:  # registry.dispose(), before the session is closed
+        return entity.__name__
 
 
 class _HeldLocks:

@@ -174,8 +174,13 @@ class AsyncLockingSession(AsyncSession):
         Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
         prepare(): only the locks that every database keeps until the commit.
 
-        After ``text()``, DDL and all else that may have ended the transaction, the server is asked; not
-        with asyncio, where it tells what was held before, until the next flush, lock or commit.
+        After ``text()``, DDL and other statements that may have ended the transaction, the property asks the
+        server.  With asyncio it does not: it returns the last known locks until the next flush, lock or commit.
+
+        Example::
+
+            await session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            assert session.held_locks == {(Order, (42,)): LockOptions.ForUpdate}
 
         As :attr:`LockingSession.held_locks`.
         """
@@ -251,6 +256,13 @@ class AsyncLockingSession(AsyncSession):
         Not promised: that it is called at all, should the process die between the commit and
         the call; and of a session that has joined the transaction of a Connection, the
         outermost commit is the session's own.
+
+        Example::
+
+            order = await session.get_one_entity(Order, 42, LockOptions.ForUpdate)
+            order.total += 1
+            session.on_commit(lambda: print("order 42 was saved"))
+            await session.commit()
 
         Nor that all of it is awaited, should the coroutine that commits be closed, and not
         cancelled; and where the next use of an interrupted session is not awaited itself, such as

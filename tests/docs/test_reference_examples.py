@@ -119,6 +119,7 @@ def test_its_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         else:
             exec(code, names)
     finally:
+        sa_doclock.opentelemetry.uninstrument()
         names["session"].close()
         names["engine"].dispose()
 

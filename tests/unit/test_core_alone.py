@@ -36,7 +36,7 @@ OF_EVERY_SESSION = (
     "no_checkouts.py",
     "named_locks.py",
 )
-FAMILY = ("adoption", "guard", "kinds.py", "versions.py")
+FAMILY = ("adoption", "dml_internals.py", "guard", "kinds.py", "versions.py")
 SESSION = ("session", *FAMILY, *(f"features/{name}" for name in OF_EVERY_SESSION))
 SCRIPT = Path(__file__).with_name("core_alone_script.py")
 

@@ -34,7 +34,7 @@ def doctor(
     ] = False,
     json_wanted: JsonList = False,
 ) -> None:
-    """Find settings that make locks wrong, endless or slow, and the cure.
+    """Find settings that make locks wrong or slow, and the cure.
 
     Reads settings and catalogs; takes no lock and changes nothing.
 

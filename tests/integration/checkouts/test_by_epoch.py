@@ -75,7 +75,7 @@ def test_a_lost_one(factory: Factory, session: LockingSession, other: LockingSes
     session.commit()
     ways: tuple[Any, ...] = (session.renew, session.check_in)
     for way in ways:
-        with pytest.raises(CheckoutLost, match="checked in since"):
+        with pytest.raises(CheckoutLost, match="was checked in"):
             way(Order, 1, 2)
         with pytest.raises(
             CheckoutLost, match="there was no check-out with the epoch 3, the latest "

@@ -130,7 +130,7 @@ def test_a_row_that_comes_to_match_is_not_written(
     with before_the_write(session, documents, case.meanwhile), raises:
         case.action(session)
     committed = state(stored)
-    with pytest.raises(PendingRollbackError, match="written without one"):
+    with pytest.raises(PendingRollbackError, match="wrote without one"):
         session.execute(sa.select(1))
     with pytest.raises(PendingRollbackError):
         session.commit()

@@ -90,7 +90,7 @@ def test_it_is_held_and_fresh(
 
 def test_it_is_refused_within_a_lock_before_anything_is_sent(session: LockingSession) -> None:
     event.listen(session, "do_orm_execute", Listener(TAKES["get_entity"]))
-    with pytest.raises(LockMisuse, match="take this lock when that call has returned"):
+    with pytest.raises(LockMisuse, match="take it after that call returns"):
         session.get_entity(Ticket, 1, ForUpdate)
     assert not session.in_transaction()
 

@@ -261,7 +261,7 @@ def test_a_lock_in_another_database_for_the_same_class_is_refused(
     with cls() as session:
         session.get_one_entity(Order, 1, lock)
         now[0] = engines.second
-        with pytest.raises(LockMisuse, match=f"Order {ident} .* another database"):
+        with pytest.raises(LockMisuse, match=f"Order {ident} .* a different database"):
             session.get_entity(Order, ident, lock)
         assert sent() == ["first"]
         assert list(session.held_locks) == [(Order, (1,))]
