@@ -45,10 +45,14 @@ def tenant(engine: sa.Engine) -> Iterator[str]:
 
 
 @pytest.fixture
-def session(request: pytest.FixtureRequest, make_session: Callable[..., Session]) -> Session:
+def session(
+    request: pytest.FixtureRequest, make_session: Callable[..., Session]
+) -> Iterator[Session]:
     """Open a session that is closed before the second schema is dropped."""
     request.getfixturevalue("tenant")
-    return make_session()
+    made = make_session()
+    yield made
+    made.close()
 
 
 def translated(statement: Any, tenant: str) -> Any:
@@ -194,6 +198,52 @@ def test_a_map_is_the_one_of_each_statement(session: Session, tenant: str) -> No
             execution_options={"schema_translate_map": one},
         )
     session.rollback()
+
+
+LIGHT_ORDERS = sa.table(ORDERS.name, *(sa.column(one.name) for one in ORDERS.columns))
+LIGHT_LINES = sa.table("gd_line", *map(sa.column, ("id", "order_no", "value")))
+
+
+def test_a_lock_of_a_table_construct_is_in_the_schema_that_no_map_has_moved(
+    session: Session, tenant: str
+) -> None:
+    """SQLAlchemy applies a ``schema_translate_map`` to a Table, and not to a ``table()``."""
+    session.connection().execution_options(schema_translate_map={None: tenant})
+    session.execute(sa.select(LIGHT_ORDERS).where(LIGHT_ORDERS.c.id == 1).with_for_update()).one()
+    assert not session.held_locks
+    with pytest.raises(UnlockedWrite):
+        session.execute(sa.update(Order).where(Order.id == 1).values(total=1))
+
+
+MOVES: dict[str, Step] = {"the connection's map": map_of_connection, "another engine": other_engine}
+LIGHT_WRITES: dict[str, Step] = {
+    "UPDATE of the header": lambda s, _: s.execute(
+        sa.update(LIGHT_ORDERS).where(LIGHT_ORDERS.c.id == 1).values(total=1)
+    ),
+    "UPDATE of a part": lambda s, _: s.execute(
+        sa.update(LIGHT_LINES).where(LIGHT_LINES.c.order_no == 1).values(value=1)
+    ),
+    "DELETE": lambda s, _: s.execute(sa.delete(LIGHT_LINES).where(LIGHT_LINES.c.id == 99)),
+    "INSERT of a part": lambda s, _: s.execute(
+        sa.insert(LIGHT_LINES).values(id=91, order_no=1, value=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("locks", [True, False], ids=["locked there", "no lock"])
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize("write", LIGHT_WRITES.values(), ids=LIGHT_WRITES)
+def test_a_table_construct_past_the_map_is_not_written(
+    session: Session, tenant: str, move: Step, write: Step, locks: bool
+) -> None:
+    move(session, tenant)
+    if not locks:
+        session.commit()
+        session.connection().execution_options(schema_translate_map={None: tenant})
+    with pytest.raises(UnlockedWrite, match=r"table\(\), to which schema_translate_map does not"):
+        write(session, tenant)
+    with session.unguarded():
+        write(session, tenant)
 
 
 def test_the_schema_may_be_set_before_the_first_lock_and_set_back(

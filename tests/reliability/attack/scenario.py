@@ -159,7 +159,7 @@ class Scenario:
             yield
             return
         done: list[ORMExecuteState] = []
-        place = self.axis.where(self.world, self.session)
+        place = self._here()
 
         def listen(state: ORMExecuteState) -> None:
             if done or not state.is_select:
@@ -187,13 +187,21 @@ class Scenario:
     def _where(self, step: Step) -> Place:
         if step.how in self.axis.there:
             return self.world.there
+        return self.world.here if self._is_unmoved(step) else self._here()
+
+    def _here(self) -> Place:
         return self.axis.where(self.world, self.session)
+
+    def _is_unmoved(self, step: Step) -> bool:
+        """Return whether the step goes past the map of the connection."""
+        return step.how in self.axis.unmoved and self._here() is not self.world.here
 
     def _write(self, step: Step, counted: Counted) -> None:
         action, counters = counted
         place = self._where(step)
         new = place.row("new", step.doc) in self.mine
-        self.held_before = new or (self._holds(step.doc) and self.locked[step.doc] is place)
+        held = new or (self._holds(step.doc) and self.locked[step.doc] is place)
+        self.held_before = held and not self._is_unmoved(step)
         self.elsewhere = any(self.locked[doc] is not place for doc in self._documents())
         rows = {self._row(step, *one) for one in counters}
         self._read_own_writes(rows)
@@ -309,10 +317,10 @@ class Scenario:
         self.session.add_all(rows)
         self.session.flush()
         self.kept += rows
-        self.mine.append(self.axis.where(self.world, self.session).row("new", NEW))
+        self.mine.append(self._here().row("new", NEW))
 
     def _has_new(self) -> bool:
-        row = self.axis.where(self.world, self.session).row("new", NEW)
+        row = self._here().row("new", NEW)
         return row in self.mine or row in self.committed
 
     def end_by(self, end: Callable[[LockingSession], object], *, committed: bool) -> None:
