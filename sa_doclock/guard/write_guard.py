@@ -35,7 +35,13 @@ from ..core.documents import (
     notify_in_time,
 )
 from ..core.ledger import place_of
-from ..core.same_tables import is_class_elsewhere, mapped_table, other_objects, roots_named
+from ..core.same_tables import (
+    is_class_elsewhere,
+    is_of_other_model,
+    mapped_table,
+    other_objects,
+    roots_named,
+)
 from ..core.transaction import LockContext, Noting, StatementCheck, check_statements, state_of
 from ..keys import DocumentKey
 from ..sqlalchemy_internals import (
@@ -384,11 +390,8 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         elif held is None:
             state.ledger.check_place(root.class_, place)
         elif not held.is_same(place):
-            # The two databases of a program may have tables of one name that are no more alike.
-            own: Any = root.local_table
-            if (
-                getattr(table, "metadata", None) is not own.metadata
-                and held.engine is not place.engine
+            if held.engine is not place.engine and is_of_other_model(
+                guard.session(), root, table, place.engine
             ):
                 continue
             text = (

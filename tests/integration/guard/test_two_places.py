@@ -287,6 +287,24 @@ def test_two_databases(engine: sa.Engine, tmp_path: Any) -> None:
     elsewhere.dispose()
 
 
+@pytest.mark.parametrize("table", [LIGHT_ORDERS, ORDERS.to_metadata(sa.MetaData())], ids=type)
+def test_a_lock_in_another_database_permits_no_write_by_a_second_object_here(
+    engine: sa.Engine, tmp_path: Any, table: Any
+) -> None:
+    elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(elsewhere)
+    with elsewhere.begin() as connection:
+        connection.execute(sa.insert(Order), [{"id": 1, "total": 0}])
+    with LockingSession(engine) as session:
+        of_key = sa.select(Order.id).where(Order.id == 1).with_for_update()
+        session.execute(of_key, bind_arguments={"bind": elsewhere}).one()
+        assert session.held_locks
+        with pytest.raises((UnlockedWrite, LockMisuse)):
+            session.execute(sa.update(table).where(table.c.id == 1).values(total=7))
+        session.rollback()
+    elsewhere.dispose()
+
+
 def test_a_second_class_has_the_same_rows(engine: sa.Engine, tmp_path: Any) -> None:
     elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
     Base.metadata.create_all(elsewhere)
