@@ -130,7 +130,8 @@ class Scenario:
             place, before = self._where(step), doc in self._documents()
             with self._listening(doc), _version_refused(step.how):
                 self.kept.append(self.axis.locks[step.how](session, doc))
-            assert not self._holds(doc) or place.is_locked(doc), "granted, and free"
+            new = place.row("new", doc) in self.mine  # nobody else sees it
+            assert new or not self._holds(doc) or place.is_locked(doc), "granted, and free"
             if not before:  # else a second class is locked
                 self.locked[doc] = place
         elif step.what == "listen":
