@@ -312,7 +312,7 @@ class Scenario:
         if self._has_new():
             return
         for row in list(self.session.identity_map.values()):
-            if sa.inspect(row).identity[0] in (NEW, 10 * NEW):
+            if sa.inspect(row).identity[0] in (NEW, 10 * NEW, 10 * NEW + 1):
                 self.session.expunge(row)  # of an INSERT that foreign SQL has rolled back
         rows = new_rows()
         self.session.add_all(rows)

@@ -165,7 +165,7 @@ class _Routing(LockingSession):
 
 REPLICA = Axis(
     "a replica",
-    without=OUTSIDE,
+    without=OUTSIDE | {"inserts"},  # the replica has no new document
     open=lambda world: _open_both(world, _Routing),
     ends=lambda *_: (),  # a text("COMMIT") goes to the replica
 )
