@@ -159,7 +159,7 @@ def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Ide
         for key in keys:
             of_key = select(column).where(key_in(root.primary_key, [key]))
             options = _options_at(session, root)
-            binds = {"mapper": root}
+            binds = _binds_at(session, root, of_key)
             now = Session.execute(
                 session, of_key, execution_options=options, bind_arguments=binds
             ).scalar()
@@ -205,8 +205,17 @@ def _update(
     for some in chunks(keys):
         statement = update(table).where(key_in(root.primary_key, some)).values(values)
         # Past the session's own execute(), which would check it as the program's.
-        binds = {"mapper": root}
+        binds = _binds_at(session, root, statement)
         Session.execute(session, statement, execution_options=options, bind_arguments=binds)
+
+
+def _binds_at(session: Session, root: Mapper[Any], statement: Any) -> dict[str, Any]:
+    """Return the bind arguments of a statement that goes to the database of the documents held."""
+    place = ledger_of(session).place_of(root.class_)
+    own = session.get_bind(root, clause=statement)
+    if place is None or place.engine.pool is own.engine.pool:
+        return {"mapper": root}
+    return {"mapper": root, "bind": place.engine}
 
 
 def _options_at(session: Session, root: Mapper[Any]) -> dict[str, Any]:

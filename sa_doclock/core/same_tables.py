@@ -250,7 +250,7 @@ def is_another_table(
     if schema != other:
         return True
     if is_of_another_engine(session, root, connection.engine):
-        return getattr(table, "metadata", None) is not own.metadata
+        return is_of_other_model(session, root, table, connection.engine)
     held = ledger_of(session).place_of(root.class_)
     return held is None and not _has_columns(connection, own, translated_schema(own, *all_options))
 
@@ -274,6 +274,18 @@ def is_of_another_engine(session: Session, root: Mapper[Any], engine: Engine) ->
     held = ledger_of(session).place_of(root.class_)
     own = _engine_of(session, root) if held is None else held.engine
     return own is not None and own.pool is not engine.pool
+
+
+def is_of_other_model(session: Session, root: Mapper[Any], table: Any, engine: Engine) -> bool:
+    """Return whether a table only has the name of one of the document, in a database without the class.
+
+    The two databases of a program may have tables of one name that are no more alike.
+    """
+    metadata = getattr(root.local_table, "metadata", None)
+    if getattr(table, "metadata", None) is metadata:
+        return False
+    own = _engine_of(session, root)  # a statement may have locked elsewhere, by its bind_arguments
+    return own is None or own.pool is not engine.pool
 
 
 def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Table, TableClause
 from sqlalchemy import table as table_named
 
 SCHEMA_OPTION: Final = "schema_translate_map"
@@ -20,8 +20,13 @@ def schema_translation(*options: Mapping[str, Any]) -> Mapping[str, Any]:
     return {SCHEMA_OPTION: found[-1]} if found else {}
 
 
-def translated_schema(table: Table, *options: Mapping[str, Any]) -> str | None:
-    """Return the table's schema under these execution options; see :func:`schema_translation`."""
+def translated_schema(table: TableClause, *options: Mapping[str, Any]) -> str | None:
+    """Return the table's schema under these execution options; see :func:`schema_translation`.
+
+    SQLAlchemy translates the schema of a Table, and not that of a ``table()``.
+    """
+    if not isinstance(table, Table):
+        return table.schema
     translation = schema_translation(*options).get(SCHEMA_OPTION) or {}
     found: str | None = translation.get(table.schema, table.schema)
     return found

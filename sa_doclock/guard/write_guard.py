@@ -21,7 +21,7 @@ from threading import Lock
 from typing import Any, Final
 from weakref import ReferenceType, WeakSet, ref
 
-from sqlalchemy import Connection, Delete, Insert, Update, event
+from sqlalchemy import Connection, Delete, Insert, Table, Update, event
 from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import InstanceState, Mapper, Session, class_mapper
 from sqlalchemy.orm.attributes import instance_state
@@ -35,7 +35,13 @@ from ..core.documents import (
     notify_in_time,
 )
 from ..core.ledger import place_of
-from ..core.same_tables import is_class_elsewhere, mapped_table, other_objects, roots_named
+from ..core.same_tables import (
+    is_class_elsewhere,
+    is_of_other_model,
+    mapped_table,
+    other_objects,
+    roots_named,
+)
 from ..core.transaction import LockContext, Noting, StatementCheck, check_statements, state_of
 from ..keys import DocumentKey
 from ..sqlalchemy_internals import (
@@ -373,14 +379,20 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
     if not isinstance(guard, WriteGuard) or guard.unguarded:
         return
     place = place_of(context.root_connection, context.execution_options)
+    default = context.dialect.default_schema_name
     for table, root in tables:
         held = state.ledger.place_of(root.class_)
-        if held is None:
+        mapped = place.schemas.get(table.schema, table.schema) or default
+        if not isinstance(table, Table) and mapped != (table.schema or default):
+            where = place._replace(schemas={})
+            text = f"rows of {table.name} in {where} would be written by table(), to which schema_translate_map does not apply,"
+            guard.refuse(Refusal(root, (), text, text))
+        elif held is None:
             state.ledger.check_place(root.class_, place)
         elif not held.is_same(place):
-            # The two databases of a program may have tables of one name that are no more alike.
-            own: Any = root.local_table
-            if table.metadata is not own.metadata and held.engine is not place.engine:
+            if held.engine is not place.engine and is_of_other_model(
+                guard.session(), root, table, place.engine
+            ):
                 continue
             text = (
                 f"rows of {table.name} in {place} would be written, while those held are in {held},"

@@ -45,10 +45,14 @@ def tenant(engine: sa.Engine) -> Iterator[str]:
 
 
 @pytest.fixture
-def session(request: pytest.FixtureRequest, make_session: Callable[..., Session]) -> Session:
+def session(
+    request: pytest.FixtureRequest, make_session: Callable[..., Session]
+) -> Iterator[Session]:
     """Open a session that is closed before the second schema is dropped."""
     request.getfixturevalue("tenant")
-    return make_session()
+    made = make_session()
+    yield made
+    made.close()
 
 
 def translated(statement: Any, tenant: str) -> Any:
@@ -196,6 +200,52 @@ def test_a_map_is_the_one_of_each_statement(session: Session, tenant: str) -> No
     session.rollback()
 
 
+LIGHT_ORDERS = sa.table(ORDERS.name, *(sa.column(one.name) for one in ORDERS.columns))
+LIGHT_LINES = sa.table("gd_line", *map(sa.column, ("id", "order_no", "value")))
+
+
+def test_a_lock_of_a_table_construct_is_in_the_schema_that_no_map_has_moved(
+    session: Session, tenant: str
+) -> None:
+    """SQLAlchemy applies a ``schema_translate_map`` to a Table, and not to a ``table()``."""
+    session.connection().execution_options(schema_translate_map={None: tenant})
+    session.execute(sa.select(LIGHT_ORDERS).where(LIGHT_ORDERS.c.id == 1).with_for_update()).one()
+    assert not session.held_locks
+    with pytest.raises(UnlockedWrite):
+        session.execute(sa.update(Order).where(Order.id == 1).values(total=1))
+
+
+MOVES: dict[str, Step] = {"the connection's map": map_of_connection, "another engine": other_engine}
+LIGHT_WRITES: dict[str, Step] = {
+    "UPDATE of the header": lambda s, _: s.execute(
+        sa.update(LIGHT_ORDERS).where(LIGHT_ORDERS.c.id == 1).values(total=1)
+    ),
+    "UPDATE of a part": lambda s, _: s.execute(
+        sa.update(LIGHT_LINES).where(LIGHT_LINES.c.order_no == 1).values(value=1)
+    ),
+    "DELETE": lambda s, _: s.execute(sa.delete(LIGHT_LINES).where(LIGHT_LINES.c.id == 99)),
+    "INSERT of a part": lambda s, _: s.execute(
+        sa.insert(LIGHT_LINES).values(id=91, order_no=1, value=1)
+    ),
+}
+
+
+@pytest.mark.parametrize("locks", [True, False], ids=["locked there", "no lock"])
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+@pytest.mark.parametrize("write", LIGHT_WRITES.values(), ids=LIGHT_WRITES)
+def test_a_table_construct_past_the_map_is_not_written(
+    session: Session, tenant: str, move: Step, write: Step, locks: bool
+) -> None:
+    move(session, tenant)
+    if not locks:
+        session.commit()
+        session.connection().execution_options(schema_translate_map={None: tenant})
+    with pytest.raises(UnlockedWrite, match=r"table\(\), to which schema_translate_map does not"):
+        write(session, tenant)
+    with session.unguarded():
+        write(session, tenant)
+
+
 def test_the_schema_may_be_set_before_the_first_lock_and_set_back(
     session: Session, tenant: str
 ) -> None:
@@ -233,6 +283,24 @@ def test_two_databases(engine: sa.Engine, tmp_path: Any) -> None:
         order.total = 1
         with pytest.raises((UnlockedWrite, LockMisuse)):
             session.flush()
+        session.rollback()
+    elsewhere.dispose()
+
+
+@pytest.mark.parametrize("table", [LIGHT_ORDERS, ORDERS.to_metadata(sa.MetaData())], ids=type)
+def test_a_lock_in_another_database_permits_no_write_by_a_second_object_here(
+    engine: sa.Engine, tmp_path: Any, table: Any
+) -> None:
+    elsewhere = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(elsewhere)
+    with elsewhere.begin() as connection:
+        connection.execute(sa.insert(Order), [{"id": 1, "total": 0}])
+    with LockingSession(engine) as session:
+        of_key = sa.select(Order.id).where(Order.id == 1).with_for_update()
+        session.execute(of_key, bind_arguments={"bind": elsewhere}).one()
+        assert session.held_locks
+        with pytest.raises((UnlockedWrite, LockMisuse)):
+            session.execute(sa.update(table).where(table.c.id == 1).values(total=7))
         session.rollback()
     elsewhere.dispose()
 

@@ -1,8 +1,9 @@
-"""A statement with a schema_translate_map raises the version where it writes."""
+"""A statement with a schema_translate_map, or at another engine, raises the version where it writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,3 +58,25 @@ def test_a_statement_raises_the_version_where_it_writes(
         session.commit()
     assert versions()[0] == here
     assert versions()[1] != there
+
+
+@pytest.mark.parametrize(("header", "line"), KINDS)
+def test_a_statement_raises_the_version_in_the_database_that_it_names(
+    engine: sa.Engine, tmp_path: Path, header: Any, line: Any
+) -> None:
+    other = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(other, tables=TABLES)
+    with other.begin() as connection:
+        version = 1 if header is Numbered else "one"
+        connection.execute(sa.insert(header).values(id=1, total=0, version=version))
+        connection.execute(sa.insert(line).values(id=1, header_id=1, value=0))
+    of_key, there = sa.select(header.version).where(header.id == 1), {"bind": other}
+    with LockingSession(engine) as session:
+        session.scalars(
+            sa.select(header).where(header.id == 1).with_for_update(), bind_arguments=there
+        ).one()
+        session.execute(sa.update(line).where(line.id == 1).values(value=7), bind_arguments=there)
+        session.commit()
+    with other.connect() as connection:
+        assert connection.scalar(of_key) != version
+    other.dispose()

@@ -110,4 +110,6 @@ def new_rows() -> list[Any]:
         Line(id=10 * NEW, order_id=NEW, count=0),
         Remark(id=10 * NEW, owner_id=NEW, owner_kind="order", count=0),
         Errand(id=10 * NEW, order_id=NEW, count=0),
+        Remark(id=10 * NEW + 1, owner_id=NEW, owner_kind="client", count=0),
+        Task(id=10 * NEW + 1, count=0),
     ]

@@ -130,7 +130,8 @@ class Scenario:
             place, before = self._where(step), doc in self._documents()
             with self._listening(doc), _version_refused(step.how):
                 self.kept.append(self.axis.locks[step.how](session, doc))
-            assert not self._holds(doc) or place.is_locked(doc), "granted, and free"
+            new = place.row("new", doc) in self.mine  # nobody else sees it
+            assert new or not self._holds(doc) or place.is_locked(doc), "granted, and free"
             if not before:  # else a second class is locked
                 self.locked[doc] = place
         elif step.what == "listen":
@@ -159,7 +160,7 @@ class Scenario:
             yield
             return
         done: list[ORMExecuteState] = []
-        place = self.axis.where(self.world, self.session)
+        place = self._here()
 
         def listen(state: ORMExecuteState) -> None:
             if done or not state.is_select:
@@ -187,13 +188,21 @@ class Scenario:
     def _where(self, step: Step) -> Place:
         if step.how in self.axis.there:
             return self.world.there
+        return self.world.here if self._is_unmoved(step) else self._here()
+
+    def _here(self) -> Place:
         return self.axis.where(self.world, self.session)
+
+    def _is_unmoved(self, step: Step) -> bool:
+        """Return whether the step goes past the map of the connection."""
+        return step.how in self.axis.unmoved and self._here() is not self.world.here
 
     def _write(self, step: Step, counted: Counted) -> None:
         action, counters = counted
         place = self._where(step)
         new = place.row("new", step.doc) in self.mine
-        self.held_before = new or (self._holds(step.doc) and self.locked[step.doc] is place)
+        held = new or (self._holds(step.doc) and self.locked[step.doc] is place)
+        self.held_before = held and not self._is_unmoved(step)
         self.elsewhere = any(self.locked[doc] is not place for doc in self._documents())
         rows = {self._row(step, *one) for one in counters}
         self._read_own_writes(rows)
@@ -303,16 +312,16 @@ class Scenario:
         if self._has_new():
             return
         for row in list(self.session.identity_map.values()):
-            if sa.inspect(row).identity[0] in (NEW, 10 * NEW):
+            if sa.inspect(row).identity[0] in (NEW, 10 * NEW, 10 * NEW + 1):
                 self.session.expunge(row)  # of an INSERT that foreign SQL has rolled back
         rows = new_rows()
         self.session.add_all(rows)
         self.session.flush()
         self.kept += rows
-        self.mine.append(self.axis.where(self.world, self.session).row("new", NEW))
+        self.mine.append(self._here().row("new", NEW))
 
     def _has_new(self) -> bool:
-        row = self.axis.where(self.world, self.session).row("new", NEW)
+        row = self._here().row("new", NEW)
         return row in self.mine or row in self.committed
 
     def end_by(self, end: Callable[[LockingSession], object], *, committed: bool) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.orm import Session, class_mapper
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -104,6 +105,15 @@ def _was_part(state: Any, part: Any) -> bool:
     return takes(part.discriminators, before)
 
 
+def _translated_by_name(table: Any, *options: Any) -> Any:
+    return _real_translated(sa.Table(table.name, sa.MetaData(), schema=table.schema), *options)
+
+
+def _is_other_metadata(_: Any, root: Any, table: Any, __: Any) -> bool:
+    return getattr(table, "metadata", None) is not root.local_table.metadata
+
+
+_real_translated = same_tables.translated_schema
 _real_expire, _real_expire_of_set = _RowsByKey.expire, RowsOfSelect.expire
 _real_expire_fresh, _real_expire_one = DocumentIndex._expire_fresh, DocumentIndex._expire
 _real_rules_for = write_guard.rules_for
@@ -150,6 +160,14 @@ ALONG: Mapping[str, tuple[tuple[Axis, ...], tuple[Replaced, ...]]] = {
     ),
     "a lock chooses no database": ((REPLICA,), ((BindRouter, "bound", nothing),)),
     "a read finds no lock": ((REPLICA,), ((BindRouter, "_pin_at", nothing),)),
+    "a map moves a table() too": (
+        (MAPPED_SCHEMA, SECOND_TABLE),
+        ((same_tables, "translated_schema", _translated_by_name),),
+    ),
+    "the engine of the class is another database once a lock is elsewhere": (
+        (SECOND_ENGINE, SECOND_TABLE),
+        tuple((one, "is_of_other_model", _is_other_metadata) for one in (same_tables, write_guard)),
+    ),
     "a table is its object": ((PLAIN, SECOND_TABLE), ((same_tables, "_tables_by_name", dict),)),
     "rows that are not returned stay": (
         (PLAIN, LOADER_OPTIONS),

@@ -43,6 +43,7 @@ class Axis:
     :ivar endings: of these, the ends of a transaction.
     :ivar without: actions of every program that mean nothing here.
     :ivar there: the locks and writes that name the second place themselves.
+    :ivar unmoved: those that go to the first place whatever the map says; there the writes are refused.
     :ivar both: other programs write at both places.
     :ivar open: makes the program's session.
     :ivar where: the place where the other locks and writes go now.
@@ -58,6 +59,7 @@ class Axis:
     endings: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     there: frozenset[str] = frozenset()
+    unmoved: frozenset[str] = frozenset()
     both: bool = False
     open: Callable[[World], LockingSession] = World.session
     where: Callable[[World, Any], Place] = _here
