@@ -147,24 +147,25 @@ class Ledger:
         known = entity in self.classes or entity in self._new_classes
         return self._places_of_classes.get(entity) if known else None
 
-    def check_place(self, entity: type[Any], place: RowPlace) -> None:
+    def check_place(self, root: Mapper[Any], place: RowPlace) -> None:
         """Note where rows of this class are locked, or inserted.
 
         :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
         """
-        known = self._places_of_classes.get(entity)
+        known = self._places_of_classes.get(root.class_)
         if known is not None and (known == place or known.is_same(place)):
             return
-        table = class_mapper(entity).local_table
         for other in self._places_of_classes:  # a second class has the same rows
             held = self.place_of(other)
-            if held is None or held.is_same(place) or class_mapper(other).local_table is not table:
+            if held is None or held.is_same(place):
+                continue
+            if class_mapper(other).local_table is not root.local_table:
                 continue
             raise LockMisuse(
                 f"this transaction holds rows of {other.__name__} in {held}, and cannot lock others in "
                 f"{place}: the same key names another row there. Use one session, or one transaction, for each"
             )
-        self._places_of_classes[entity] = place
+        self._places_of_classes[root.class_] = place
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.

@@ -34,7 +34,7 @@ from ..core.documents import (
     mapper_cache,
     notify_in_time,
 )
-from ..core.ledger import place_of
+from ..core.ledger import RowPlace, place_of
 from ..core.same_tables import (
     is_class_elsewhere,
     is_of_other_model,
@@ -386,18 +386,25 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         if not isinstance(table, Table) and mapped != (table.schema or default):
             where = place._replace(schemas={})
             text = f"rows of {table.name} in {where} would be written by table(), to which schema_translate_map does not apply,"
-            guard.refuse(Refusal(root, (), text, text))
         elif held is None:
-            state.ledger.check_place(root.class_, place)
-        elif not held.is_same(place):
-            if held.engine is not place.engine and is_of_other_model(
-                guard.session(), root, table, place.engine
-            ):
-                continue
+            state.ledger.check_place(root, place)
+            continue
+        elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
+            continue
+        else:
             text = (
                 f"rows of {table.name} in {place} would be written, while those held are in {held},"
             )
-            guard.refuse(Refusal(root, (), text, text))
+        guard.refuse(Refusal(root, (), text, text))
+
+
+def _is_other_model(
+    guard: WriteGuard, table: Any, root: Mapper[Any], held: RowPlace, place: RowPlace
+) -> bool:
+    """Return whether a table of this name in another database belongs to another model."""
+    return held.engine is not place.engine and is_of_other_model(
+        guard.session(), root, table, place.engine
+    )
 
 
 check_statements(_check_of)

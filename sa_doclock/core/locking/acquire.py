@@ -293,7 +293,7 @@ def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | C
     if roots:
         place = place_of(bind, *target.options)
         for root in roots:
-            context.ledger.check_place(root.class_, place)
+            context.ledger.check_place(root, place)
             if context.binds:
                 _check_parts(target.session, root, place)
 
