@@ -365,10 +365,6 @@ _DEFAULT_LEVEL = (
     "themselves. Only what the client computes less than by hand brings it down; between runs it goes "
     "from 1.19 to 1.23"
 )
-_NOTHING_TO_SAVE = (
-    "Client and server share two cores, and the client computes for 0.92 of the time: the rate is that "
-    "of its CPU"
-)
 _RESET = (
     "{} of the round trips are left, and what client and server compute is the same: a ROLLBACK saves "
     "a round trip, and no CPU"
@@ -422,8 +418,6 @@ REASONS: Mapping[str, str] = {
     "layers.mysql.clean.load": _RESET.format("3 of 4, 0.75"),
     "layers.mariadb.clean.update": _RESET.format("5 of 6, 0.83"),
     "layers.mariadb.clean.load": _RESET.format("3 of 4, 0.75"),
-    "combined.mysql.near": _NOTHING_TO_SAVE,
-    "combined.mariadb.near": _NOTHING_TO_SAVE,
     "combined.postgresql.refused_1": "The interval contains the goal: the gate is as fast as by hand",
     "stress": (
         "There is no latency to save, and one process computes on one core at a time: the ratio is "
