@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial, wraps
 from pathlib import Path
@@ -25,6 +27,7 @@ from sa_doclock import (
     run_transaction,
     transactional,
 )
+from sa_doclock.functions import check_function
 from sa_doclock.testing import async_two_at_once, explore, two_at_once
 
 
@@ -145,6 +148,24 @@ def test_a_coroutine_function_is_refused_where_nothing_awaits_it(
 ) -> None:
     with pytest.raises(TypeError, match="is a coroutine function, which is not awaited here; use"):
         take(function)
+
+
+def test_a_signature_that_was_put_on_a_function_counts() -> None:
+    def function(_session: object) -> None: ...
+
+    check_function("it", function, arguments=1)
+    two = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("a", "b")]
+    function.__signature__ = inspect.Signature(two)  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="takes"):
+        check_function("it", function, arguments=1)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="markcoroutinefunction() is of Python 3.12")
+def test_a_function_that_is_marked_as_a_coroutine_function_is_one() -> None:
+    marked = getattr(inspect, "markcoroutinefunction", None)
+    assert marked is not None
+    with pytest.raises(TypeError, match="is a coroutine function"):
+        check_function("it", marked(lambda _session: later(1)), arguments=1, instead="async_it")
 
 
 class Made(Exception):  # no error: the check has passed
