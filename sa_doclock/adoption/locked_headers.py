@@ -243,7 +243,7 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
 
 
 def _refuse_aggregates(expressions: Iterable[Any]) -> None:
-    """:raises LockNotSupported: one may be the result of many rows, or be text of which nobody knows."""
+    """:raises LockNotSupported: an expression may be computed from many rows, or is text that cannot be read."""
     for element in chain.from_iterable(map(iterate, expressions)):
         of_many = isinstance(element, (FunctionElement, TextClause))
         if of_many or getattr(element, "is_literal", False):

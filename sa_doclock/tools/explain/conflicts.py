@@ -22,7 +22,7 @@ class Conflicts(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-_READS: Final = "plain reads and SnapshotRead wait for nobody: they see the rows committed before"
+_READS: Final = "plain reads and SnapshotRead do not wait: they see the rows committed before"
 _TABLE: Final = "ALTER TABLE, DROP TABLE and other changes of the table's definition"
 _NOTHING: Final = Conflicts(
     None, (), ("nothing is locked, and it waits for nobody but a change of the table's definition",)

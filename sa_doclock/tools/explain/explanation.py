@@ -136,7 +136,7 @@ def explain_lock(
     lock_timeout: LockTimeout = None,
     key: Collection[str] | None = None,
 ) -> LockExplanation:
-    """Return the statements, rows and waits of ``get_document(entity, key, lock)``; nobody waits for this call.
+    """Return the statements, rows and waits of ``get_document(entity, key, lock)``, without blocking other transactions.
 
     The statements are those of a session that has locked such a document before.  They are sent
     without their locks, for a row that is there, over a connection of its own: apart
