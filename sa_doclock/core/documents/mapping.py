@@ -89,12 +89,18 @@ def clear_mapper_caches() -> None:
 
 @lru_cache(maxsize=1)
 def listen_to_mappers() -> None:
-    """Clear the caches from now on whenever SQLAlchemy configures mappers.
+    """Clear the caches from now on whenever SQLAlchemy configures mappers, or a class is mapped no more.
 
     The first use calls this, not the import: a program that only imports sa_doclock has no
     listener of it.
     """
     event.listen(Mapper, "after_configured", clear_mapper_caches)
+    event.listen(object, "class_uninstrument", _class_uninstrumented, propagate=True)
+
+
+def _class_uninstrumented(_: type[Any]) -> None:
+    """Forget the mapper of a class that registry.dispose() has taken from its mapping."""
+    clear_mapper_caches()
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:

@@ -86,6 +86,24 @@ def test_the_row_is_locked_and_its_key_is_listed(
     assert not finds_held()(other)
 
 
+def test_a_class_that_is_mapped_no_more_is_forgotten(
+    session: LockingSession, database: Database
+) -> None:
+    table = sa.Table("mapped_once", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))
+    database.create(table.metadata)
+    mapped, select = registry(), sa.select(table.c.id).with_for_update()
+    first: Any = type("First", (), {})
+    mapped.map_imperatively(first, table)
+    session.execute(sa.insert(table).values(id=1))
+    session.execute(select).all()
+    assert (first, (1,)) in session.held_locks
+    session.rollback()
+    mapped.dispose()
+    session.execute(sa.insert(table).values(id=1))
+    assert session.execute(select).all() == [(1,)]
+    assert not session.held_locks
+
+
 def test_of_says_which_keys_are_listed(session: LockingSession) -> None:
     both = TABLES["two tables"].with_for_update(of=LINES)
     assert session.execute(both).all()
