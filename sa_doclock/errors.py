@@ -156,8 +156,10 @@ class LockLost(LockFailed):
 
     It was held for longer than the session's ``hold_limit``; or the connection was lost or ended by the
     server; or the transaction was ended behind the session's back: by the program on the session's
-    Connection, by a statement that commits, or by the driver.  A connection that is lost in COMMIT is
-    :class:`CommitUnknown`, unless the session knows that the server did not commit.
+    Connection, by a statement that commits, or by the driver.
+
+    If the connection is lost in COMMIT, the error is :class:`CommitUnknown`, unless the session knows that
+    the server did not commit.
 
     :ivar retryable: True if a session with ``commit_outcome=True`` lost its connection in COMMIT, and
         the server says that it did not commit.

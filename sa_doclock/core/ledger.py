@@ -133,8 +133,8 @@ class Ledger:
         last = max(ranked, key=self._ranks.__getitem__)
         if self._ranks[last] > rank:
             raise LockOrderViolation(
-                f"{last.__name__} is held already, and lock_order has "
-                f"{root.class_.__name__} before {last.__name__}: lock it first"
+                f"lock_order has {root.class_.__name__} before {last.__name__}, but this transaction "
+                f"has locked {last.__name__} first: lock {root.class_.__name__} before it"
             )
 
     def add_new(self, key: DocumentKey) -> None:
@@ -308,7 +308,7 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
-            "ForUpdate deadlock, so take ForUpdate first"
+            f"this transaction holds it by {lock_label(held)} already; two sessions that upgrade "
+            "to ForUpdate deadlock, so take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

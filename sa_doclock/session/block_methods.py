@@ -140,8 +140,8 @@ class BlockMethods(CoreSession):
     ) -> AbstractContextManager[Any]:
         """Return a block that holds the lock of one document and loads all its parts.
 
-        It works as :meth:`locked`, with the same parameters and errors, and loads the parts as
-        :meth:`get_document` does.  Under asyncio it is ``async with``.
+        It works as :meth:`locked`, with the same parameters and errors, and loads the parts as those of
+        a :meth:`get_document`.  Under asyncio it is ``async with``.
 
         Example::
 
@@ -288,7 +288,7 @@ def _lock_of_block(entity: Any, ident: Any, lock: LockOptions, name: str) -> Loc
     """
     if isinstance(ident, LockOptions):
         misplaced = ident
-        raise TypeError(f"give the lock of {name}() by name: lock={misplaced}")
+        raise TypeError(f"pass the lock of {name}() as a keyword: lock={misplaced}")
     own = locked_entity_of(entity) if isinstance(entity, Select) else None
     if own is not None:
         lock = own.lock

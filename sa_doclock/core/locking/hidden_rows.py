@@ -52,7 +52,7 @@ def find_again(
     if hidden:
         keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
         raise LockNotSupported(
-            f"{mapper.class_.__name__} {keys} can be read, and cannot be locked: {why}; lock with an "
+            f"{mapper.class_.__name__} {keys} can be read, but not locked: {why}; lock with an "
             "account that may change the row, or read it with SnapshotRead"
         )
     return found

@@ -153,8 +153,9 @@ def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
     """Return the error of a key that has found several rows, which have these keys."""
     keys = ", ".join(key_text(public_key(one)) for one in found[:3])
     return LockMisuse(
-        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as {keys}: "
-        "the mapped primary key is not unique, or the value has another type than its column"
+        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as "
+        f"{keys}: the mapped primary key is not unique, or the type of the value differs from "
+        "that of its column"
     )
 
 

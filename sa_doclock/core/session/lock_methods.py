@@ -125,7 +125,8 @@ class LockMethods(ExecutingSession):
         lock, seconds = context.options.resolve(lock, lock_timeout)
         if lock in _SKIPPING:
             raise ValueError(
-                "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
+                "LockOptions.SkipLocked is for sets: get_entity() would return None both for a "
+                "missing row and for a held one"
             )
         mapper = mapper_of(entity)
         identity = identity_of(mapper, ident)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 def check_block_lock(lock: LockOptions, name: str) -> None:
     """:raises ValueError: it locks nothing."""
     if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
-        raise ValueError(f"{name}() needs a lock, and {lock} is none")
+        raise ValueError(f"{name}() needs a lock, and {lock} takes none")
 
 
 def key_of(session: Session, instance: T) -> tuple[type[T], Any]:

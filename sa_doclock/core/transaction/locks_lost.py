@@ -29,9 +29,9 @@ def lost_error(lost: Places, ledger: Ledger) -> LockLost | None:
         return None
     how = "ended" if lost[place] == "lost" else lost[place]
     error = LockLost(
-        f"the transaction that held the lock was {how} by another than this session: by the "
-        "session's Connection, by a statement that commits, or by the driver; nothing is "
-        "written without the lock: lock again, or call rollback()"
+        f"the transaction that held the lock was {how} outside of this session: on its "
+        "Connection, by a statement that commits, or by the driver; the session does not write "
+        "without the lock: lock again, or call rollback()"
     )
     error.entity, error.ident = document_of(place)
     error.args = (f"{document_label(error.entity, error.ident)}: {error.args[0]}",)
