@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
@@ -25,7 +25,6 @@ from .condition import Condition
 from .connection import Mark, TransactionConnections, next_moment
 from .failure import FailingTransaction, Failure
 from .family import Outbox
-from .first_use import FirstUse
 from .forked import ParentTransaction
 from .locks_lost import refuse_without
 from .part import SessionParts
@@ -83,16 +82,13 @@ class LockTransaction(FailingTransaction):
         self.connections = TransactionConnections(self._session)
         self.savepoints: dict[SessionTransaction, Mark] = {}
         self.lost: dict[DocumentKey | NamedKey, str] = {}
+        self._memories: dict[object, Any] = {}
         if self._parts.pipeline is not None:
             self.outbox = self._parts.pipeline.of_transaction()
 
     def saving(self) -> AbstractContextManager[object]:
         """Return the block around commit(), and around save_changes() where that commits."""
         return _NOTHING if self.outbox is None else self.outbox.around_save() or _NOTHING
-
-    @FirstUse
-    def _memories(self) -> dict[object, Any]:
-        return {}
 
     def memory(self, part: object, make: Callable[[], T]) -> T:
         """Return a part's memory of this transaction, which is dropped with it.
@@ -349,16 +345,12 @@ class LockTransaction(FailingTransaction):
             if released:
                 self._report_released(released, outcome)
         finally:
-            ended = self._parts.ended
-            if "_memories" in vars(self):
-                ended = (*ended, *self._ends_of_memories())
+            ended = [*self._parts.ended]
+            for memory in self._memories.values():
+                if isinstance(memory, EndOfTransaction):
+                    ended.append(memory.ended)  # noqa: PERF401  # a comprehension is one call more
             if ended:
                 _call_each(ended, committed=committed)
-
-    def _ends_of_memories(self) -> Iterator[Callable[..., None]]:
-        for memory in self._memories.values():
-            if isinstance(memory, EndOfTransaction):
-                yield memory.ended
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:
