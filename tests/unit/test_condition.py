@@ -41,6 +41,8 @@ UNDONE = (C.HALF_DONE, C.ABORTED, C.REFUSED, C.IN_DOUBT)
 class Server:
     """A connection whose server says whether the transaction has ended."""
 
+    asking = False
+
     def __init__(self, *, ended: bool = False) -> None:
         self._ended = ended
 

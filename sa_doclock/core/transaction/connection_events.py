@@ -86,9 +86,6 @@ class ConnectionEvents:
     The methods named as events of SQLAlchemy listen to them.
     """
 
-    _prepared = False
-    """True from the first phase of a two-phase commit on, whose statements are SQLAlchemy's own."""
-
     def __init__(self, context: LockContext, connection: Connection, *, lent: bool) -> None:
         self._context, self._transaction = ref(context), ref(context.transaction)
         self._engine, self._lent = connection.engine, lent
@@ -110,9 +107,11 @@ class ConnectionEvents:
     ) -> None:
         """Mark the transaction in front of a foreign statement."""
         found, locks = self._found(), self._context()
-        if found is None or locks is None or runs_built(context) or self._prepared:
+        if found is None or locks is None or runs_built(context):
             return
         transaction, one = found
+        if one.prepared:
+            return
         counts = transaction.ledger.counts_on_transaction(one.known)
         savepoint = _SAVEPOINT.match(statement)
         if savepoint is not None:
@@ -169,7 +168,7 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that this statement has released."""
         found = self._found()
-        if found is None or self._prepared:
+        if found is None or found[1].prepared:
             return
         transaction, one = found
         savepoint = _SAVEPOINT.match(statement)
@@ -181,7 +180,7 @@ class ConnectionEvents:
             return
         ended = known.status.in_transaction(connection, cursor) is False
         if ended or (foreign and one.unmarked):  # nobody could tell later
-            self._end(transaction, connection, "lost")
+            transaction.note_ended(connection, "lost")
 
     def _note_savepoint(
         self, transaction: LockTransaction, one: TransactionConnection, verb: str, name: str
@@ -218,21 +217,22 @@ class ConnectionEvents:
         if transaction.connections.commits_now():
             transaction.before_own_commit(connection)
         else:
-            self._end(transaction, connection, "committed")
+            transaction.note_ended(connection, "committed")
 
     def prepare_twophase(self, connection: Connection, *_: object) -> None:
         """Refuse to prepare another transaction than that of the locks."""
-        transaction, locks = self._transaction(), self._context()
-        if transaction is not None:
-            transaction.before_own_commit(connection)
-        session = None if locks is None else locks.session()
-        self._prepared = session is not None and session.twophase  # and not by the lender
+        found, locks = self._found(), self._context()
+        if found is None or locks is None:
+            return
+        transaction, one = found
+        transaction.before_own_commit(connection)
+        one.prepared = locks.session().twophase  # and not by the lender
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""
         transaction = self._transaction()
         if transaction is not None:
-            self._end(transaction, connection, "rolled back")
+            transaction.note_ended(connection, "rolled back")
 
     rollback_twophase = rollback
 
@@ -240,8 +240,4 @@ class ConnectionEvents:
         """Forget all locks, unless it is the commit of the session itself."""
         transaction = self._transaction()
         if transaction is not None and not transaction.connections.commits_now():
-            self._end(transaction, connection, "committed")
-
-    def _end(self, transaction: LockTransaction, connection: Connection, outcome: str) -> None:
-        self._prepared = False
-        transaction.note_ended(connection, outcome)
+            transaction.note_ended(connection, "committed")

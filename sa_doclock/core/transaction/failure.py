@@ -52,7 +52,6 @@ class FailingTransaction:
     :ivar failures: the failures that no rollback has undone.
     :ivar parent: the transaction as another process has it, which has forked this one.
     :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
-    :ivar asking: a server is asked now whether an error has ended the transaction.
     :ivar had_nothing_to_roll_back: the ROLLBACK found no transaction: a statement of the program ended it.
     """
 
@@ -60,7 +59,7 @@ class FailingTransaction:
     failures: tuple[Failure, ...] = ()
     parent: ParentTransaction | None = None
     undone_by: BaseException | None = None
-    asking = had_nothing_to_roll_back = False
+    had_nothing_to_roll_back = False
 
     _session: Callable[[], Session]
     connections: TransactionConnections
@@ -138,9 +137,9 @@ class FailingTransaction:
 
     def note_inner_rollback(self, transaction: SessionTransaction) -> None:
         """Note the rollback of a savepoint, or of a flush: failures inside are over."""
-        self.undone_by = None
-        if not transaction.nested:
-            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        # A PendingRollbackError after a flush has no cause.
+        undone_by = None if transaction.nested else sys.exc_info()[1]
+        self.move(self.condition, self.failures, undone_by=undone_by)
         # A flush that fails has undone the savepoint that it was in.
         while not transaction.nested and transaction.parent is not None:
             transaction = transaction.parent
@@ -156,15 +155,12 @@ class FailingTransaction:
 
     def verify(self) -> None:
         """Ask the servers whether an error has ended the transaction, where that is in doubt."""
-        while self.condition is Condition.IN_DOUBT and not self.asking:
+        while self.condition is Condition.IN_DOUBT:
             doubt = next(one for one in self.failures if one.condition is Condition.IN_DOUBT)
             assert doubt.connection is not None
-            self.asking = True
-            try:
-                changed = doubt.connection.transaction_has_changed()
-            finally:
-                self.asking = False
-            if changed:
+            if doubt.connection.asking:
+                return
+            if doubt.connection.transaction_has_changed():
                 self.note_server_rollback(doubt.error)
             else:
                 self._note_failures(tuple(one for one in self.failures if one is not doubt))
@@ -244,7 +240,7 @@ class FailingTransaction:
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
-        if self.asking:
+        if any(one.asking for one in self.connections.by_engine.values()):
             return
         if statement.startswith("ROLLBACK"):  # to a savepoint
             self.verify()

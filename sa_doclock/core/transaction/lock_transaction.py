@@ -15,10 +15,10 @@ from sqlalchemy.orm import Session, SessionTransaction
 from ...errors import LockLost
 from ...events import ReleasedLock
 from ...interruptions import ErrorsIgnored
-from ...keys import DocumentKey
+from ...keys import DocumentKey, document_label
 from ...sqlalchemy_internals import savepoint_on, savepoints_of
 from ..instrumentation import LockInstrumentation, reports_released
-from ..ledger import Ledger, LedgerMark, NamedKey
+from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
 from .condition import Condition
@@ -26,7 +26,6 @@ from .connection import Mark, TransactionConnections, next_moment
 from .failure import FailingTransaction, Failure
 from .family import Outbox
 from .forked import ParentTransaction
-from .locks_lost import refuse_without
 from .part import SessionParts
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
@@ -154,7 +153,7 @@ class LockTransaction(FailingTransaction):
         if self.ledger.places or self.ledger.new:
             self.check_locks()
         if self.lost:
-            refuse_without(self.lost, self.ledger)
+            self._refuse_lost()
 
     def refuse_commit(self) -> None:
         """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
@@ -162,7 +161,27 @@ class LockTransaction(FailingTransaction):
         if held:
             self.check_locks()
         if self.lost and (held or self.connections.may_be_open()):
-            refuse_without(self.lost, self.ledger)
+            self._refuse_lost()
+
+    def lost_error(self) -> LockLost | None:
+        """Return the error of a lock that was lost, and not taken again since; None: there is none."""
+        place = next((place for place in self.lost if not self.ledger.has(place)), None)
+        if place is None:
+            return None
+        how = "ended" if self.lost[place] == "lost" else self.lost[place]
+        error = LockLost(
+            f"the transaction that held the lock was {how} by another than this session: by the "
+            "session's Connection, by a statement that commits, or by the driver; nothing is "
+            "written without the lock: lock again, or call rollback()"
+        )
+        error.entity, error.ident = document_of(place)
+        error.args = (f"{document_label(error.entity, error.ident)}: {error.args[0]}",)
+        return error
+
+    def _refuse_lost(self) -> None:
+        error = self.lost_error()
+        if error is not None:
+            raise error
 
     def before_own_commit(self, connection: Connection) -> None:
         """:raises LockLost: COMMIT would end another transaction than that of the locks."""
@@ -180,13 +199,8 @@ class LockTransaction(FailingTransaction):
         """Leave the transaction to the process that began it: this one is a fork, and holds nothing."""
         if self.parent is not None:
             return  # a fork of a fork
-        ledger = self.ledger
-        held = ledger.first() if ledger.places else None
-        parent = ParentTransaction(process, held, len(ledger.places) - 1)
-        for one in self.connections.by_engine.values():
-            parent.leave(one.connection, one.known, lent=self.connections.is_lent(one.connection))
-        self.move(Condition.INHERITED, parent=parent, ledger=ledger.renewed(), lost={})
-        parent.refuse_all(self._session())
+        parent = ParentTransaction(process, self.ledger, self.connections, self._session())
+        self.move(Condition.INHERITED, parent=parent, ledger=self.ledger.renewed(), lost={})
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """Note that the transaction has ended, though the session has not ended it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Mapper, Session
@@ -132,7 +132,7 @@ def _unchanged(result: Any) -> Any:
     return result
 
 
-_HOOKS: Final = frozenset(
+_HOOKS: Final = tuple(
     name for name, value in vars(SessionPart).items() if callable(value) and name[0] != "_"
 )
 
@@ -143,7 +143,6 @@ class SessionParts:
     """The parts of one session: its family by name, and the hooks of the others in their order.
 
     :ivar conditions: of the versions, and of the check-outs.
-    :ivar all: the parts beside the family.
     """
 
     guard: Guard | None = None
@@ -153,7 +152,6 @@ class SessionParts:
     pipeline: Pipelined | None = None
     deadline: Deadline | None = None
 
-    all: tuple[SessionPart, ...] = ()
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     bound: NamedHook = ()
@@ -172,10 +170,15 @@ class SessionParts:
     around_write: tuple[Callable[[Any, Any, Mapping[str, Any]], Noting], ...] = ()
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 
+    @property
+    def all(self) -> Collection[SessionPart]:
+        """The parts beside the family."""
+        hooks = (hook for name in _HOOKS for hook in getattr(self, name))
+        return dict.fromkeys(cast("Any", hook).__self__ for hook in hooks)
+
     def add(self, *parts: SessionPart) -> None:
         """Add parts behind the present ones, with the hooks that they override."""
         for part in parts:
-            self.all = (*self.all, part)
             for name in part.hooks:
                 setattr(self, name, (*getattr(self, name), getattr(part, name)))
 
@@ -183,8 +186,7 @@ class SessionParts:
         """Take a part out again."""
         for name in part.hooks:
             hooks = getattr(self, name)
-            setattr(self, name, tuple(one for one in hooks if one.__self__ is not part))
-        self.all = tuple(one for one in self.all if one is not part)
+            setattr(self, name, tuple(hook for hook in hooks if hook.__self__ is not part))
 
     def find(self, kind: type[P]) -> P | None:
         """Return the part of this kind, where the session has one."""
