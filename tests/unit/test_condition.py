@@ -12,8 +12,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import LockingSession, LockMisuse
 from sa_doclock.core.session import context_of
-from sa_doclock.core.transaction.condition import MOVES, Condition
-from sa_doclock.core.transaction.failure import Failure
+from sa_doclock.core.transaction.failure import MOVES, Condition, Failure
 from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from tests.support.rows import rows
 

@@ -18,8 +18,8 @@ from ...keys import public_key
 from ...options import LockOptions
 from ..lock_request import add_document, reason
 from .connection import is_broken
+from .connection_events import runs_built
 from .context import LockContext
-from .foreign import runs_built
 from .locks_lost_errors import failure_of, lost_with_connection
 
 

@@ -21,12 +21,10 @@ from ..instrumentation import LockInstrumentation, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .condition import Condition
 from .connection import Mark, TransactionConnections, next_moment
-from .failure import FailingTransaction, Failure
-from .family import Outbox
+from .failure import Condition, FailingTransaction, Failure
 from .forked import ParentTransaction
-from .part import SessionParts
+from .part import Outbox, SessionParts
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
 _NOTHING: Final = nullcontext()
