@@ -27,7 +27,7 @@ from sqlalchemy.exc import (
 
 from .core.instrumentation import log_fields
 from .core.session import commits_of, context_of
-from .core.transaction import Condition, SessionPart
+from .core.transaction import Condition, SessionPart, binds_of
 from .dialects import is_rolled_back_later
 from .errors import (
     CommitUnknown,
@@ -239,7 +239,7 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
 
 
 def _is_lent(session: LockingSession) -> bool:
-    binds = (session.bind, *context_of(session).binds)
+    binds = (session.bind, *binds_of(session))
     return any(isinstance(bind, Connection) and bind.in_transaction() for bind in binds)
 
 

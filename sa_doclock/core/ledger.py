@@ -16,7 +16,7 @@ from ..dialects import SCHEMA_OPTION
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
-from ..keys import DocumentKey, LockedName
+from ..keys import DocumentKey, LockedName, public_key
 from ..options import LockOptions, base_of, held_lock, lock_label
 from .lock_request import LockCalls
 
@@ -76,6 +76,13 @@ def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace
         return RowPlace(bind.engine, _UNTRANSLATED)
     # A copy, as SQLAlchemy writes "_none" into the program's map while it renders a statement.
     return RowPlace(bind.engine, {name: to for name, to in schemas.items() if name != "_none"})
+
+
+def document_of(place: DocumentKey | NamedKey) -> tuple[type[Any] | None, Any]:
+    """Return the class and the key of a document; of a named lock None and its name."""
+    if isinstance(place[0], Engine):
+        return None, place[1]
+    return place[0], public_key(place[1])
 
 
 class Ledger:

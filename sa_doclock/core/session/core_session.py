@@ -101,12 +101,12 @@ class CoreSession(LockMethods):
 
     def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
         """See ``Session.bind_mapper()``."""
-        self._context.add_bind(bind)
+        self._note_given(bind)
         super().bind_mapper(mapper, bind)
 
     def bind_table(self, table: TableClause, bind: Engine | Connection) -> None:
         """See ``Session.bind_table()``."""
-        self._context.add_bind(bind)
+        self._note_given(bind)
         super().bind_table(table, bind)
 
 

@@ -10,15 +10,16 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args, overload
 
-from sqlalchemy import Select, select
-from sqlalchemy.exc import MultipleResultsFound
+from sqlalchemy import Select, inspect, select
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
+from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.orm.util import AliasedClass
 
 from ...checkout_info import Checkout
 from ...errors import DocLockError, LockMisuse
-from ...keys import Identity, document_label, public_key
-from ...options import LockOptions, LockTimeout, check_lock, check_wait
+from ...keys import Identity, document_label, key_text, public_key
+from ...options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 from ..documents import RowKey, identity_of, mapper_of, own_table, root_of
 from ..loading import load_parts, reads_of
 from ..locking import (
@@ -33,7 +34,6 @@ from ..locking import (
 from ..statements import checked_options, locked_entity_of, locked_select
 from ..transaction import LockRequest, add_document, database_name, given
 from .execute import ExecutingSession
-from .targets import check_block_lock, in_given_order, key_of, no_result
 
 T = TypeVar("T")
 ResultOrder = Literal["key", "given"]
@@ -478,3 +478,48 @@ class LockMethods(ExecutingSession):
             lock = None if request.lock in _PLAIN else request.lock
             add_document(error, mapper.class_, ident, lock, database)
             raise
+
+
+def check_block_lock(lock: LockOptions, name: str) -> None:
+    """:raises ValueError: it locks nothing."""
+    if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
+        raise ValueError(f"{name}() needs a lock, and {lock} takes none")
+
+
+def key_of(session: Session, instance: T) -> tuple[type[T], Any]:
+    """Return the class of an object of this session, and its primary key as ``get_entity()`` takes it.
+
+    :raises TypeError: not an object of a mapped class.
+    :raises LockMisuse: it is not in this session, or has no row yet.
+    """
+    if isinstance(instance, type):
+        raise TypeError(f"{instance.__name__} is a class: give the primary key of its row too")
+    state = inspect(instance, raiseerr=False)
+    if not isinstance(state, InstanceState):
+        raise TypeError(
+            f"lock a mapped class with a primary key, an object or a select, not {instance!r}"
+        )
+    name = state.class_.__name__
+    if state.session is not session:
+        raise LockMisuse(
+            f"the {name} is not in this session: load it here, or lock it by its primary key"
+        )
+    if state.identity is None:
+        raise LockMisuse(f"the {name} has no row yet: flush it first")
+    return state.class_, public_key(tuple(state.identity))
+
+
+def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any]) -> list[T]:
+    """Return the objects in the order of these keys.
+
+    Objects whose key only the database takes for one of these come last, in their own order.
+    """
+    by_key = {tuple(mapper.primary_key_from_instance(one)): one for one in found}
+    given = (identity_of(mapper, ident) for ident in idents)
+    ordered = [by_key.pop(identity) for identity in given if identity in by_key]
+    return [*ordered, *by_key.values()]
+
+
+def no_result(entity: type[Any], ident: Any) -> NoResultFound:
+    """Return the error for a row that must be there."""
+    return NoResultFound(f"there is no {entity.__name__} with the primary key {key_text(ident)}")
