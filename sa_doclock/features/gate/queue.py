@@ -7,19 +7,90 @@ documents that one call asks for it may hold the first ones; every call takes th
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 from weakref import WeakSet
 
-from .wakeup import TaskWakeup, Wakeup
+from sqlalchemy.util import await_only
 
 T = TypeVar("T")
+
+wait_observer: ContextVar[Callable[[], AbstractContextManager[None]] | None] = ContextVar(
+    "sa_doclock.wait_observer", default=None
+)
+"""Makes the block for a wait in this process, which no server sees; the test kit sets it."""
+
+
+def observed_wait() -> AbstractContextManager[None]:
+    """Return the block for a wait, which the observer makes if there is one."""
+    observe = wait_observer.get()
+    return nullcontext() if observe is None else observe()
+
+
+class Wakeup:
+    """A wait of this thread, which another one ends, once.
+
+    notify() may be called from any thread, also by the garbage collector: it takes no lock that
+    the calling thread could hold already.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
+        self._lock.acquire()
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait until it is notified, or so long."""
+        self._lock.acquire(timeout=-1 if seconds is None else seconds)
+
+    def notify(self) -> bool:
+        """End the wait; return False if the waiter no longer exists."""
+        try:  # noqa: SIM105  # a call less for each function
+            self._lock.release()
+        except RuntimeError:  # it was notified before, and has not noticed it yet
+            pass
+        return True
+
+
+class TaskWakeup(Wakeup):
+    """The same of the task that runs in this thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._notified: asyncio.Future[None] = self._loop.create_future()
+
+    def wait(self, seconds: float | None) -> None:
+        """See :class:`Wakeup`."""
+        await_only(self.come(seconds))
+
+    async def come(self, seconds: float | None, *others: asyncio.Future[Any]) -> None:
+        """Wait as :meth:`wait` does, outside of a greenlet; or until one of the others is done."""
+        # Not wait_for(), which may lose a cancellation or a result when both come at once.
+        futures = [self._notified, *others]
+        await asyncio.wait(futures, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    def notify(self) -> bool:
+        """See :class:`Wakeup`."""
+        with suppress(RuntimeError):  # no loop runs in this thread
+            if asyncio.get_running_loop() is self._loop:
+                self._set()
+                return True
+        try:
+            self._loop.call_soon_threadsafe(self._set)
+        except RuntimeError:  # the loop is closed, and its tasks are gone
+            return False
+        return True
+
+    def _set(self) -> None:
+        if not self._notified.done():
+            self._notified.set_result(None)
 
 
 @dataclass(slots=True, eq=False)
@@ -27,14 +98,10 @@ class DocumentQueue:
     """The queue of one document: the entries that were admitted, and those that wait.
 
     Each is in at most one of the two, and nothing else counts them.
-
-    :ivar suspects: of the functions of gate.run(), the number at the front of which one made a flush
-        fail.
     """
 
     waiting: deque[QueueEntry] = field(default_factory=deque)
     admitted: dict[QueueEntry, None] = field(default_factory=dict)
-    suspects: int = 0
 
     @property
     def admits_readers(self) -> bool:
@@ -56,24 +123,21 @@ NOWHERE: Final = DocumentQueue()
 
 @dataclass(slots=True, eq=False)
 class QueueEntry:
-    """One session, or one call of gate.run(), in the queue of one document.
-
-    :param next_may_follow: the server has a queue, in which it can wait behind who holds the document.
-    :ivar queue: NOWHERE before it has joined one, and after it has left it.
-    :ivar wakeup: ends its wait; None where it was admitted at once.
-    :ivar notified: its wait was ended, since it is admitted.
-    :ivar granted: the database has granted the lock.
-    """
+    """One session, or one call of gate.run(), in the queue of one document."""
 
     most_at_server: ClassVar[float] = math.inf
 
     key: Hashable
     shared: bool
-    next_may_follow: bool
-    queue: DocumentQueue = field(default_factory=lambda: NOWHERE)
-    wakeup: Wakeup | None = None
-    notified: bool = False
-    granted: bool = False
+    next_may_follow: (
+        bool  # the server has a queue, in which it can wait behind who holds the document
+    )
+    queue: DocumentQueue = field(
+        default_factory=lambda: NOWHERE
+    )  # before it joins, and when it has left
+    wakeup: Wakeup | None = None  # ends its wait; None where it was admitted at once
+    notified: bool = False  # its wait was ended, since it is admitted
+    granted: bool = False  # the database has granted the lock
 
     @property
     def admitted(self) -> bool:
@@ -105,11 +169,8 @@ class GateQueues:
         """The number of those that wait now."""
 
         def count() -> int:
-            return sum(
-                entry.waits
-                for queue in self.documents.values()
-                for entry in chain(queue.admitted, queue.waiting)
-            )
+            queues = self.documents.values()
+            return sum(e.waits for queue in queues for e in (*queue.admitted, *queue.waiting))
 
         return self._call(count)
 
@@ -177,15 +238,15 @@ class GateQueues:
                 return function()
             finally:
                 self._busy = False
-                self._process_leaving()
+                if self._leaving:
+                    self._process_leaving()
 
     def _process_leaving(self) -> None:
         while self._leaving:
             self._busy = True
             try:
-                while self._leaving:
-                    self._remove(self._leaving[0])
-                    self._leaving.popleft()
+                self._remove(self._leaving[0])
+                self._leaving.popleft()
             finally:
                 self._busy = False  # what a garbage collection adds from here on, it does itself
 
