@@ -8,8 +8,7 @@ A call stays in its queue until it is answered, so that one that has to run agai
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -17,8 +16,9 @@ from sqlalchemy.util import greenlet_spawn
 
 from ...errors import LockMisuse, LockNotAvailable
 from ...keys import document_label
+from ...process_waits import TaskWakeup, observed_wait
 from .combined_turn import Call, Turn, interrupted, running
-from .queue import GateQueues, TaskWakeup, observed_wait
+from .queue import GateQueues, under_mutex
 
 _ALONE: Final = 64
 """From so many points on each function has a transaction of its own."""
@@ -69,8 +69,9 @@ class CombinedCommits(GateQueues):
         self._combine = combine
         super().__init__()
 
-    def _reset(self) -> None:
-        super()._reset()
+    def reset(self) -> None:
+        """See :class:`GateQueues`."""
+        super().reset()
         self.failures: dict[Any, Failures] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -138,7 +139,6 @@ class CombinedCommits(GateQueues):
                 self._lead(call)
             self.leave([call])
         except BaseException:
-            self._end(call)
             if call.waits:
                 call.finish(call.named(interrupted()))
             self.leave([call])
@@ -154,55 +154,50 @@ class CombinedCommits(GateQueues):
                 while not (call.admitted or call.is_done):  # its function runs
                     yield None
 
+    @under_mutex
     def _withdraw(self, call: Call) -> bool:
         """Refuse a call whose time is over; return False if its function has begun."""
-
-        def withdraw() -> bool:
-            if call.waits:
-                late = LockNotAvailable(
-                    "other callers hold the document; try again later, or wait longer"
-                )
-                call.finish(call.named(late))
-                return True
-            return False
-
-        return self._call(withdraw)
+        waits = call.waits
+        if waits:
+            late = "other callers hold the document; try again later, or wait longer"
+            call.finish(call.named(LockNotAvailable(late)))
+        return waits
 
     def _lead(self, call: Call) -> None:
         """Run one transaction."""
         failures = self.failures.get(call.key) or Failures()
-        behind: list[Any] = self._call(lambda: [*call.queue.waiting])
-        call.leads = turn = Turn(call, alone=failures.alone)
-        taken = self._taken(turn, failures.most(self._combine))
-        turn.run(taken, partial(self.note_granted, [call]))
-        if isinstance(turn.error, LockNotAvailable) and not turn.taken and call.seconds is None:
-            # Who has no limit of its own either has waited as long as the head.
-            refused = [one for one in behind if one.seconds is None and self._withdraw(one)]
-            self._answer(refused)
-        self._end(call)
+        turn = Turn(call, most=failures.most(self._combine), alone=failures.alone)
+        behind = [one for one in self._behind(call) if one.seconds is None and one is not call]
+        try:
+            turn.run(partial(self._take, turn), partial(self.note_granted, [call]))
+            if isinstance(turn.error, LockNotAvailable) and not turn.taken and call.seconds is None:
+                # Who has no limit of its own either has waited as long as the head.
+                self._answer([one for one in behind if self._withdraw(one)])
+            self._end(turn)
+        except BaseException:
+            self._end(turn)
+            raise
 
-    def _taken(self, turn: Turn, most: int) -> Iterator[Call]:
-        """Take the calls in order of arrival, also those that come while others run."""
-        head = turn.head
-        standing: deque[Any] = deque()
+    @under_mutex
+    def _behind(self, head: Call) -> list[Any]:
+        """Return the calls that may share a turn with this one, which is among them."""
+        queue: Iterable[Any] = self.documents.get(head.key, ())
+        return [call for call in queue if call.waits and (call is head or not call.admitted)]
 
-        def take() -> Call | None:
-            while True:
-                while standing:
-                    call: Call = standing.popleft()
-                    if call.waits:
-                        turn.taken.append(call)
-                        call.turn = turn
-                        return call
-                standing.extend([call for call in (head, *head.queue.waiting) if call.waits])
-                if not standing:
-                    return None
-
-        for _ in range(most):
-            call = self._call(take)
-            if call is None:
-                return
-            yield call
+    @under_mutex
+    def _take(self, turn: Turn) -> Call | None:
+        """Take the next call in order of arrival, also one that came while others ran."""
+        while len(turn.taken) < turn.most:
+            while turn.standing:
+                call = turn.standing.popleft()
+                if call.waits:
+                    turn.taken.append(call)
+                    call.turn = turn
+                    return call
+            turn.standing.extend(self._behind(turn.head))
+            if not turn.standing:
+                break
+        return None
 
     def _answer(self, calls: list[Call]) -> None:
         self.leave(calls)
@@ -210,15 +205,13 @@ class CombinedCommits(GateQueues):
             if call.wakeup is not None:
                 call.wakeup.notify()
 
-    def _end(self, head: Call) -> None:
-        """Answer the calls of its transaction of which all is known; the others wait again.
+    def _end(self, turn: Turn) -> None:
+        """Answer the calls of which all is known; the others wait again.
 
-        After an interruption in its midst it may be called a second time.
+        After an interruption in its midst it is called a second time.
         """
-        turn = head.leads
-        if turn is None:
-            return
         turn.settle()
+        head = turn.head
         if head.is_done and head.wakeup is not None:
             head.wakeup.notify()  # first, as it has come first; it leaves when all is counted
         self._answer([call for call in turn.taken if call.is_done and call is not head])
@@ -228,4 +221,3 @@ class CombinedCommits(GateQueues):
         failures.count(turn)
         if not (failures.points or failures.suspects):
             self.failures.pop(head.key, None)
-        head.leads = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
@@ -63,7 +64,6 @@ class Call(QueueEntry):
     checkout: Any = None
     started: float = field(default_factory=time.monotonic)
     context: Context = field(default_factory=copy_context)  # another thread may run the function
-    leads: Turn | None = None  # that its caller runs, since it is the first of its queue
     turn: Turn | None = None  # in which its function has begun
     is_done: bool = False  # its value or error is final, or its caller was interrupted
     # Its function raised after a change, in a turn that was undone; its error counts once the functions
@@ -159,8 +159,10 @@ class Turn(SessionPart):
     """One transaction, and the calls whose functions share it.
 
     :param head: the call whose caller runs the turn.
-    :param alone: it is for one function, and others wait for its transaction at the server.
+    :param most: the number of functions that it may have.
+    :param alone: the next callers wait for its transaction at the server.
     :ivar taken: the calls whose functions have begun, in order of arrival.
+    :ivar standing: some that were behind them when the gate looked last.
     """
 
     error: BaseException | None = None  # of the transaction, and so of all its callers
@@ -183,9 +185,10 @@ class Turn(SessionPart):
     _root: Any
     _free: Any = None  # the condition that nobody has the document checked out, if the session asks
 
-    def __init__(self, head: Call, *, alone: bool) -> None:
-        self.head, self._alone = head, alone
+    def __init__(self, head: Call, *, most: int, alone: bool) -> None:
+        self.head, self.most, self._alone = head, most, alone
         self.taken: list[Call] = []
+        self.standing: deque[Call] = deque()
         self._pending: Sequence[object] = _NOTHING
         self._statements: list[Any] = []
 
@@ -228,10 +231,10 @@ class Turn(SessionPart):
 
     # The transaction.
 
-    def run(self, calls: Iterator[Call], note_granted: Callable[[], object]) -> None:
+    def run(self, take: Callable[[], Call | None], note_granted: Callable[[], object]) -> None:
         """Lock, run, save; no error comes out but an interruption of this thread.
 
-        :param calls: takes one call after the other, and notes it in ``taken``.
+        :param take: returns the next call, which it adds to ``taken``.
         :param note_granted: lets the next caller follow, and wait for this one at the server.
         """
         try:
@@ -239,7 +242,7 @@ class Turn(SessionPart):
             self._session, self._state = _checked(given)
             with closing(self._session):
                 self._lock(note_granted)
-                for call in calls:
+                while (call := take()) is not None:
                     self._run_one(call, given)
                 self._save()
         except _Undone as undone:
@@ -321,7 +324,7 @@ class Turn(SessionPart):
         """
         if call is self.taken[0]:
             call.forget()  # its error came behind functions that are saved now
-        if not self._watches and not self._alone and (self.head.queue.waiting or self.taken[1:]):
+        if not self._watches and not self._alone and (self.standing or self.taken[1:]):
             self._watches = True  # another function may be saved though this one raises
             for connection in self._state.connections.all():
                 self.begun(connection, lent=False)

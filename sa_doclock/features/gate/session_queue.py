@@ -34,8 +34,9 @@ from ...dialects.base import Locked, LockStrategy
 from ...errors import LockMisuse, LockNotAvailable
 from ...events import ReleasedLock
 from ...options import LockOptions, base_of, is_row_lock, may_queue
+from ...process_waits import observed_wait
 from .document_gate import DocumentGate, queues_of
-from .queue import QueueEntry, observed_wait
+from .queue import QueueEntry
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
 
@@ -57,7 +58,6 @@ class SessionQueue(SessionPart):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self.gate, self._queues = gate, queues_of(gate)
         self._session = state.session
-        self.under_asyncio = False
         self.pools: frozenset[Pool] = frozenset()
         self.document, self.where = "", object()
 
@@ -94,7 +94,6 @@ class SessionQueue(SessionPart):
             return request
         strategy = strategy_for(engine)
         strategy.check_support(lock)
-        self.under_asyncio = engine.dialect.is_async
         if not may_wait(strategy, lock):
             return request
         shared = base_of(lock) is LockOptions.SharedRead
@@ -106,19 +105,27 @@ class SessionQueue(SessionPart):
         limit = _limit_of(strategy, engine) if request.seconds is None else request.seconds
         follows = self.gate.next_waits_at_server and not _is_of_file(strategy)
         entries = {QueueEntry(key, shared, follows): queues[key] for key in queues}
-        left = 1.0 if limit == 0 else self._wait(entries, limit)
+        left = (
+            1.0 if limit == 0 else self._wait(entries, limit, under_asyncio=engine.dialect.is_async)
+        )
         if left <= 0:
             raise call.refused(LockNotAvailable, strategy.name)
         if request.seconds is None or left == 1:
             return request
         return request._replace(seconds=math.ceil(left * _STEPS) * request.seconds / _STEPS)
 
-    def _wait(self, entries: Mapping[QueueEntry, Sequence[Hashable]], limit: float | None) -> float:
+    def _wait(
+        self,
+        entries: Mapping[QueueEntry, Sequence[Hashable]],
+        limit: float | None,
+        *,
+        under_asyncio: bool,
+    ) -> float:
         """Wait in all queues; return the share of the limit that is left, 0 if the wait was in vain."""
         started, left = time.monotonic(), 1.0
         for entry, documents in entries.items():
             self._places[entry] = documents  # before it enters: whatever comes, it is left
-            self._queues.join(entry, under_asyncio=self.under_asyncio)
+            self._queues.join(entry, under_asyncio=under_asyncio)
             if entry.wakeup is not None:
                 self.waits_in = self.gate, entry.key
                 try:
