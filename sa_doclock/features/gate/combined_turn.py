@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.exc import StatementError
@@ -22,7 +22,6 @@ from ...core.documents import declares, document_key, mapper_of
 from ...core.loading import is_loaded
 from ...core.transaction import (
     Condition,
-    LockContext,
     Noting,
     SessionPart,
     add_document,
@@ -36,8 +35,6 @@ from ...sqlalchemy_internals import is_flushing
 from ..on_commit import AfterCommit, call_all
 from .pending import has_row_twice, is_same, may_write, pending_changes
 from .queue import QueueEntry
-
-E = TypeVar("E", bound=DocLockError)
 
 # What a failure costs, in answers of a transaction each: sharing pays off until half of the functions
 # raise, or one flush in sixteen fails.
@@ -78,7 +75,7 @@ class Call(QueueEntry):
         """Return whether its function has not begun."""
         return self.turn is None and not self.is_done
 
-    def named(self, error: E) -> E:
+    def named(self, error: DocLockError) -> DocLockError:
         """Return the error, with the document in its text."""
         add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
         return error
@@ -91,17 +88,11 @@ class Call(QueueEntry):
 
     def invoke(self, turn: Turn, session: Any, document: Any) -> Any:
         """Return what the function returns, called in the context of its caller."""
-
-        def run() -> Any:
-            token = running.set(turn)
-            try:
-                result = self.function(session, document)
-                return asyncio.ensure_future(result) if self.is_task else result
-            finally:
-                running.reset(token)
-
-        result = self.context.run(run)
-        return await_only(_result_of(result)) if self.is_task else result
+        self.context.run(running.set, turn)
+        if not self.is_task:
+            return self.context.run(self.function, session, document)
+        task = self.context.run(lambda: asyncio.ensure_future(self.function(session, document)))
+        return await_only(_result_of(task))
 
     def forget(self) -> None:
         """Forget the result of a turn that was undone: the function runs again."""
@@ -238,8 +229,7 @@ class Turn(SessionPart):
         :param note_granted: lets the next caller follow, and wait for this one at the server.
         """
         try:
-            given = self.head.session_factory()  # for the functions: it may be of asyncio
-            self._session, self._state = _checked(given)
+            given = self._open()
             with closing(self._session):
                 self._lock(note_granted)
                 while (call := take()) is not None:
@@ -258,6 +248,20 @@ class Turn(SessionPart):
             self._session = self._state = self._document = self._root = None
             if self.is_saved:
                 self._run_on_commit()
+
+    def _open(self) -> Any:
+        """Return the session for the functions: that of asyncio, where it is one."""
+        given = self.head.session_factory()
+        session = getattr(given, "sync_session", given)
+        state = state_of(session) if isinstance(session, Session) else None
+        if state is None:
+            raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {given!r}")
+        if session.in_transaction():
+            raise LockMisuse(
+                "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+            )
+        self._session, self._state = session, state
+        return given
 
     def _lock(self, note_granted: Callable[[], object]) -> None:
         head, session, mapper = self.head, self._session, mapper_of(self.head.entity)
@@ -390,27 +394,28 @@ class Turn(SessionPart):
         :raises Exception: it does not.
         """
         session, transaction = self._session, self._state.transaction
-        ended = self._ended or session.get_transaction() is not self._root
-        if not ended:
+        if self._is_open:
             if not session.is_active:
                 session.connection()  # raises PendingRollbackError, as after a failed flush
             while (savepoint := session.get_nested_transaction()) is not None:
                 savepoint.commit()
             if transaction.condition is not Condition.OPEN:
                 transaction.refuse_failed_commit(whole=True)
-        if ended or not self._is_whole():
+        if not self._is_whole():
             raise LockMisuse(
                 "the function has ended the transaction, which is the gate's; leave out commit() "
                 "and rollback(), and raise an error to undo its changes"
             )
 
+    @property
+    def _is_open(self) -> bool:
+        return not self._ended and self._session.get_transaction() is self._root
+
     def _is_whole(self) -> bool:
         """Return whether the transaction goes on, with the lock."""
-        if self._session.get_transaction() is not self._root:
-            return False
         with suppress(DocLockError):  # of a part that ends the transaction, whose locks are gone
             self._state.transaction.check_locks()
-        return self._key in self._state.ledger.held
+        return self._is_open and self._key in self._state.ledger.held
 
     def _take_on_commit(self) -> Sequence[Callable[[], object]]:
         """Return what came to ``session.on_commit()`` since the last time; the gate calls it."""
@@ -449,7 +454,6 @@ class Turn(SessionPart):
             and session.is_active
             and self._state.transaction.condition is Condition.OPEN
             and not session.in_nested_transaction()
-            and not self._ended
             and self._is_whole()
             and not self._changed
             and is_same(self._pending, pending_changes(session))
@@ -515,20 +519,3 @@ def interrupted() -> LockLost:
     return LockLost(
         "the task that ran the functions was cancelled; nothing was saved; run it again"
     )
-
-
-def _checked(session: Any) -> tuple[Any, LockContext]:
-    """Return the session inside, which locks, and its state.
-
-    :raises TypeError: it is none.
-    :raises LockMisuse: it is in a transaction.
-    """
-    sync_session = getattr(session, "sync_session", session)
-    state = state_of(sync_session) if isinstance(sync_session, Session) else None
-    if state is None:
-        raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {session!r}")
-    if sync_session.in_transaction():
-        raise LockMisuse(
-            "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
-        )
-    return sync_session, state

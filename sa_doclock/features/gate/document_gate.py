@@ -99,8 +99,7 @@ class DocumentGate:
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
         :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
-            the queue and the lock together.  None: as the session and the server say; who waits
-            behind a head that has waited for so long in vain is refused with it.
+            the queue and the lock together.  None: as the session and the server say.
         :param version: as for :meth:`LockingSession.get_entity`.  It is compared when the turn of
             this function comes, with what the functions before it have changed.
         :param checkout: as for :meth:`LockingSession.get_entity`, of this caller alone.
@@ -111,17 +110,14 @@ class DocumentGate:
             same transaction changed the document.
         :raises CheckedOut: the document is checked out, and not by this caller.
         :raises CheckoutLost: the check-out that the caller names has ended.
-        :raises CommitUnknown: the thread that committed was interrupted meanwhile, or another function
-            ended the transaction by a COMMIT of its own: look whether the change is there before
-            you run it again.
-        :raises LockMisuse: the function called commit(), rollback() or close(); or gate.run() was
-            called within a function of gate.run().
+        :raises CommitUnknown: the thread that committed was interrupted, or another function ended the
+            transaction: look whether the change is there before you run it again.
+        :raises LockMisuse: the function called commit(), rollback() or close(), or gate.run().
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
-        call = self._call(session_factory, entity, ident, function, lock_timeout)
-        call.version, call.checkout = version, checkout
-        return self._queues.serve(call)  # type: ignore[no-any-return]
+        given = session_factory, entity, ident, function, lock_timeout, version, checkout
+        return self._queues.serve(self._call(given))  # type: ignore[no-any-return]
 
     async def async_run(
         self,
@@ -140,20 +136,12 @@ class DocumentGate:
         touch the others.  A caller that is cancelled before its function begins takes it out.
         After that the function is saved as if its caller were still there.
         """
-        loop = asyncio.get_running_loop()
-        call = self._call(session_factory, entity, ident, function, lock_timeout, loop)
-        call.version, call.checkout = version, checkout
+        given = session_factory, entity, ident, function, lock_timeout, version, checkout
+        call = self._call(given, asyncio.get_running_loop())
         return await self._queues.async_serve(call)  # type: ignore[no-any-return]
 
-    def _call(
-        self,
-        session_factory: Any,
-        entity: Any,
-        ident: Any,
-        function: Any,
-        lock_timeout: Any,
-        loop: asyncio.AbstractEventLoop | None = None,
-    ) -> Call:
+    def _call(self, given: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None = None) -> Call:
+        session_factory, entity, ident, function, lock_timeout, version, checkout = given
         name = "the function of gate.run()" if loop is None else "the function of gate.async_run()"
         check_function(
             *(name, function, "of the session and the document"),
@@ -178,6 +166,8 @@ class DocumentGate:
             function=partial(call_checked, name, loop is not None, function),
             seconds=seconds,
             is_task=loop is not None,
+            version=version,
+            checkout=checkout,
         )
 
     def __repr__(self) -> str:

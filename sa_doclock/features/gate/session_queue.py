@@ -170,16 +170,19 @@ class SessionQueue(SessionPart):
 
     def _note_granted(self, request: LockRequest) -> None:
         """Keep the places of what was granted, until it is released."""
+        ledger = ledger_of(self._session())
         asked = [place for place in self._places if not place.granted]
+        unknown = [place for place in asked if not self._is_held(place)]
+        if unknown:
+            # A key asked for as "1" is in the ledger as 1.  Of several such places each is kept as long
+            # as any of the locks, since it is not known which lock it belongs to.
+            known = {document for place in asked for document in self._places[place]}
+            granted = [document for document in ledger.held if document not in known]
+            self._places.update(dict.fromkeys(unknown, granted))
         if asked:
-            self._find_in_ledger(asked)
             self._queues.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
-        if (
-            self.gate.refuses_second_session
-            and is_row_lock(request.lock)
-            and ledger_of(self._session()).places
-        ):
+        if self.gate.refuses_second_session and is_row_lock(request.lock) and ledger.places:
             self._hold(request.document)
 
     def _hold(self, document: str) -> None:
@@ -191,20 +194,6 @@ class SessionQueue(SessionPart):
         if ref(self) not in known:
             # Another tuple: a context that was copied before does not see it.
             _here.set((*(one for one in known if (other := one()) and other.pools), ref(self)))
-
-    def _find_in_ledger(self, asked: Sequence[QueueEntry]) -> None:
-        """Note the ledger's name of a document that was asked for by another form of its key.
-
-        A key asked for as "1" is there as 1.  Of several such places each is kept as long as any
-        of the locks, since it is not known which lock it belongs to.
-        """
-        unknown = [place for place in asked if not self._is_held(place)]
-        if unknown:
-            known = {document for place in asked for document in self._places[place]}
-            granted = [
-                document for document in ledger_of(self._session()).held if document not in known
-            ]
-            self._places.update(dict.fromkeys(unknown, granted))
 
     def _is_held(self, place: QueueEntry) -> bool:
         return any(
