@@ -167,7 +167,7 @@ class CommitLookup(SessionPart):
         self, connection: Connection, outcomes: CommitOutcomes, transaction: Transaction
     ) -> Outcome:
         """Ask the server until it knows, or the time is over."""
-        from .batch import pause  # noqa: PLC0415  # of a COMMIT that was lost
+        from ..process_waits import pause  # noqa: PLC0415  # of a COMMIT that was lost
 
         until, seconds = time.monotonic() + self._seconds, _FIRST_PAUSE
         with side_engine(connection.engine) as engine:
