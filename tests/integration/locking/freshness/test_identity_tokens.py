@@ -33,7 +33,7 @@ WAYS: dict[str, Way] = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_an_object_under_a_token_is_not_left_old(session: LockingSession, way: Way) -> None:
     kept = session.scalars(ONE, execution_options=TOKEN).one()
-    with pytest.raises(LockMisuse, match="Order 1 under .* also has it under 'north'"):
+    with pytest.raises(LockMisuse, match=r"Order 1 under .* also has it under 'north'"):
         way(session)
     session.rollback()
     del kept
