@@ -111,12 +111,8 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
             raise ValueError("pipeline=True and twophase=True exclude each other")
         pipeline = parts.pipeline = SessionPipeline(state, limit)
         yield pipeline  # sends what limits the wait and the hold
-    if options.gate is not None:
-        from .gate import SessionQueue
-
-        yield SessionQueue(
-            options.gate, state
-        )  # a try, and the connection for it, wait for their turn
+    if options.gate is not None:  # a try, and the connection for it, wait for their turn
+        yield from _of_gate(state, options.gate)
     if options.batch:
         from .batch import BatchPriority
 
@@ -129,6 +125,16 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
         if pipeline is not None:
             pipeline.along.append(checkouts.reads_along)
         yield checkouts  # under the lock, however it was got
+
+
+def _of_gate(state: LockContext, gate: DocumentGate) -> Iterator[SessionPart]:
+    from .gate import SessionQueue
+
+    yield SessionQueue(gate, state)
+    if gate.refuses_second_session:
+        from .second_session import SecondSession
+
+        yield SecondSession(state, gate)
 
 
 def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:

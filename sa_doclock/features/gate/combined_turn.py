@@ -82,9 +82,8 @@ class Call(QueueEntry):
 
     def left(self) -> float | None:
         """Return the seconds that it may still wait for its turn; None: any time."""
-        if self.seconds is None:
-            return None
-        return max(self.seconds - (time.monotonic() - self.started), 0.0)
+        seconds = self.seconds
+        return seconds and max(seconds - (time.monotonic() - self.started), 0.0)
 
     def invoke(self, turn: Turn, session: Any, document: Any) -> Any:
         """Return what the function returns, called in the context of its caller."""
@@ -285,10 +284,7 @@ class Turn(SessionPart):
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
 
     def _save(self) -> None:
-        """Flush, and commit.
-
-        :raises _Undone: the server refused to write what the functions have changed.
-        """
+        """Flush and commit.  :raises _Undone: the server refused what the functions have changed."""
         if all(call.error is not None for call in self.taken):
             self.is_saved = True  # there is nothing to save
             return
@@ -304,10 +300,7 @@ class Turn(SessionPart):
             raise _Undone(error) from None
 
     def _run_on_commit(self) -> None:
-        """Call what the functions asked for.
-
-        :raises BaseException: an interruption of the main thread, which may be its own.
-        """
+        """Call what the functions asked for; an interruption of the main thread comes out."""
         saved = [call for call in self.taken if call.error is None]
         for call in saved:
             try:
@@ -322,10 +315,7 @@ class Turn(SessionPart):
     # One function.
 
     def _run_one(self, call: Call, session: Any) -> None:
-        """Run one function.
-
-        :raises _Undone: it raised after a change, or ended the transaction.
-        """
+        """Run one function.  :raises _Undone: it raised after a change, or ended the transaction."""
         if call is self.taken[0]:
             call.forget()  # its error came behind functions that are saved now
         if not self._watches and not self._alone and (self.standing or self.taken[1:]):
@@ -354,25 +344,19 @@ class Turn(SessionPart):
             self._pending, self._running = _NOTHING, None
 
     def _flush_before(self, call: Call) -> None:
-        """Have the call see what those before it have done, also by statements of their own.
-
-        :raises _Undone: the flush fails, because of a function before it.
-        """
+        """Have the call see what those before it have done, also by statements of their own."""
         gone = self._document in self._session.deleted
         if call.version is not None or gone or self._is_stale:
             try:
                 self._session.flush()
             except Exception as error:  # noqa: BLE001
-                raise _Undone(error) from None
+                raise _Undone(error) from None  # because of a function before it
         if self._is_stale:
             self._session.expire_all()
             self._is_stale = False
 
     def _document_of(self, call: Call) -> Any:
-        """Return the document, which is held, if the call may have it.
-
-        :raises StaleDocument, CheckedOut, CheckoutLost: it may not.
-        """
+        """Return the document, which is held, if this call may have it."""
         session, document = self._session, self._document
         # A lock that is held is not compared again without the condition that nobody has it.
         checkout = self._free if call.checkout is None else call.checkout
@@ -389,10 +373,7 @@ class Turn(SessionPart):
         return document
 
     def _check(self) -> None:
-        """Release the savepoints that a function left open, and see whether the transaction goes on.
-
-        :raises Exception: it does not.
-        """
+        """Release the savepoints that a function left open.  :raises Exception: it did not end well."""
         session, transaction = self._session, self._state.transaction
         if self._is_open:
             if not session.is_active:

@@ -1,23 +1,13 @@
-"""The queue of one session at a gate: when it waits, for how long, and when it leaves.
-
-A second session of the same task, or thread, that holds a lock would wait for a connection: it is
-refused.
-"""
+"""The queue of one session at a gate: when it waits, for how long, and when it leaves."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import threading
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
-from contextvars import ContextVar
-from typing import Any, Final
-from weakref import ref
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.pool import NullPool, Pool, SingletonThreadPool, StaticPool
 
 from ...core.documents import document_key, own_table
 from ...core.ledger import ledger_of
@@ -31,9 +21,9 @@ from ...core.transaction import (
 )
 from ...dialects import may_wait, strategy_for, translated_schema
 from ...dialects.base import Locked, LockStrategy
-from ...errors import LockMisuse, LockNotAvailable
+from ...errors import LockNotAvailable
 from ...events import ReleasedLock
-from ...options import LockOptions, base_of, is_row_lock, may_queue
+from ...options import LockOptions, base_of, may_queue
 from ...process_waits import observed_wait
 from .document_gate import DocumentGate, queues_of
 from .queue import QueueEntry
@@ -47,8 +37,6 @@ class SessionQueue(SessionPart):
     """The places of one session at a gate.
 
     :ivar waits_in: the gate and the key of the queue that the session waits in now, or None.
-    :ivar pools: of its connections, while it holds a lock on rows: of ``document``, taken in the task
-        or thread ``where``.
     """
 
     def __init__(self, gate: DocumentGate, state: LockContext) -> None:
@@ -58,8 +46,6 @@ class SessionQueue(SessionPart):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
         self.gate, self._queues = gate, queues_of(gate)
         self._session = state.session
-        self.pools: frozenset[Pool] = frozenset()
-        self.document, self.where = "", object()
 
     def __del__(self) -> None:
         # A session that nobody has closed ends no transaction.
@@ -70,7 +56,7 @@ class SessionQueue(SessionPart):
         def take_in_turn(call: LockCall, request: LockRequest, target: Any) -> Any:
             try:
                 result = take(call, self._enter(request, call), target)
-                self._note_granted(request)
+                self._note_granted()
             except BaseException:
                 self._leave_ungranted()
                 raise
@@ -168,7 +154,7 @@ class SessionQueue(SessionPart):
     def _leave_ungranted(self) -> None:
         self._leave([place for place in self._places if not place.granted])
 
-    def _note_granted(self, request: LockRequest) -> None:
+    def _note_granted(self) -> None:
         """Keep the places of what was granted, until it is released."""
         ledger = ledger_of(self._session())
         asked = [place for place in self._places if not place.granted]
@@ -182,18 +168,6 @@ class SessionQueue(SessionPart):
         if asked:
             self._queues.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
-        if self.gate.refuses_second_session and is_row_lock(request.lock) and ledger.places:
-            self._hold(request.document)
-
-    def _hold(self, document: str) -> None:
-        """Note for the other sessions of this task and thread that this one holds a lock."""
-        if not self.pools:
-            self.document = document
-        self.pools = frozenset(c.engine.pool for c in connections_of(self._session()).all())
-        self.where, known = _where(), _here.get()
-        if ref(self) not in known:
-            # Another tuple: a context that was copied before does not see it.
-            _here.set((*(one for one in known if (other := one()) and other.pools), ref(self)))
 
     def _is_held(self, place: QueueEntry) -> bool:
         return any(
@@ -201,13 +175,10 @@ class SessionQueue(SessionPart):
         )
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        if not ledger_of(self._session()).places:
-            self.pools = frozenset()
         if self._places:
             self._leave([p for p in self._places if p.granted and not self._is_held(p)])
 
     def ended(self, *, committed: bool) -> None:
-        self.pools = frozenset()  # also where an interruption came before
         self._leave([*self._places])
 
     def _leave(self, places: Sequence[QueueEntry]) -> None:
@@ -215,36 +186,6 @@ class SessionQueue(SessionPart):
             self._queues.leave(places)
         for place in places:  # last: an interruption before it changes nothing
             del self._places[place]
-
-    def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
-        def checked_bind(*args: Any, **kwargs: Any) -> Any:
-            bind = get_bind(*args, **kwargs)
-            self._refuse_second_session(bind)
-            return bind
-
-        return checked_bind
-
-    def _refuse_second_session(self, bind: Engine | Connection) -> None:
-        """:raises LockMisuse: this task holds a lock in another session, and a connection."""
-        if not self.gate.refuses_second_session or isinstance(bind, Connection):
-            return
-        for other in [one() for one in _here.get()]:
-            if (
-                other is not None
-                and other is not self
-                and other.gate is self.gate
-                and bind.pool in other.pools
-                and other.where == _where()
-                and not isinstance(bind.pool, _NEVER_EXHAUSTED)
-                and not any(c.engine is bind.engine for c in connections_of(self._session()).all())
-            ):
-                raise LockMisuse(
-                    f"this task or thread holds {other.document} in another session, and now wants "
-                    "a second connection of the same pool: if every connection in the pool belongs to a "
-                    "task that waits for a second one, all of them hang. Pass the first session on, end its "
-                    "transaction first, or use a separate engine; "
-                    'DocumentGate(second_session="allow") permits it'
-                )
 
 
 def _is_of_file(strategy: LockStrategy) -> bool:
@@ -258,22 +199,3 @@ def _limit_of(strategy: LockStrategy, engine: Engine) -> float | None:
             strategy.findings[_LIMIT] = strategy.waits.longest(connection)
     found: float | None = strategy.findings[_LIMIT]
     return found
-
-
-# A StaticPool and a SingletonThreadPool give one connection to all who come, and a NullPool makes one
-# for each.  A QueuePool of max_overflow=-1 or pool_size=0 has no limit, but no public attribute says
-# so: it counts as one that has.
-_NEVER_EXHAUSTED: Final = (NullPool, SingletonThreadPool, StaticPool)
-
-# The sessions that have taken locks here.  A context variable, so that a thread of a pool, or a task
-# that was started while a lock is held, does not count as the one that has taken it.
-_here: ContextVar[tuple[ref[SessionQueue], ...]] = ContextVar("sa_doclock.here", default=())
-
-
-def _where() -> object:
-    """Return the task or thread that this is, to be compared."""
-    with suppress(RuntimeError):  # no loop runs in this thread
-        task = asyncio.current_task()
-        if task is not None:
-            return ref(task)
-    return threading.get_ident()
