@@ -19,7 +19,7 @@ def run(rule: LockOrder, *rows: str) -> None:
     transaction = Transaction()
     for line, name in enumerate(rows, 1):
         row = Row(f"shop.{name[0]}", (int(name[1:]),))
-        lock = RowLock(Place("shop.py", line))
+        lock = RowLock(Place("shop.py", line), line)
         rule.locked(transaction, row, lock)
         transaction.locks[row] = lock
 
