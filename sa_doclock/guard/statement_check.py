@@ -30,6 +30,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.sql.expression import ColumnClause
 
 from ..core.documents import (
     UNKNOWN,
@@ -73,7 +74,7 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     if conflict is None or not deciding:
         return False
     # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
-    stay = {k for k, v in conflict.sets.items() if isinstance(v, Column) and v.key == k}
+    stay = {k for k, v in conflict.sets.items() if isinstance(v, ColumnClause) and v.key == k}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
         return False
     table = table_of(statement)
@@ -96,7 +97,7 @@ def _deciding_attributes(target: Target) -> set[str]:
     return set() if target.by_identity else links
 
 
-def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[str]]:
+def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
     """Yield the keys of which the new row and the one that is there have one in common."""
     if conflict.columns is not None:
         yield conflict.columns
@@ -104,7 +105,7 @@ def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[str]]:
     for one in (*table.constraints, *table.indexes):
         is_key = isinstance(one, (PrimaryKeyConstraint, UniqueConstraint))
         if is_key or getattr(one, "unique", False):
-            yield one.columns.keys()
+            yield [*one.columns]
 
 
 class InsertedFromSelect:
@@ -112,7 +113,7 @@ class InsertedFromSelect:
 
     def __init__(self, run: Execution, target: Target) -> None:
         statement: Insert = run.statement
-        self._run, self._target, self._table = run, target, statement.table
+        self._run, self._target, self._table = run, target, table_of(statement)
         self._conditional = values_of(statement).conditional
         names, rows = select_of_insert(statement)
         selected = dict(zip(map(target.attribute_of, names), rows.subquery().c, strict=True))
@@ -285,6 +286,7 @@ class StatementCheck:
             self._settle()
             if self._free:
                 self._lock_free(run)
+                self._settle()
         return []
 
     def _check_insert(self, run: Execution) -> list[DocumentKey]:
@@ -411,8 +413,10 @@ class StatementCheck:
         """Lock the rows of no document, which anybody may bring into one before they are written."""
         touched = touched_rows(run.statement, self.target, to_lock=True)
         mapper = self.target.mapper
-        assert touched is not None
         assert mapper is not None
+        if touched is None:
+            self._refuse(UNKNOWN, _UNCLEAR)
+            return
         no_owner = (
             or_(*(touched.column(name).is_(None) for name in link.names))
             for link in self.target.links
