@@ -131,8 +131,7 @@ def _after(
     if asked is not None:
         result, written = rows_written(statement, result)
     for check in checks:
-        if check.has_written_others(asked, written, result) or check.has_overwritten_others():
-            refusals.refuse_written(check.refusal_of_others())
+        check.refuse_others(asked, written, result)
     if write is not Write.INSERT or values_of(statement).conditional:
         return result
     for target in filter(is_header_target, (one.target for one in checks)):
@@ -230,21 +229,15 @@ def _checked(
             inserted += check(one)
     yield checks
     for one in checks:
-        _raise_versions(refusals, one, of_headers)
+        root = one.target.root
+        if declares(root, "version") and (
+            not is_header_target(one.target) or of_headers(one.target)
+        ):
+            refusals.raise_versions(root, [key for key in one.headers if not has_null(key)])
     for key in inserted:
         refusals.add_inserted(key)
     for document, identity in chain.from_iterable(one.new_keys for one in checks):
         refusals.add_key(document, identity)
-
-
-def _raise_versions(
-    refusals: Refusals, check: StatementCheck, of_headers: Callable[[Target], bool]
-) -> None:
-    """Raise the versions of the documents that the statement has written to."""
-    target = check.target
-    if declares(target.root, "version") and (not is_header_target(target) or of_headers(target)):
-        keys = [key for key in check.headers if not has_null(key)]
-        refusals.raise_versions(target.root, keys)
 
 
 def _leaves_version(rows: Sequence[Row], target: Target) -> bool:
