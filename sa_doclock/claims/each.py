@@ -85,7 +85,7 @@ class Claims(Generic[T]):
 
     def __next__(self) -> Claim[T]:
         if self._transaction is not None and self._transaction.in_block:
-            raise LockMisuse("the next row comes up when the block of this one has ended")
+            raise LockMisuse("leave the block of this claim before you ask for the next one")
         while True:
             transaction = self._transaction
             if transaction is not None and not transaction.closed and self._left:

@@ -89,7 +89,7 @@ def _install_guard(session: Session, state: LockContext, options: PartOptions) -
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield the parts that choose the database of a lock, and limit, save or follow its wait."""
-    parts, limit, queue, pipeline = state.parts, None, None, None
+    parts, limit, pipeline = state.parts, None, None
     if is_routed(session):
         from .routing import BindRouter
 
@@ -114,12 +114,13 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
     if options.gate is not None:
         from .gate import SessionQueue
 
-        queue = SessionQueue(options.gate, state)
-        yield queue  # a try, and the connection for it, wait for their turn
+        yield SessionQueue(
+            options.gate, state
+        )  # a try, and the connection for it, wait for their turn
     if options.batch:
         from .batch import BatchPriority
 
-        yield BatchPriority(state, queue)  # tries again, each time at the gate
+        yield BatchPriority(state)  # tries again, each time at the gate
     if options.checkouts is not None:
         from .checkouts import CheckOuts, check_table
 

@@ -94,10 +94,14 @@ class WriteGuard(Refusals):
             if known is None or known() is not memory:
                 _memories[key] = ref(memory, partial(_memories.pop, key))
             if not self.unguarded:
-                self._check_rows(session, rows)
+                self._check_rows(session, rows, memory)
 
     def _check_rows(
-        self, session: Session, rows: Sequence[Rows], along: States | None = None
+        self,
+        session: Session,
+        rows: Sequence[Rows],
+        memory: GuardMemory,
+        along: States | None = None,
     ) -> None:
         """Check these rows.
 
@@ -109,7 +113,7 @@ class WriteGuard(Refusals):
         for one in rows:
             write, rules, states = one
             if write is not Write.INSERT:  # which header a new row names is known afterwards
-                self.memory.held.update(dict.fromkeys(states, rules))
+                memory.held.update(dict.fromkeys(states, rules))
             headers = rules.headers_of(session, write, states)
             late = rules.generated and rules.is_set_too_late(write, along)
             if headers is None or late:
@@ -218,7 +222,7 @@ class WriteGuard(Refusals):
             changed = [state for state in states if state.key is not None]
             session = self.session()
             with session.no_autoflush:
-                self._check_rows(session, _by_class(session, new, changed, ()), new)
+                self._check_rows(session, _by_class(session, new, changed, ()), self.memory, new)
         with ExitStack() as checks:
             for mapper, write, rows in rows_of_untold(states):
                 checks.enter_context(checked_rows(self, mapper, rows, write))

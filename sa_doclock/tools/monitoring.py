@@ -109,7 +109,7 @@ class WaitGraph:
         In a circle of waits there is no root; it is the blocker then.
         """
         first_of: dict[_Request, int] = {}
-        for request in sorted(self._blockers_of, key=lambda one: self._ranks[one[0]]):
+        for request in sorted(self._blockers_of, key=lambda key: self._ranks[key[0]]):
             waiter, table, key = request
             blockers = self._blockers_of[request]
             holders, nearest = self._ends(blockers)

@@ -141,9 +141,9 @@ def test_skip_locked_where_there_is_nothing_to_skip(unused: LockingSession) -> N
 @pytest.mark.parametrize("options", [{"yield_per": 10}, {"stream_results": True}], ids=str)
 def test_a_locked_set_is_not_streamed(unused: LockingSession, options: dict[str, Any]) -> None:
     everything = unused.entity_set(Order, FOR_UPDATE)
-    with pytest.raises(LockNotSupported, match="read whole"):
+    with pytest.raises(LockNotSupported, match="read in one piece"):
         unused.scalars(everything.execution_options(**options))
-    with pytest.raises(LockNotSupported, match="read whole"):
+    with pytest.raises(LockNotSupported, match="read in one piece"):
         unused.scalars(everything, execution_options=options)
 
 

@@ -12,8 +12,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import LockingSession, LockMisuse
 from sa_doclock.core.session import context_of
-from sa_doclock.core.transaction.condition import MOVES, Condition
-from sa_doclock.core.transaction.failure import Failure
+from sa_doclock.core.transaction.failure import MOVES, Condition, Failure
 from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from tests.support.rows import rows
 
@@ -40,6 +39,8 @@ UNDONE = (C.HALF_DONE, C.ABORTED, C.REFUSED, C.IN_DOUBT)
 
 class Server:
     """A connection whose server says whether the transaction has ended."""
+
+    asking = False
 
     def __init__(self, *, ended: bool = False) -> None:
         self._ended = ended

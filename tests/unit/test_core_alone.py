@@ -21,6 +21,7 @@ CORE = (
     "checkout_info.py",
     "errors.py",
     "events.py",
+    "first_use.py",
     "functions.py",
     "interruptions.py",
     "keys.py",

@@ -13,6 +13,7 @@ from sa_doclock.features.gate import combined, queues_of
 from sa_doclock.features.gate.combined_turn import Call, Turn, _Undone
 
 CALLERS, CALLS = 32, 1500
+Take = Callable[[], Call | None]
 # BEGIN, the lock, the parts, two UPDATEs, COMMIT; one that fails has an UPDATE, or two, less.
 SHARED, RAISED, REFUSED = 6, 4, 5
 # By hand, and where each has a transaction of its own, BEGIN and the lock are on their way while
@@ -44,28 +45,27 @@ class Queue:
             ident=1,
             function=function,
             seconds=None,
-            version=None,
-            checkout=None,
             is_task=False,
         )
         queues_of(self.gate).join(call, under_asyncio=False)
         return call
 
-    def turn(self, head: Call, *, alone: bool) -> Turn:
+    def turn(self, head: Call, *, most: int, alone: bool) -> Turn:
         queue = self
 
         class Counted(Turn):
-            def run(self, calls: Iterator[Call], note_granted: Callable[[], object]) -> None:
+            def run(self, take: Take, note_granted: Callable[[], object]) -> None:
                 self.has_ended = True
                 try:
-                    queue.by_gate += queue.cost(self, calls, alone=alone)
+                    queue.by_gate += queue.cost(self, iter(take, None), alone=alone)
                 except _Undone as undone:
                     self._blame(undone)
 
-        return Counted(head, alone=alone)
+        return Counted(head, most=most, alone=alone)
 
-    def cost(self, turn: Turn, calls: Iterator[Call], *, alone: bool) -> int:
+    def cost(self, turn: Turn, calls: Iterator[Call | None], *, alone: bool) -> int:
         for call in calls:
+            assert call is not None
             if call is turn.taken[0]:
                 call.forget()
             if _fails(call) and not call.is_skipped and self._kind == "raised":

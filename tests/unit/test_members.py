@@ -27,10 +27,10 @@ MOST = {"statements": 9}
 
 #: The classes of the state of a session that have more than ten members: the most that each may have.
 STATE = {
-    "LockContext": 17,
+    "LockContext": 14,
     "LockTransaction": 65,
     "TransactionConnections": 31,
-    "TransactionConnection": 43,
+    "TransactionConnection": 42,
     "Ledger": 36,
     "LoadedDocuments": 14,
     "DocumentIndex": 36,

@@ -194,5 +194,5 @@ def test_only_the_columns_are_read_but_everything_else_stays() -> None:
 
 
 def test_a_lock_of_the_users_own_is_not_silently_replaced() -> None:
-    with pytest.raises(Exception, match=r"with_for_update\(\) of its own"):
+    with pytest.raises(Exception, match=r"already has a with_for_update\(\)"):
         with_lock(PLAIN.with_for_update(), LockOptions.ForUpdate)

@@ -18,8 +18,15 @@ from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper, RelationshipProperty
 
 from .mapping import clear_mapper_caches, listen_to_mappers, mapper_cache, relationships_of, root_of
-from .parts import Part, build_part, undeclared_parts
-from .roles import is_row_of, is_row_of_root, is_second_class, part_as_mapped
+from .parts import (
+    Part,
+    build_part,
+    is_row_of,
+    is_row_of_root,
+    is_second_class,
+    part_as_mapped,
+    undeclared_parts,
+)
 
 C = TypeVar("C", bound=type)
 Flag = Literal["no_key", "version", "checkout"]

@@ -103,7 +103,8 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     refuse_unlockable_shape(statement)
     if for_update_clause(statement) is not None:
         raise LockMisuse(
-            "the statement has a with_for_update() of its own: leave it to with_lock()"
+            "the statement already has a with_for_update(): remove it, since with_lock() adds "
+            "the lock"
         )
     locked = add_lock(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
@@ -190,8 +191,8 @@ def refuse_unlockable_options(options: Iterable[Any]) -> None:
     for relationship, strategy in loads_of(options):
         if strategy in ("joined", "subquery"):
             raise LockNotSupported(
-                f"{strategy}load({getattr(relationship, 'key', '*')}) reads details by the locking statement itself, "
-                "as they were before the lock was granted; use selectinload()"
+                f"{strategy}load({getattr(relationship, 'key', '*')}) reads details in the "
+                "locking statement, as they were before the lock was granted; use selectinload()"
             )
 
 
@@ -286,15 +287,13 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
     if is_row_lock(lock):
         wanted = ForUpdate((id(header),), **_for_update(inspect(locked.entity).mapper, lock))
     if for_update_of(statement) != wanted:
-        raise LockMisuse(
-            "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
-        )
+        raise LockMisuse("a with_for_update() has replaced the lock of the statement: remove it")
     for one in table_hints():
         hint = one.statements.texts.get(without_no_key(lock), NO_TEXT).hint
         if hint and hint_of(statement, header, one.name) != hint:
             raise LockMisuse(
-                "a with_hint() has replaced the lock of the statement, which is a hint of this "
-                "table on SQL Server: hint other tables, or other databases alone"
+                "a with_hint() has replaced the lock of the statement, which on SQL Server is a "
+                "hint of this table: hint other tables, or only for other databases"
             )
 
 
@@ -365,4 +364,6 @@ def _statements_in(statement: Any) -> Iterator[Any]:
 def refuse_streaming(options: Mapping[str, Any]) -> None:
     """Raise LockNotSupported if rows would be locked one by one, as they are fetched."""
     if options.get("yield_per") or options.get("stream_results"):
-        raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")
+        raise LockNotSupported(
+            "a locked set is read in one piece: leave out yield_per and stream()"
+        )

@@ -29,7 +29,7 @@ _APART: Final = timedelta(seconds=30)
 
 def _tables(subject: Subject) -> list[sa.Table]:
     """Return the tables of check-outs that the documents need."""
-    headers = [own_table(one) for one in subject.headers if declares(one, "checkout")]
+    headers = [own_table(mapper) for mapper in subject.headers if declares(mapper, "checkout")]
     found = [
         table
         for metadata in dict.fromkeys(header.metadata for header in headers)
@@ -97,7 +97,9 @@ def _problems_of_column(
     subject: Subject, column: sa.Column[Any], found: ReflectedColumn
 ) -> Iterator[str]:
     dialect = subject.connection.dialect
-    wanted, text = (one.compile(dialect=dialect) for one in (column.type, found["type"]))
+    wanted, text = (
+        column_type.compile(dialect=dialect) for column_type in (column.type, found["type"])
+    )
     problem = _problem_of_type(column, wanted, found["type"], text)
     if problem and subject.strategy.limits_by_type:
         yield f"is {text}, {problem}"
@@ -141,8 +143,15 @@ def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
     inspector = subject.inspector
     unique = [
         inspector.get_pk_constraint(name, schema)["constrained_columns"],
-        *(one["column_names"] for one in inspector.get_unique_constraints(name, schema)),
-        *(one["column_names"] for one in inspector.get_indexes(name, schema) if one["unique"]),
+        *(
+            constraint["column_names"]
+            for constraint in inspector.get_unique_constraints(name, schema)
+        ),
+        *(
+            index["column_names"]
+            for index in inspector.get_indexes(name, schema)
+            if index["unique"]
+        ),
     ]
     if ["id"] not in unique:
         yield Problem(
@@ -172,10 +181,11 @@ def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
     for table in filter(subject.has, _tables(subject)):
         schema = schema_of(subject.connection, table)
         there = [
-            tuple(one["column_names"]) for one in subject.inspector.get_indexes(table.name, schema)
+            tuple(index["column_names"])
+            for index in subject.inspector.get_indexes(table.name, schema)
         ]
         for columns in INDEXES.values():
-            if not any(one[: len(columns)] == columns for one in there):
+            if not any(index[: len(columns)] == columns for index in there):
                 yield Problem(
                     f"the table {table.fullname} has no index on {', '.join(columns)}",
                     f"CREATE INDEX ix_{table.name}_{columns[0]} ON {table.fullname} "

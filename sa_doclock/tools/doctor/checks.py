@@ -108,11 +108,11 @@ def headers_of(base: Any) -> list[Mapper[Any]]:
         raise TypeError(f"base must be a declarative base or a registry, not {base!r}")
     configure_mappers()
     roots = list(dict.fromkeys(_lockable(found)))
-    declared = [one for one in roots if one in declared_roots()]
-    return declared or [one for one in roots if parts_of(one)]
+    declared = [root for root in roots if root in declared_roots()]
+    return declared or [root for root in roots if parts_of(root)]
 
 
 def _lockable(mapped: registry) -> Iterator[Mapper[Any]]:
-    for mapper in sorted(mapped.mappers, key=lambda one: one.class_.__name__):
+    for mapper in sorted(mapped.mappers, key=lambda mapper: mapper.class_.__name__):
         with suppress(LockNotSupported):  # it is mapped to a subquery: there is no table to look at
             yield lockable_root(root_of(mapper))

@@ -108,5 +108,7 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 def corrupts_wal(version: tuple[int, ...]) -> bool:
     """Return whether this version of SQLite has the fault of WAL mode."""
-    backports = any(version[:2] == one[:2] and version >= one for one in _WAL_BACKPORTS)
+    backports = any(
+        version[:2] == backport[:2] and version >= backport for backport in _WAL_BACKPORTS
+    )
     return version < _WAL_FIXED and not backports

@@ -64,9 +64,9 @@ async def test_any_session_on_the_synchronous_one_is_guarded(url: sa.URL) -> Non
 async def test_a_locked_set_is_not_streamed(url: sa.URL) -> None:
     async with opened(url) as session:
         everything = session.entity_set(Order, FOR_UPDATE)
-        with pytest.raises(LockNotSupported, match="read whole"):
+        with pytest.raises(LockNotSupported, match="read in one piece"):
             await session.stream(everything)
-        with pytest.raises(LockNotSupported, match="read whole"):
+        with pytest.raises(LockNotSupported, match="read in one piece"):
             await session.stream_scalars(everything)
         assert not session.held_locks
 

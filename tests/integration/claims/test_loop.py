@@ -163,6 +163,6 @@ def test_the_next_claim_is_not_to_be_had_inside_of_a_block(
     claims = claim_each(session_factory, NEW)
     with next(claims) as job:
         run(job)
-        with pytest.raises(LockMisuse, match="when the block of this one has ended"):
+        with pytest.raises(LockMisuse, match="leave the block of this claim"):
             next(claims)
     assert elsewhere(STATES.limit(1)) == [(1, "done")]

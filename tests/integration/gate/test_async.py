@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
 
 from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
 from sa_doclock.features import batch as priority
-from sa_doclock.features.batch import pause
 from sa_doclock.features.gate import queues_of
+from sa_doclock.process_waits import pause
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
 from tests.integration.gate.queueing import until_queued
 from tests.support.databases import Database
@@ -112,7 +112,7 @@ async def test_who_is_cancelled_when_its_turn_has_come_passes_it_on(
         second = asyncio.ensure_future(add_ten(makes))
         await until_queued(gate, 2)
         (line,) = queues_of(gate).documents.values()
-        place = line.waiting[0]
+        place = next(entry for entry in line if not entry.admitted)
         await holder.rollback()
         assert place.admitted
         assert not first.done()

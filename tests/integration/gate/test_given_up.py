@@ -13,7 +13,8 @@ import sqlalchemy as sa
 
 from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.features.gate import queues_of
-from sa_doclock.features.gate.queue import QueueEntry
+from sa_doclock.features.gate.combined import CombinedCommits
+from sa_doclock.features.gate.queue import QueueEntry, under_mutex
 from tests.integration.gate.queueing import enter, wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
 from tests.support.actors import Actor
@@ -125,11 +126,12 @@ def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
     first, second = (QueueEntry(1, shared=False, next_may_follow=False) for _ in range(2))
     assert enter(gate, first, seconds=0, under_asyncio=False)
 
-    def collected() -> None:
-        queues_of(gate).leave([first])
-        assert queues_of(gate).documents
+    @under_mutex
+    def collected(queues: CombinedCommits) -> None:
+        queues.leave([first])
+        assert queues.documents
 
-    queues_of(gate)._call(collected)
+    collected(queues_of(gate))
     assert queues_of(gate).documents == {}
     enter(gate, second, seconds=0, under_asyncio=False)
     queues_of(gate).leave([second])

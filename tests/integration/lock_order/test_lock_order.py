@@ -68,7 +68,9 @@ def test_against_the_order_is_refused_before_anything_is_sent(
     assert isinstance(caught.value, LockMisuse)
     assert not caught.value.retryable
     assert caught.value.entity in (Ticket, Fault)
-    assert "Order is held already, and lock_order has Ticket before Order" in str(caught.value)
+    assert "lock_order has Ticket before Order, but this transaction has locked Order first" in str(
+        caught.value
+    )
     assert list(session.held_locks) == [(Order, (1,))]
     order.total = 31  # the transaction lives on
     session.get_one_entity(Contract, 1, ForUpdate)
@@ -97,13 +99,13 @@ def test_the_error_names_the_document_that_was_asked_for(session: Session) -> No
 
 def test_a_subclass_is_held_as_its_root(session: Session) -> None:
     session.get_one_entity(Lease, 1, ForUpdate)
-    with pytest.raises(LockOrderViolation, match="Contract is held already"):
+    with pytest.raises(LockOrderViolation, match="has locked Contract first"):
         session.get_entity(Order, 1, ForUpdate)
 
 
 def test_a_row_of_a_set_is_held_as_any_other(session: Session) -> None:
     session.scalars(session.entity_set(Contract, ForUpdate).where(Contract.id == 1)).all()
-    with pytest.raises(LockOrderViolation, match="Contract is held already"):
+    with pytest.raises(LockOrderViolation, match="has locked Contract first"):
         session.get_entity(Order, 1, ForUpdate)
 
 

@@ -33,7 +33,7 @@ WAYS: dict[str, Way] = {
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_an_object_under_a_token_is_not_left_old(session: LockingSession, way: Way) -> None:
     kept = session.scalars(ONE, execution_options=TOKEN).one()
-    with pytest.raises(LockMisuse, match="Order 1 under the identity token 'north'"):
+    with pytest.raises(LockMisuse, match=r"Order 1 under .* also has it under 'north'"):
         way(session)
     session.rollback()
     del kept
@@ -41,7 +41,7 @@ def test_an_object_under_a_token_is_not_left_old(session: LockingSession, way: W
 
 def test_nor_one_without_where_the_lock_has_a_token(session: LockingSession) -> None:
     kept = session.scalars(ONE).one()
-    with pytest.raises(LockMisuse, match="under the identity token None too"):
+    with pytest.raises(LockMisuse, match="also has it under None"):
         session.scalars(ONE.with_for_update(), execution_options=TOKEN).all()
     session.rollback()
     del kept

@@ -45,8 +45,8 @@ early read takes the place of a cursor.
   are the flush and the listeners of the program, which may end the transaction, and ``commit()`` may come alone;
 - 12 are the guard: 4 group the rows by their classes, each class is asked for the headers of its rows (4), and the
   document, which is one, is asked for once (2); warnings are reset before, and all is forgotten at the end;
-- 14 are the way to the guard's memory of the transaction, which it looks up three times;
-- 8 end the transaction, one of them its condition, and 5 tell the loaded documents and the parts of the session.
+- 3 are the guard's memory of the transaction, which it looks up once;
+- 7 end the transaction, one of them its condition, and 5 tell the loaded documents and the parts of the session.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ BUDGETS = {
         # The end of a pipeline waits for the server once or twice, each time by a call.
         "declared lock_in_time": Budget(71, 20, 13),
         "declared lock_by_scalars": Budget(81, 20, 11),
-        "declared save": Budget(63, 19, 7),
+        "declared save": Budget(50, 18, 6),
     },
 }
 

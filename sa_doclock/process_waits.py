@@ -1,9 +1,10 @@
-"""The waits for a lock inside of this process, which no server sees; the test kit observes them."""
+"""The waits inside of this process, which no server sees: at a gate, and between two tries."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
@@ -14,7 +15,7 @@ from sqlalchemy.util import await_only
 wait_observer: ContextVar[Callable[[], AbstractContextManager[None]] | None] = ContextVar(
     "sa_doclock.wait_observer", default=None
 )
-"""Makes the block in which this thread or task waits; None where nobody observes it."""
+"""Makes the block for such a wait; the test kit sets it."""
 
 
 def observed_wait() -> AbstractContextManager[None]:
@@ -40,8 +41,10 @@ class Wakeup:
 
     def notify(self) -> bool:
         """End the wait; return False if the waiter no longer exists."""
-        with suppress(RuntimeError):  # it was notified before, and has not noticed it yet
+        try:  # noqa: SIM105  # a call less for each function
             self._lock.release()
+        except RuntimeError:  # it was notified before, and has not noticed it yet
+            pass
         return True
 
 
@@ -77,3 +80,12 @@ class TaskWakeup(Wakeup):
     def _set(self) -> None:
         if not self._notified.done():
             self._notified.set_result(None)
+
+
+def pause(seconds: float, *, under_asyncio: bool) -> None:
+    """Sleep, and let others run under asyncio, where the session runs in a greenlet."""
+    with observed_wait():
+        if under_asyncio:
+            await_only(asyncio.sleep(seconds))
+        else:
+            time.sleep(seconds)
