@@ -41,8 +41,8 @@ def _tables(subject: Subject) -> list[sa.Table]:
 
 @check("checkout-table-missing", "warning")
 def checkout_table_missing(subject: Subject) -> Iterator[Problem]:
-    """Documents are declared with `@document(checkout=True)`, and the database has no table of check-outs:
-    every ForUpdate lock of a session with `checkouts=` fails.
+    """A class has `@document(checkout=True)`, but the database has no table of check-outs: every
+    ForUpdate lock of a session with `checkouts=` fails.
     """
     for table in _tables(subject):
         if not subject.has(table):
@@ -55,10 +55,9 @@ def checkout_table_missing(subject: Subject) -> Iterator[Problem]:
 
 @check("checkout-table-differs", "error")
 def checkout_table_differs(subject: Subject) -> Iterator[Problem]:
-    """The table of check-outs is not as `checkout_table()` describes it: a column is missing, of another
-    type, too short, with a time zone, or must have a value that sa_doclock does not know; `id` is not
-    unique, so that a document may have two owners; or the storage engine has no transactions. Check-outs
-    fail, or mislead.
+    """The table of check-outs differs from `checkout_table()`: a column is missing, of another
+    type, too short, with a time zone, or required and unknown; `id` is not unique, so that a
+    document may have two owners; or the storage engine has no transactions.
     """
     for table in filter(subject.has, _tables(subject)):
         columns = subject.inspector.get_columns(table.name, schema_of(subject.connection, table))
@@ -174,9 +173,8 @@ def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
 
 @check("checkout-index-missing", "warning")
 def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
-    """The table of check-outs has no index on its owners or on its times: `session.checkouts()` and the
-    page that lists them read the whole table, which has a row for each document that was ever
-    checked out.
+    """The table of check-outs has no index on its owners or on its times: `session.checkouts()`
+    reads the whole table, which has a row for each document that was ever checked out.
     """
     for table in filter(subject.has, _tables(subject)):
         schema = schema_of(subject.connection, table)
@@ -195,10 +193,9 @@ def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
 
 @check("clocks-apart", "warning")
 def clocks_apart(subject: Subject) -> Iterator[Problem]:
-    """The clock of the database differs from that of this machine by more than 30 seconds. Check-outs go
-    by the database's clock alone, and are right by it. A page that shows "until 10:17" shows times that
-    the clock on the wall does not; and after a failover to a machine with another clock, check-outs end
-    early or late.
+    """The database's clock differs from this machine's by more than 30 seconds. Check-outs go by
+    the database's clock alone. A page that shows "until 10:17" shows the wrong time; after a
+    failover to a machine with another clock, check-outs end early or late.
     """
     clock = subject.strategy.clock
     if clock is None or not _tables(subject):
