@@ -25,11 +25,11 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "Readers by SharedRead are side by side, and a writer waits for them where the lock is a row lock.",
-            "lock_order/test_set_of_locks.py::test_readers_are_side_by_side_and_a_writer_is_not",
+            "lock_order/test_held_already.py::test_readers_are_side_by_side_and_a_writer_is_not",
         ),
         Invariant(
             "A lock ends when the session says so: after commit, rollback and close the next session gets it.",
-            "locking/held_locks/test_freed_at_once.py::test_after_it_was_closed",
+            "locking/held_locks/test_ledger.py::test_after_it_was_closed",
         ),
         Invariant(
             "Many documents are locked in the order of their keys, whatever the order of the arguments.",
@@ -45,7 +45,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "A row is claimed once; a dead worker's row can be claimed again.",
-            "claims/test_processes.py::test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again",
+            "claims/test_ending.py::test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again",
         ),
         Invariant(
             "In sessions with `checkouts=`, nobody else has the ForUpdate lock of a document that is checked out.",
@@ -59,7 +59,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "So are the details that the session has loaded.",
-            "locking/freshness/test_fresh_details.py::test_lines_are_as_another_left_them",
+            "locking/freshness/test_fresh.py::test_lines_are_as_another_left_them",
         ),
         Invariant(
             "So are the rows that a listener of the program has read since the call for the lock.",
@@ -110,7 +110,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "The guard judges a write as the program's `do_orm_execute` listeners leave it.",
-            "guard/test_after_listeners.py::test_a_listener_that_writes_to_another_document_is_refused",
+            "guard/test_listeners.py::test_a_listener_that_writes_to_another_document_is_refused",
         ),
         Invariant(
             "A row that the account is allowed to read but not to lock is LockNotSupported, not missing.",
@@ -118,11 +118,11 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "A lock on an AUTOCOMMIT connection is LockNotSupported.",
-            "lock_order/test_failures.py::test_autocommit_is_refused",
+            "lock_order/test_get_entities.py::test_autocommit_is_refused",
         ),
         Invariant(
             "The `with_for_update()` of a UNION, of which SQLAlchemy sends nothing, is LockNotSupported.",
-            "for_update/test_dropped.py::test_of_a_union",
+            "for_update/test_for_update.py::test_of_a_union",
         ),
         Invariant(
             "Pending changes of the row to lock are UnsavedChanges before anything is sent.",
@@ -152,11 +152,11 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "What a failed lock has opened is rolled back.",
-            "lock_order/test_failures.py::test_what_it_has_opened_is_rolled_back",
+            "lock_order/test_get_entities.py::test_what_it_has_opened_is_rolled_back",
         ),
         Invariant(
             "Functions of `on_commit()` are called after the commit, and dropped with a rollback.",
-            "on_commit/test_never.py::test_the_end_of_the_transaction_drops_it",
+            "on_commit/test_after_commit.py::test_the_end_of_the_transaction_drops_it",
         ),
         Invariant(
             "Nobody at a gate learns that its change is saved before it is.",
