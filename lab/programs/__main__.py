@@ -108,7 +108,10 @@ class Program:
 
     def _environment(self) -> dict[str, str]:
         """Return that of a run: modules of the audit are compiled once, as those of an installed package."""
-        bytecode = {"PYTHONPYCACHEPREFIX": str(self._venv / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
+        bytecode = {
+            "PYTHONPYCACHEPREFIX": str(self._venv / "bytecode"),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
         return {**os.environ, **bytecode, "PYTHONPATH": _PATH}
 
     def _place(self, site: str) -> str:
