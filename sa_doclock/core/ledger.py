@@ -140,8 +140,8 @@ class Ledger:
         last = max(ranked, key=self._ranks.__getitem__)
         if self._ranks[last] > rank:
             raise LockOrderViolation(
-                f"{last.__name__} is held already, and lock_order has "
-                f"{root.class_.__name__} before {last.__name__}: lock it first"
+                f"lock_order has {root.class_.__name__} before {last.__name__}, but this transaction "
+                f"has locked {last.__name__} first: lock {root.class_.__name__} before it"
             )
 
     def add_new(self, key: DocumentKey) -> None:
@@ -169,8 +169,11 @@ class Ledger:
         ):
             return  # as mostly, without a call
         place = place_of(bind, *options)
-        if known is not None and known.is_same(place):
-            return
+        if known is None or not known.is_same(place):
+            self._refuse_other_place(root, place)
+            self._places_of_classes[root.class_] = place
+
+    def _refuse_other_place(self, root: Mapper[Any], place: RowPlace) -> None:
         for other in self._places_of_classes:  # a second class has the same rows
             held = self.place_of(other)
             if held is None or held.is_same(place):
@@ -181,7 +184,6 @@ class Ledger:
                 f"this transaction holds rows of {other.__name__} in {held}, and cannot lock others in "
                 f"{place}: the same key names another row there. Use one session, or one transaction, for each"
             )
-        self._places_of_classes[root.class_] = place
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.
@@ -324,7 +326,7 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
-            "ForUpdate deadlock, so take ForUpdate first"
+            f"this transaction holds it by {lock_label(held)} already; two sessions that upgrade "
+            "to ForUpdate deadlock, so take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

@@ -89,7 +89,7 @@ def _install_guard(session: Session, state: LockContext, options: PartOptions) -
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield the parts that choose the database of a lock, and limit, save or follow its wait."""
-    parts, limit, queue, pipeline = state.parts, None, None, None
+    parts, limit, pipeline = state.parts, None, None
     if is_routed(session):
         from .routing import BindRouter
 
@@ -111,15 +111,12 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
             raise ValueError("pipeline=True and twophase=True exclude each other")
         pipeline = parts.pipeline = SessionPipeline(state, limit)
         yield pipeline  # sends what limits the wait and the hold
-    if options.gate is not None:
-        from .gate import SessionQueue
-
-        queue = SessionQueue(options.gate, state)
-        yield queue  # a try, and the connection for it, wait for their turn
+    if options.gate is not None:  # a try, and the connection for it, wait for their turn
+        yield from _of_gate(state, options.gate)
     if options.batch:
         from .batch import BatchPriority
 
-        yield BatchPriority(state, queue)  # tries again, each time at the gate
+        yield BatchPriority(state)  # tries again, each time at the gate
     if options.checkouts is not None:
         from .checkouts import CheckOuts, check_table
 
@@ -128,6 +125,16 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
         if pipeline is not None:
             pipeline.along.append(checkouts.reads_along)
         yield checkouts  # under the lock, however it was got
+
+
+def _of_gate(state: LockContext, gate: DocumentGate) -> Iterator[SessionPart]:
+    from .gate import SessionQueue
+
+    yield SessionQueue(gate, state)
+    if gate.refuses_second_session:
+        from .second_session import SecondSession
+
+        yield SecondSession(state, gate)
 
 
 def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:

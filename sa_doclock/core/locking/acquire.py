@@ -187,8 +187,8 @@ def acquire(target: LockTarget[T]) -> T:
         request = target.not_held()
         if request is None:
             return _read_held(context, target)
-        if outer is not None and not request.as_is:
-            _refuse_inner_call(outer)
+        if outer is not None:
+            _refuse_inner_call(outer, request)
         target.check(request)
         opens = not session.in_transaction()
         requested = _report_begin(target, request) if "before_lock" in listened else None
@@ -236,12 +236,12 @@ def _complete(error: BaseException, target: LockTarget[Any]) -> None:
         target.context.instrumentation.report_order_violation(error)
 
 
-def _refuse_inner_call(call: LockCall) -> None:
+def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
     """Refuse a lock that a listener takes within the call for another.
 
     :raises LockMisuse: this session is taking that lock, and one of its callbacks calls us.
     """
-    if call.request.as_is:
+    if call.request.as_is or inner.as_is:
         return
     raise LockMisuse(
         "a load, refresh or do_orm_execute listener tried to take a lock while the session was still "
@@ -255,11 +255,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     call.met = None
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
-    _check_place(context, target, connection.connection)
-    if isinstance(bind, Connection):  # the program has lent it
-        watch(context, connection)
-    for bound in context.parts.bound:
-        bound(request, target.roots, bind)
+    _note_database(context, target, request, bind, connection)
     if session.identity_map or context.added:
         target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
@@ -294,15 +290,28 @@ def _read_held(context: LockContext, target: LockTarget[T]) -> T:
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
-    _check_place(context, target, bind if found is None else found.connection)
+    for root in target.roots:
+        at = bind if found is None else found.connection
+        context.ledger.check_place(root, at, *target.options)
     return target.read_held()
 
 
-def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | Connection) -> None:
+def _note_database(
+    context: LockContext,
+    target: LockTarget[Any],
+    request: LockRequest,
+    bind: Engine | Connection,
+    connection: TransactionConnection,
+) -> None:
+    """Note where the rows are, follow a Connection that the program has lent, and tell the parts."""
     for root in target.roots:
-        context.ledger.check_place(root, bind, *target.options)
+        context.ledger.check_place(root, connection.connection, *target.options)
         if binds_of(target.session):
-            _check_parts(target.session, root, place_of(bind, *target.options))
+            _check_parts(target.session, root, place_of(connection.connection, *target.options))
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    for bound in context.parts.bound:
+        bound(request, target.roots, bind)
 
 
 def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:

@@ -163,8 +163,9 @@ def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
     """Return the error of a key that has found several rows, which have these keys."""
     keys = ", ".join(key_text(public_key(one)) for one in found[:3])
     return LockMisuse(
-        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as {keys}: "
-        "the mapped primary key is not unique, or the value has another type than its column"
+        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as "
+        f"{keys}: the mapped primary key is not unique, or the type of the value differs from "
+        "that of its column"
     )
 
 
@@ -222,7 +223,7 @@ def find_again(
     if hidden:
         keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
         raise LockNotSupported(
-            f"{mapper.class_.__name__} {keys} can be read, and cannot be locked: {why}; lock with an "
+            f"{mapper.class_.__name__} {keys} can be read, but not locked: {why}; lock with an "
             "account that may change the row, or read it with SnapshotRead"
         )
     return found

@@ -24,11 +24,12 @@ class CoreSession(LockMethods):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
-        prepare(): only the locks that every database keeps until the commit.
+        Read-only.  Empty after commit, rollback and close, and when the connection is lost.  After
+        prepare() it has only the locks that every database keeps until the commit.
 
-        After ``text()``, DDL and other statements that may have ended the transaction, the property asks the
-        server.  With asyncio it does not: it returns the last known locks until the next flush, lock or commit.
+        After ``text()``, DDL and other statements that may have ended the transaction, a LockingSession
+        asks the server.  Under asyncio a property cannot: it returns the last known locks until the next
+        flush, lock or commit.
 
         Example::
 

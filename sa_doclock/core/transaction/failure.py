@@ -291,14 +291,14 @@ class FailingTransaction:
         for one in self.failures if whole else ():
             if one.condition is Condition.HALF_DONE:
                 raise PendingRollbackError(
-                    "An exception has left an inner locked() block, and a part of its work would be "
-                    "saved: call rollback(), or open a savepoint (begin_nested()) around such a block, "
-                    f"whose rollback undoes it. The exception was: {one.error!r}"
+                    "An exception has left an inner locked() block, and a commit would save part "
+                    "of its work. Call rollback(). To undo such a block alone, open a savepoint "
+                    f"(begin_nested()) around it. The exception was: {one.error!r}"
                 ) from one.error
             if one.condition is Condition.ABORTED and self.connections.aborted():
                 raise PendingRollbackError(
-                    "An error has aborted this transaction, and the server would answer its COMMIT by "
-                    f"a ROLLBACK; call rollback(). The error was: {one.error}"
+                    "An error has aborted this transaction, and the server would answer COMMIT "
+                    f"with a ROLLBACK. Call rollback(). The error was: {one.error}"
                 ) from one.error
 
     def refuse_on_connections(self) -> None:

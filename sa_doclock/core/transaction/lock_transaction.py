@@ -168,9 +168,9 @@ class LockTransaction(FailingTransaction):
             return None
         how = "ended" if self.lost[place] == "lost" else self.lost[place]
         error = LockLost(
-            f"the transaction that held the lock was {how} by another than this session: by the "
-            "session's Connection, by a statement that commits, or by the driver; nothing is "
-            "written without the lock: lock again, or call rollback()"
+            f"the transaction that held the lock was {how} outside of this session: on its "
+            "Connection, by a statement that commits, or by the driver; the session does not "
+            "write without the lock: lock again, or call rollback()"
         )
         error.entity, error.ident = document_of(place)
         error.args = (f"{document_label(error.entity, error.ident)}: {error.args[0]}",)

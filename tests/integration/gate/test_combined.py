@@ -26,7 +26,7 @@ from sa_doclock import (
     LockNotAvailable,
     LockOptions,
 )
-from sa_doclock.features.gate.wakeup import Wakeup
+from sa_doclock.process_waits import Wakeup
 from tests.integration.gate.queueing import wait_until_queued
 from tests.support.actors import PATIENCE, Actor
 from tests.support.ctrl_c import CtrlC

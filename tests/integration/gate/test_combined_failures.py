@@ -549,7 +549,7 @@ def test_a_queue_whose_functions_fail_goes_on_with_a_transaction_each_and_recove
     for _ in range(combined._MOST):
         gate.run(sessions, Order, 1, add(1))
     assert sessions_of_three(lambda: gate.waiting == 3) == 1
-    assert not queues_of(gate)._points
+    assert not queues_of(gate).failures
     assert total(session) == 30 + 9 + combined._MOST
 
 
