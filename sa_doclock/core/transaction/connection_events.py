@@ -11,12 +11,14 @@ from typing import Any, Final
 from weakref import ref
 
 from sqlalchemy import Connection
+from sqlalchemy.engine import Compiled
 
-from ...dialects import SavepointMarks
+from ...dialects import SavepointMarks, strategies
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
+from .dialect_events import StatementCheck, check_statements
 from .foreign import SPACE, runs_built
 from .lock_transaction import LockTransaction
 
@@ -245,3 +247,20 @@ class ConnectionEvents:
     def _end(self, transaction: LockTransaction, connection: Connection, outcome: str) -> None:
         self._prepared = False
         transaction.note_ended(connection, outcome)
+
+
+def _check_of(compiled: Compiled) -> StatementCheck | None:
+    """Return the check of a construct that may change the current schema by a function."""
+    known = strategies.get(compiled.dialect)
+    marks = None if known is None else known.marks
+    sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
+    return StatementCheck(_before_setter, in_calls=False) if sets else None
+
+
+def _before_setter(state: LockContext, context: Any) -> None:
+    one = state.connections.find(context.root_connection)
+    if one is not None and state.transaction.ledger.counts_on_transaction(one.known):
+        one.before_foreign()
+
+
+check_statements(_check_of)
