@@ -113,9 +113,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     )
 
 
-def _tables_of(
-    locks: Iterable[CompiledLock], read: Collection[Any] = ()
-) -> Iterator[TableName]:
+def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[TableName]:
     """Yield the names of the tables that these lock, but for these FROM clauses."""
     for froms in chain.from_iterable(one.froms for one in locks if not one.key_share):
         unread = froms._replace(tables=tuple(one for one in froms.tables if one not in read))

@@ -28,7 +28,7 @@ from ..core.documents import (
     tables_of,
     unread_columns,
 )
-from ..core.same_tables import may_be_same
+from ..core.same_tables import folded_name, may_be_same
 from ..core.statements import key_not_in, refuse_combined_rows, statement_cache
 from ..dialects.base import Locked, LockStatements, is_in_index, read_beside
 from ..errors import LockNotSupported
@@ -444,8 +444,8 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
 
 
 def name_of_table(table: Any) -> TableName:
-    """Return the schema and the name of a table."""
-    return getattr(table, "schema", None), getattr(table, "name", "")
+    """Return the schema of a table, and its name in small letters."""
+    return getattr(table, "schema", None), folded_name(table)
 
 
 @mapper_cache

@@ -71,10 +71,32 @@ def test_a_pending_change_is_refused(session: Session, orders: Any) -> None:
         session.execute(statement)
 
 
-def test_half_of_the_row_without_its_key_is_not_listed(session: Session) -> None:
-    orders = light(session)
-    session.execute(sa.select(orders.c.total).where(orders.c.id == 1).with_for_update()).all()
+def _constant(orders: Any) -> Any:
+    return sa.select(sa.literal(1)).select_from(orders).where(orders.c.id == 1).with_for_update()
+
+
+def _locked(orders: Any) -> Any:
+    return sa.select(orders).where(orders.c.id == 1).with_for_update()
+
+
+WITHOUT_KEY: dict[str, Callable[[Any], Any]] = {
+    "a constant": _constant,
+    "EXISTS": lambda orders: sa.select(_locked(orders).exists()),
+    "a subquery": lambda orders: sa.select(_locked(orders).subquery()),
+}
+
+
+@pytest.mark.parametrize("make", WITHOUT_KEY.values(), ids=WITHOUT_KEY)
+def test_without_the_key_the_objects_are_read_again(
+    session: Session, other: Session, orders: Any, make: Callable[[Any], Any]
+) -> None:
+    order = session.get_one(Order, 1)
+    assert seen(order) == FIRST
+    add_ten(other)
+    other.commit()
+    session.execute(make(orders)).all()
     assert not session.held_locks
+    assert order.total == TEN_MORE[0]
 
 
 @pytest.fixture
