@@ -60,6 +60,9 @@ _TRANSACTION_ID = (
     "ELSE pg_catalog.txid_current()::pg_catalog.text END"
 )
 
+# Those that exist, in their order: the table may be in the second one.  pg_temp comes and goes.
+_SEARCH_PATH = "SELECT pg_catalog.array_to_string(pg_catalog.current_schemas(false), ', ')"
+
 # The policies for UPDATE count for FOR UPDATE and FOR SHARE too:
 # https://www.postgresql.org/docs/current/sql-createpolicy.html
 _ROW_SECURITY = (
@@ -149,6 +152,8 @@ class PostgreSQLLifecycle(TransactionLifecycle):
 class PostgreSQLMarks(TransactionMarks):
     """The ids of transactions."""
 
+    schema_setter = "set_config"  # SELECT set_config('search_path', ...)
+
     def mark_transaction(self, connection: Connection) -> object:
         return _transaction_id(connection)
 
@@ -159,8 +164,8 @@ class PostgreSQLMarks(TransactionMarks):
     def current_schema(self, connection: Connection) -> str | None:
         if PostgreSQLLocks.status.is_aborted(connection):
             return None
-        ((schema,),) = ask_driver(connection, "SELECT pg_catalog.current_schema()")
-        return None if schema is None else str(schema)
+        ((schemas,),) = ask_driver(connection, _SEARCH_PATH)
+        return str(schemas)
 
 
 class PostgreSQLLocks(LockStrategy):
