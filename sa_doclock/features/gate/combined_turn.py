@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
+from ...checkout_info import NOBODY
 from ...core.documents import declares, document_key, mapper_of
 from ...core.loading import is_loaded
 from ...core.transaction import (
@@ -173,7 +174,7 @@ class Turn(SessionPart):
     _state: Any
     _document: Any
     _root: Any
-    _free: Any = None  # the condition that nobody has the document checked out, if the session asks
+    _free: Any  # the condition that nobody has the document checked out, if that is possible
 
     def __init__(self, head: Call, *, most: int, alone: bool) -> None:
         self.head, self.most, self._alone = head, most, alone
@@ -275,10 +276,7 @@ class Turn(SessionPart):
             lock_timeout=head.left(),
             checkout=head.checkout,
         )
-        if declares(mapper, "checkout"):
-            from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
-
-            self._free = None if self._state.parts.find(CheckOuts) is None else FREE
+        self._free = NOBODY if declares(mapper, "checkout") else None
         self._root = session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row

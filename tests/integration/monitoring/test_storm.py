@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from sa_doclock.features import shared_query
+from sa_doclock.features import diagnosis
 from tests.integration.locking.steps import locks
 from tests.integration.monitoring.side import side_connections
 from tests.integration.monitoring.steps import (
@@ -35,8 +35,8 @@ ALL_OF_THEM = {"pool_size": MANY, "max_overflow": 0}
 @pytest.fixture(autouse=True)
 def shared_for_long(asked_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # it comes first
     """Share an answer until the end of the test, however slow the machine is."""
-    monkeypatch.setattr(shared_query, "SHARED_FOR", 2 * PATIENCE)
-    monkeypatch.setattr(shared_query, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(diagnosis, "SHARED_FOR", 2 * PATIENCE)
+    monkeypatch.setattr(diagnosis, "PATIENCE", PATIENCE)
 
 
 @pytest.mark.parametrize("held", [1, 2])
