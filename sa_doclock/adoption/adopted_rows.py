@@ -39,6 +39,7 @@ from ..core.transaction import (
     add_document,
     database_name,
     make_plan,
+    open_for_lock,
 )
 from ..dialects import NO_TEXT, has_hints
 from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
@@ -229,7 +230,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         plan = strategy.plans.get((mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
-        return self.context.opener.prepare(bind, plan, None), plan
+        return open_for_lock(self.context, bind, plan, None), plan
 
     def send(
         self, connection: TransactionConnection, plan: LockPlan, request: LockRequest

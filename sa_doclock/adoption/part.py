@@ -22,6 +22,7 @@ from ..core.transaction import (
     StatementCheck,
     check_statements,
     make_plan,
+    open_for_lock,
     state_of,
 )
 from ..dialects import NO_TEXT, has_hints, translated_table
@@ -107,7 +108,7 @@ def _lock_database(
     wanted = strongest_of(locks)
     if wanted is not None:
         plan = make_plan(None, wanted, strategy, upgrades=True)
-        state.opener.prepare(connection, plan, None)
+        open_for_lock(state, connection, plan, None)
 
 
 def _lock_schemas(

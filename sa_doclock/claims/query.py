@@ -152,7 +152,9 @@ class ClaimQuery:
 
 def _entity_of(statement: Select[Any], name: str) -> Any:
     if hasattr(statement, "get_execution_options") and locked_entity_of(statement) is not None:
-        raise LockMisuse(f"{name} adds the lock itself, and the statement already has one")
+        raise LockMisuse(
+            f"{name} adds its own lock, and the statement already has one: leave it out"
+        )
     with_lock(statement, LockOptions.None_)  # raises unless it is an ORM select
     described = statement.column_descriptions
     entity = described[0]["entity"]

@@ -16,7 +16,7 @@ from ..dialects import SCHEMA_OPTION
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
-from ..keys import DocumentKey, LockedName
+from ..keys import DocumentKey, LockedName, public_key
 from ..options import LockOptions, base_of, held_lock, lock_label
 from .lock_request import LockCalls
 
@@ -78,6 +78,13 @@ def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace
     return RowPlace(bind.engine, {name: to for name, to in schemas.items() if name != "_none"})
 
 
+def document_of(place: DocumentKey | NamedKey) -> tuple[type[Any] | None, Any]:
+    """Return the class and the key of a document; of a named lock None and its name."""
+    if isinstance(place[0], Engine):
+        return None, place[1]
+    return place[0], public_key(place[1])
+
+
 class Ledger:
     """The documents that one transaction of the server may write: those locked and those inserted.
 
@@ -133,8 +140,8 @@ class Ledger:
         last = max(ranked, key=self._ranks.__getitem__)
         if self._ranks[last] > rank:
             raise LockOrderViolation(
-                f"{last.__name__} is held already, and lock_order has "
-                f"{root.class_.__name__} before {last.__name__}: lock it first"
+                f"lock_order has {root.class_.__name__} before {last.__name__}, but this transaction "
+                f"has locked {last.__name__} first: lock {root.class_.__name__} before it"
             )
 
     def add_new(self, key: DocumentKey) -> None:
@@ -308,7 +315,7 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
-            "ForUpdate deadlock, so take ForUpdate first"
+            f"this transaction holds it by {lock_label(held)} already; two sessions that upgrade "
+            "to ForUpdate deadlock, so take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

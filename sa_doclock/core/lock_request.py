@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -186,3 +187,9 @@ class LockCalls:
 
     current: LockCall | None = None
     """The innermost of them, from its begin to its grant or its failure."""
+    connecting = 0.0
+    """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+
+    def now(self) -> float:
+        """Return the time by a clock that stands still while the session connects."""
+        return time.monotonic() - self.connecting

@@ -60,8 +60,9 @@ class CommitLookup(SessionPart):
     def __init__(self, session: Session, state: LockContext) -> None:
         if session.twophase:
             raise ValueError(
-                "commit_outcome=True and twophase=True exclude each other: a prepared transaction "
-                "outlives its connection, and the list of them at the server has its outcome"
+                "commit_outcome=True and twophase=True exclude each other: a prepared "
+                "transaction outlives its connection, and the server's list of prepared "
+                "transactions tells its outcome"
             )
         self._state = ref(state)
         lock, seconds = state.options.resolve(LockOptions.ForUpdate, None)

@@ -46,8 +46,13 @@ from .mapping import (
     unread_columns,
 )
 from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, state_in_session
-from .parts import Part, compared_with_constants, takes
-from .questions import ask
-from .roles import is_row_of_root, is_second_class, part_as_mapped
-from .stored_keys import compares_in_python, select_equal_keys
+from .parts import (
+    Part,
+    compared_with_constants,
+    is_row_of_root,
+    is_second_class,
+    part_as_mapped,
+    takes,
+)
+from .stored_keys import ask, compares_in_python, select_equal_keys
 from .unique_keys import RowKey, key_and_values, unique_key

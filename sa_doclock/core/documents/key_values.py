@@ -259,7 +259,7 @@ def _from_text(kind: type[T], written: re.Pattern[str], value: Any) -> T:
     if isinstance(value, kind):
         return value
     if not isinstance(value, str):
-        raise TypeError(f"{key_text(value)} is no {kind.__name__}")
+        raise TypeError(f"{key_text(value)} is not a {kind.__name__}")
     if written.fullmatch(value):
         with suppress(ValueError):  # the 30th of February
             return kind.fromisoformat(value)

@@ -2,21 +2,63 @@
 
 Python and the database do not always agree on which keys are equal: ``ABC`` is ``abc`` in a
 collation that ignores case, ``"1"`` is 1 to MySQL, and a TypeDecorator may return anything.
+
+No listener changes the SELECTs of :func:`ask`.  A program may add criteria to all that it selects, as by
+SQLAlchemy's recipes for rows that are marked as deleted; a row that it hides from itself has a document all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
-from sqlalchemy import Integer, Select, Uuid, bindparam, literal_column, select, union_all
-from sqlalchemy.orm import Mapper, Session
+from sqlalchemy import (
+    Executable,
+    Integer,
+    Select,
+    Uuid,
+    bindparam,
+    literal_column,
+    select,
+    union_all,
+)
+from sqlalchemy.orm import Mapper, ORMExecuteState, Session
 from sqlalchemy.types import TypeEngine
 
 from ...keys import Identity
+from ...sqlalchemy_internals import execute_listeners, listening_last
 from .declare import parts_of
 from .mapping import mapper_cache
-from .questions import ask
+
+_QUESTION: Final = "doclock_question"
+
+
+def ask(
+    session: Session,
+    statement: Executable,
+    parameters: Any = None,
+    *,
+    execution_options: Mapping[str, Any] | None = None,
+    bind_arguments: dict[str, Any] | None = None,
+) -> Sequence[Any]:
+    """Return the rows of a SELECT of columns, whatever the do_orm_execute listeners make of it.
+
+    Nothing is flushed before it.
+    """
+    options = {**(execution_options or {}), _QUESTION: statement}
+
+    def restore(state: ORMExecuteState) -> None:
+        if state.execution_options.get(_QUESTION) is statement:
+            state.statement = statement
+
+    unchanged = listening_last(session, restore) if execute_listeners(session) else nullcontext()
+    with session.no_autoflush, unchanged:
+        found = session.execute(
+            statement, parameters, execution_options=options, bind_arguments=bind_arguments
+        )
+        return found.all()
+
 
 Types = Sequence[TypeEngine[Any]]
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
 from sqlalchemy.orm import Mapper, Session
 
-from ...dialects import check_features, strategies, translated_table, warn_of_lock
+from ...dialects import check_features, strategies, strategy_for, translated_table, warn_of_lock
 from ...dialects.base import LockStrategy
 from ...errors import (
     DocLockError,
@@ -45,8 +45,10 @@ from ..transaction import (
     Take,
     TransactionConnection,
     add_document,
+    binds_of,
     database_name,
     make_plan,
+    open_for_lock,
     watch,
 )
 from .execute_listeners import checked_listeners
@@ -122,7 +124,7 @@ class LockTarget(ABC, Generic[T]):
         plan = strategy.plans.get((self.mapper, request.lock, False)) or make_plan(
             self.mapper, request.lock, strategy
         )
-        connection = self.context.opener.prepare(bind, plan, request.seconds)
+        connection = open_for_lock(self.context, bind, plan, request.seconds)
         if plan.table is not None and self.options:
             plan = plan._replace(table=translated_table(plan.table, *self.options))
         return connection, plan
@@ -294,7 +296,7 @@ def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | C
         place = place_of(bind, *target.options)
         for root in roots:
             context.ledger.check_place(root, place)
-            if context.binds:
+            if binds_of(target.session):
                 _check_parts(target.session, root, place)
 
 
@@ -324,12 +326,20 @@ def _database_of(
     if not session.is_active:
         session.connection()  # raises PendingRollbackError, as after a failed flush
     bind = session.get_bind(**request.bind_arguments)
-    strategy = strategies.get(bind.dialect) or target.context.opener.learn(bind)
+    strategy = strategies.get(bind.dialect) or _learn(target.context, bind)
     if strategy.compatible is not None:
         check_features(strategy.compatible, request.lock, request.seconds, named=request.named)
     if strategy.cluster is not None and is_row_lock(request.lock):
         warn_of_lock(strategy.cluster, strategy.findings, named=request.named)
     return bind, strategy
+
+
+def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
+    """Return the dialect of a database that was not asked before, for which it may connect."""
+    started = time.monotonic()
+    strategy = strategy_for(bind)
+    context.calls.connecting += time.monotonic() - started
+    return strategy
 
 
 def _note_database(
@@ -364,7 +374,7 @@ def _blocks(
 def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
     """Begin a call: report it, and note that it is under way."""
     context, opens = target.context, not target.session.in_transaction()
-    started = time.monotonic() - context.opener.connecting  # now(), without a call
+    started = time.monotonic() - context.calls.connecting  # now(), without a call
     call = LockCall(target, request, started, context.calls.current, opens=opens)
     if (
         "before_lock" in listened
@@ -389,7 +399,7 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
 
     :raises UnsavedChanges: some of its rows have pending changes that collide.
     """
-    waited = time.monotonic() - context.opener.connecting - call.started
+    waited = time.monotonic() - context.calls.connecting - call.started
     # Most locks have no listener.  Checked inline to save a call.
     if (
         call.requested is not None
@@ -420,7 +430,7 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
 def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
     """End a call: undo its effects, and report its error."""
     context = target.context
-    waited = context.opener.now() - call.started
+    waited = context.calls.now() - call.started
     context.calls.current = call.outer
     try:
         target.undo(call, error)

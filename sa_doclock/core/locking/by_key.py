@@ -43,8 +43,8 @@ from ..statements import (
 )
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import Found
-from .hidden_rows import find_again
 from .read_by_key import (
+    find_again,
     keys_of,
     read_held,
     read_held_one,

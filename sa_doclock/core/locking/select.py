@@ -289,7 +289,9 @@ def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
     if not joined:  # a row a key, so the keys tell all
         return drop_lock(statement, entity).limit(None).offset(None)
     if has_offset(statement):
-        raise LockNotSupported("the rows of a join cannot be locked with OFFSET; use the last key")
+        raise LockNotSupported(
+            "the rows of a join cannot be locked with OFFSET; page by the last key instead"
+        )
     return drop_lock(statement, entity)
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
 from ...events import EventfulSession
+from ...first_use import FirstUse
 from ...interruptions import ErrorsIgnored
 from ...sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
 from ..session_options import SessionOptions, session_options
 from ..transaction import (
     Condition,
-    FirstUse,
     LockContext,
     LockTransaction,
     follow_dialect,
@@ -30,7 +30,15 @@ class SessionWithContext(EventfulSession):
         self._options = options or session_options(())
         super().__init__(*args, **kwargs)
         for bind in (kwargs.get("binds") or {}).values():
-            self._context.add_bind(bind)
+            self._note_given(bind)
+
+    _given_binds: tuple[Engine | Connection, ...] = ()
+
+    def _note_given(self, bind: Engine | Connection) -> None:
+        """Note a database that the session is given for a class or a table."""
+        for using in self._context.parts.using:
+            using(bind)
+        self._given_binds = (*self._given_binds, bind)
 
     @FirstUse
     def _context(self) -> LockContext:

@@ -18,9 +18,8 @@ from ...keys import public_key
 from ...options import LockOptions
 from ..lock_request import add_document, reason
 from .connection import is_broken
+from .connection_events import runs_built
 from .context import LockContext
-from .foreign import runs_built
-from .locks_lost import lost_error
 from .locks_lost_errors import failure_of, lost_with_connection
 
 
@@ -153,7 +152,7 @@ def _translate_answer(
 def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None:
     """Return the error of a savepoint that has ended with the locks of its transaction."""
     ends_savepoint = (met.context.statement or "").startswith(("ROLLBACK", "RELEASE"))
-    return lost_error(state.transaction.lost, state.ledger) if ends_savepoint else None
+    return state.transaction.lost_error() if ends_savepoint else None
 
 
 def _add_advice(met: DriverError) -> None:
@@ -246,7 +245,7 @@ def _typed_error(state: LockContext, met: DriverError) -> DocLockError | None:
     if (
         call is not None
         and strategy.errors[met.code].limit is Limit.LOCK
-        and not call.is_over(state.opener.now())
+        and not call.is_over(state.calls.now())
     ):
         request = call.request._replace(seconds=None)  # the server's own limit has ended the wait
     message = why or reason(kind, request)
@@ -272,7 +271,7 @@ def _meaning(state: LockContext, met: DriverError) -> tuple[type[DocLockError] |
     if found.error is not None or call is None or call.request.as_is:
         return found.error, found.why
     # The limit of a whole statement is ours, or the user's: the time that has gone by decides.
-    is_ours = found.in_lock is LockNotAvailable and call.is_over(state.opener.now())
+    is_ours = found.in_lock is LockNotAvailable and call.is_over(state.calls.now())
     return found.in_lock, "" if is_ours else found.why
 
 

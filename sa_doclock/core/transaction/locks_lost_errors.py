@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 from ...dialects import product_of
 from ...dialects.base import Ends, LockStrategy, NativeCode
 from ...errors import CommitUnknown, LockFailed, LockLost
+from ..ledger import document_of
 from ..lock_request import add_document, database_name
+from .connection_events import may_commit, runs_built
 from .context import LockContext, state_of
-from .foreign import may_commit, runs_built
 from .lock_transaction import LockTransaction
-from .locks_lost import document_of
 
 _COMMITS: Final = frozenset({"do_commit", "do_prepare_twophase", "do_commit_twophase"})
 """The methods of a dialect that send COMMIT; after PREPARE the server keeps the transaction."""

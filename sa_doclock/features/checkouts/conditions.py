@@ -36,8 +36,8 @@ class Condition:
         assert checkout is not None
         return CheckedOut(
             f"{key_text(row.owner)} has it checked out since {_minute(checkout.since)}, until "
-            f"{_minute(checkout.until)} (UTC); ask again then, give the epoch of the check-out if "
-            "it is yours, or take it over by take_over()",
+            f"{_minute(checkout.until)} (UTC); try again then, give the epoch if the check-out is "
+            "yours, or call take_over()",
             checkout=checkout,
         )
 

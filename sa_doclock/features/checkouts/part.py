@@ -77,7 +77,7 @@ class CheckOuts(SessionPart):
         condition_of(given)
         check_class(_mapper_of(request))
         if base_of(request.lock) is not LockOptions.ForUpdate:
-            raise ValueError("checkout= goes with ForUpdate: no other lock asks for a check-out")
+            raise ValueError("checkout= needs ForUpdate: no other lock looks at check-outs")
         if isinstance(given, Checkout):
             _check_document(request, given)
 
@@ -289,4 +289,6 @@ def _check_document(request: LockRequest, checkout: Checkout) -> None:
         same = identity_of(root, checkout.ident) == request.keys[0]
     if not same:
         label = document_label(checkout.entity, checkout.ident)
-        raise ValueError(f"checkout= is one of {label}, and {request.document} was asked for")
+        raise ValueError(
+            f"checkout= is a check-out of {label}, but the call asks for {request.document}"
+        )

@@ -124,6 +124,6 @@ class CheckoutReader:
         if strategy.isolation.locking_read_is_latest:
             return True
         raise WrongIsolation(
-            f"the transaction is open at {level}, where a check-out that was committed after its "
-            f"begin cannot be seen; lock in a transaction at {levels[0]}"
+            f"the transaction is open at {level}, which cannot see check-outs that were committed "
+            f"after it began; lock in a transaction at {levels[0]}"
         )

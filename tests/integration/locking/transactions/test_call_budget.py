@@ -45,8 +45,8 @@ early read takes the place of a cursor.
   are the flush and the listeners of the program, which may end the transaction, and ``commit()`` may come alone;
 - 12 are the guard: 4 group the rows by their classes, each class is asked for the headers of its rows (4), and the
   document, which is one, is asked for once (2); warnings are reset before, and all is forgotten at the end;
-- 14 are the way to the guard's memory of the transaction, which it looks up three times;
-- 8 end the transaction, one of them its condition, and 5 tell the loaded documents and the parts of the session.
+- 3 are the guard's memory of the transaction, which it looks up once;
+- 7 end the transaction, one of them its condition, and 5 tell the loaded documents and the parts of the session.
 """
 
 from __future__ import annotations
@@ -54,12 +54,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import sqlalchemy as sa
 
+from sa_doclock import LockingSession, LockOptions
+from sa_doclock.core.session import context_of
 from tests.integration.locking.call_counts import INDENT, calls_of
 from tests.support.databases import Database
+from tests.support.models import Order
 
 pytestmark = pytest.mark.quick
 
@@ -84,7 +88,7 @@ BUDGETS = {
         # The end of a pipeline waits for the server once or twice, each time by a call.
         "declared lock_in_time": Budget(71, 20, 13),
         "declared lock_by_scalars": Budget(81, 20, 11),
-        "declared save": Budget(63, 19, 7),
+        "declared save": Budget(50, 18, 6),
     },
 }
 
@@ -121,3 +125,36 @@ def _calls_of_each(over: dict[str, list[str]]) -> str:
 def test_what_is_counted() -> None:
     assert calls_of(lambda: sorted([2, 1])) == []  # Python's own
     assert _count(["a.py:one", f"{INDENT}b.py:two", f"{INDENT}a.py:three"]) == (3, 2, 2)
+
+
+# --------------------------------------------------------------------------------------------------
+# The beliefs of a part about a transaction belong to the transaction: they are dropped with it, never cleared.
+
+
+def remembered(session: LockingSession) -> dict[str, dict[str, str]]:
+    """Return what each part has beside the transaction, as text: a container that grows is another."""
+    return {
+        type(part).__name__: {name: repr(value) for name, value in vars(part).items()}
+        for part in context_of(session).parts.all
+    }
+
+
+def test_no_part_keeps_what_is_of_a_transaction(engine: sa.Engine) -> None:
+    options: dict[str, Any] = {"hold_limit": 60, "commit_outcome": True, "priority": "batch"}
+    options["pipeline"] = engine.driver == "psycopg"
+    called: list[str] = []
+    with LockingSession(engine, **options) as session:
+        session.on_commit(lambda: called.append("rolled back before a transaction had begun"))
+        session.rollback()
+        before = remembered(session)
+        assert {"HoldLimit", "AfterCommit"} <= before.keys()
+        session.on_commit(lambda: called.append("committed"))
+        order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+        order.total += 1
+        with session.begin_nested():
+            session.on_commit(lambda: called.append("committed in a savepoint"))
+            session.flush()
+        assert remembered(session) == before
+        session.commit()
+        assert called == ["committed", "committed in a savepoint"]
+        assert remembered(session) == before
