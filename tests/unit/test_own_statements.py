@@ -80,7 +80,7 @@ BESIDE_THE_POOL = (
     "tools/explain/explanation.py:_some_unique_key",
     "features/diagnosis.py:_holders",
     "dialects/postgresql/commit_outcome.py:PostgreSQLCommitOutcomes.outcome",
-    "features/shared_query.py:SharedQueries._answer",
+    "features/diagnosis.py:SharedQueries._answer",
 )
 #: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
 #: table of the server's.
