@@ -14,15 +14,13 @@ from typing import Any, Final
 from weakref import ref
 
 from sqlalchemy import CompoundSelect, Connection, Delete, Insert, Select, Update
-from sqlalchemy.engine import Compiled
 from sqlalchemy.orm import FromStatement
 
-from ...dialects import SavepointMarks, strategies
+from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
-from .dialect_events import StatementCheck, check_statements
 from .lock_transaction import LockTransaction
 
 SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
@@ -280,25 +278,4 @@ class ConnectionEvents:
         """Forget all locks, unless it is the commit of the session itself."""
         transaction = self._transaction()
         if transaction is not None and not transaction.connections.commits_now():
-            self._end(transaction, connection, "committed")
-
-    def _end(self, transaction: LockTransaction, connection: Connection, outcome: str) -> None:
-        self._prepared = False
-        transaction.note_ended(connection, outcome)
-
-
-def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of a construct that may change the current schema by a function."""
-    known = strategies.get(compiled.dialect)
-    marks = None if known is None else known.marks
-    sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
-    return StatementCheck(_before_setter, in_calls=False) if sets else None
-
-
-def _before_setter(state: LockContext, context: Any) -> None:
-    one = state.connections.find(context.root_connection)
-    if one is not None and state.transaction.ledger.counts_on_transaction(one.known):
-        one.before_foreign()
-
-
-check_statements(_check_of)
+            transaction.note_ended(connection, "committed")
