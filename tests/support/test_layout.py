@@ -19,8 +19,8 @@ from lab.running.slow import UnmarkedSlowTests
 from tests.docs.pages import ROOT, text_of
 from tests.integration.questions.conftest import pytest_collection_modifyitems as leave_out
 from tests.support.fresh_process import Ended, FreshProcesses
-from tests.support.own_code import PACKAGE
 from tests.support.rows import rows
+from tests.support.work import PACKAGE
 
 # --------------------------------------------------------------------------------------------------
 # tests/README.md has a line for each folder, no combination is left to nobody, slow tests are listed.

@@ -2,4 +2,17 @@
 
 from __future__ import annotations
 
-from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
+from tests.integration.conftest import (  # noqa: F401  # the fixtures of these tests
+    documents,
+    elsewhere,
+    engine,
+    keepers,
+    make_engine,
+    make_session,
+    other,
+    pytest_configure,
+    read_committed,
+    session,
+    session_factory,
+    start_over,
+)

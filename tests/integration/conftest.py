@@ -12,9 +12,8 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import LockingSession
 from tests.support.actors import Actor
 from tests.support.databases import Database
-from tests.support.filled import FilledFiles
 from tests.support.models import Base, refill
-from tests.support.refill import engine_for_refills
+from tests.support.refill import FilledFiles, engine_for_refills
 
 #: No wait ends by itself while a test looks: the other databases have 50 s or more already.
 _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
@@ -26,23 +25,6 @@ _ONLOOKER: dict[str, dict[str, Any]] = {**_PATIENT, "mssql": {"isolation_level":
 _REPEATABLE_READ = {"mysql", "mariadb"}
 
 _FILES = FilledFiles(Base.metadata, refill)
-
-#: For the tests of other packages that need the same: import them all.
-__all__ = [
-    "dave",
-    "documents",
-    "elsewhere",
-    "engine",
-    "keepers",
-    "make_engine",
-    "make_session",
-    "other",
-    "pytest_configure",
-    "read_committed",
-    "session",
-    "session_factory",
-    "start_over",
-]
 
 
 class Keeper(NamedTuple):
