@@ -1,4 +1,4 @@
-"""What the server says of named locks."""
+"""The named locks that the server lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables and rows of tests/integration/locking."""
+"""The tables and rows of tests/integration."""
 
 from __future__ import annotations
 
