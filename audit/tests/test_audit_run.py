@@ -188,8 +188,8 @@ def test_the_command_has_the_exit_status_of_the_program(shop: Path) -> None:
     failed = command(shop, "--", "shop.py", "x")
     assert failed.returncode == 1
     assert "ValueError: invalid literal" in failed.stderr
-    (shop / "ends.py").write_text("raise SystemExit(7)")
-    assert command(shop, "--", "ends.py").returncode == 7
+    (shop / "axis.py").write_text("raise SystemExit(7)")
+    assert command(shop, "--", "axis.py").returncode == 7
     missing = command(shop, "--", "no-such-program")
     assert (missing.returncode, missing.stderr) == (
         2,

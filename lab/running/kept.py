@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from tests.support.databases import Database
-from tests.support.filled import FilledFiles
-from tests.support.refill import Refill, engine_for_refills
+from tests.support.refill import FilledFiles, Refill, engine_for_refills
 
 
 class _Keeper(NamedTuple):

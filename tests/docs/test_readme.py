@@ -32,9 +32,16 @@ from tests.docs.pages import (
     pages,
     text_of,
 )
-from tests.docs.programs import run_python
+from tests.docs.programs import (
+    LIBRARIES,
+    NotAsPromised,
+    in_order,
+    libraries_of,
+    missing_for,
+    run,
+    run_python,
+)
 from tests.docs.public_names import RETURNED
-from tests.docs.samples import LIBRARIES, NotAsPromised, in_order, libraries_of, missing_for, run
 from tests.docs.tables import PARTS, PRODUCTS, current
 from tests.support.rows import rows
 

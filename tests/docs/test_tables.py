@@ -1,4 +1,4 @@
-"""What programs write into the pages: tables, queries, pictures, evidence."""
+"""The parts of the pages that programs write: tables, queries, pictures, evidence."""
 
 from __future__ import annotations
 

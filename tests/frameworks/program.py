@@ -14,8 +14,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.frameworks.models import Line, Order, add_line
 from tests.integration.asyncio.drivers import for_asyncio
-from tests.support.connections import ConnectionLog
-from tests.support.databases import Database
+from tests.support.databases import ConnectionLog, Database
 
 #: SQLite's own limit, 5 s, is over on a slow machine while a test looks.
 PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}

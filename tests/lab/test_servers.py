@@ -114,7 +114,7 @@ ABSENT = ("standby", "galera", "group-replication", "pgbouncer", "pgpool")
 #: One test, or a few, for each; the second for a standby is one of the locking suite.
 TESTS = (
     "tests/reliability/failover",
-    "tests/reliability/cluster/test_warning.py",
+    "tests/reliability/cluster/test_aborted_holder.py",
     "tests/integration/poolers/test_every_pooler.py::test_asyncpg_with_the_settings_of_the_page",
     "tests/integration/locking/test_hot_standby.py",
 )

@@ -7,6 +7,6 @@ A test asks for the fixture ``reliability`` and counts in a row of its own; for 
 from __future__ import annotations
 
 from tests.reliability.record import Reliability, Row
-from tests.reliability.soak import Soak
+from tests.reliability.soaked import Soak
 
 __all__ = ["Reliability", "Row", "Soak"]

@@ -9,10 +9,8 @@ import pytest
 from hypothesis import settings
 
 from lab.running.workers import is_worker, worker_output
-from tests.reliability.record import Reliability
-from tests.reliability.soak import Soak
-from tests.reliability.soaked import as_json, from_json, save
-from tests.reliability.table import long_table, short_table
+from tests.reliability.record import Reliability, long_table, short_table
+from tests.reliability.soaked import Soak, as_json, from_json, save
 
 RELIABILITY = pytest.StashKey[Reliability]()
 

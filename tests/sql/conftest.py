@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import LockingSession
-from tests.sql.script import Script
+from tests.sql.driver import Script
 from tests.sql.servers import serving
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Engine, Select, delete, literal, literal_column, select, 
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocLockError, LockingSession, LockOptions, claim_each, with_lock
+from tests.sql.driver import MISSING, Script
 from tests.sql.models import (
     Box,
     Customer,
@@ -22,7 +23,6 @@ from tests.sql.models import (
     Order,
     Voucher,
 )
-from tests.sql.script import MISSING, Script
 
 Act = Callable[[LockingSession], object]
 

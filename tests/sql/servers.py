@@ -1,18 +1,18 @@
-"""An engine for each database, connected to a script instead of a server.
-
-SQLAlchemy's own handshake tells each dialect its version, and MariaDB from MySQL, as a real
-connection would.
-"""
+"""An engine for each database, connected to a script instead of a server; SQLite itself, on a file."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, create_engine, event, insert
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.dialects import strategy_for
@@ -23,10 +23,79 @@ from tests.sql.driver import (
     PsycopgConnection,
     PymssqlConnection,
     PyMySQLConnection,
+    Script,
 )
-from tests.sql.models import Order
-from tests.sql.script import Script
-from tests.sql.sqlite_file import serving_file
+from tests.sql.models import Base, Order
+
+# --------------------------------------------------------------------------------------------------
+# SQLite itself, on a file; what is sent to it is written down as for the scripted servers.
+
+
+class _Cursor(sqlite3.Cursor):
+    def execute(self, sql: str, parameters: Any = ()) -> _Cursor:
+        assert isinstance(self.connection, _Connection)
+        self.connection.script.note(sql, parameters)
+        super().execute(sql, parameters)
+        return self
+
+
+class _Connection(sqlite3.Connection):
+    script: Script
+
+    def cursor(self, *_: object) -> Any:
+        return _Cursor(self)
+
+    def commit(self) -> None:
+        self.script.note("(commit)", ())
+        super().commit()
+
+    def rollback(self) -> None:
+        self.script.note("(rollback)", ())
+        super().rollback()
+
+
+@contextmanager
+def serving_file(script: Script) -> Iterator[Engine]:
+    """Yield an engine on a file where every table has one row, of ones."""
+    with TemporaryDirectory() as folder:
+        for name, contents in _filled_files().items():
+            Path(folder, name).write_bytes(contents)
+        engine = _engine(Path(folder, "shop.db"), script)
+        engine.connect().close()
+        yield engine
+        engine.dispose()
+
+
+def _engine(path: Path, script: Script) -> Engine:
+    def connect(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = _Connection(*args, **options)
+        sqlite3.Cursor(connection).execute("PRAGMA synchronous = OFF")
+        sqlite3.Cursor(connection).execute("ATTACH ? AS books", (str(path.with_name("books")),))
+        connection.script = script
+        return connection
+
+    return create_engine(f"sqlite:///{path}", connect_args={"factory": connect})
+
+
+@cache  # the files of each script are the same: to fill them takes longer than most tests
+def _filled_files() -> Mapping[str, bytes]:
+    script = Script()
+    with TemporaryDirectory() as folder:
+        engine = _engine(Path(folder, "shop.db"), script)
+        with engine.begin() as connection:
+            Base.metadata.create_all(connection)
+            for table in Base.metadata.sorted_tables:
+                row = {column.name: script.values.get(column.name, 1) for column in table.columns}
+                connection.execute(insert(table).values(row))
+        engine.dispose()
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+# --------------------------------------------------------------------------------------------------
+# An engine for each database, connected to a script instead of a server.
+#
+# SQLAlchemy's own handshake tells each dialect its version, and MariaDB from MySQL, as a real
+# connection would.
 
 
 class Error(Exception):
@@ -77,7 +146,7 @@ def mysql(version: str, level: str = "REPEATABLE-READ") -> Callable[[Script], En
             "SHOW CREATE TABLE": ("shop_order", "CREATE TABLE `shop_order` (\n) ENGINE=InnoDB"),
             "SHOW FULL TABLES": ("shop_order", "BASE TABLE"),
         }
-        return _engine("mysql+pymysql://", script, PyMySQLConnection, paramstyle="format")
+        return _engine_servers("mysql+pymysql://", script, PyMySQLConnection, paramstyle="format")
 
     return connect
 
@@ -106,13 +175,13 @@ def pyodbc(script: Script) -> Engine:
     """SQL Server 2022 behind pyodbc."""
     script.handshake = _SQL_SERVER
     module = {"Cursor": Cursor, "SQL_WVARCHAR": -9, "SQL_VARCHAR": 12, "version": "5.3.0"}
-    return _engine("mssql+pyodbc://", script, ODBCConnection, paramstyle="qmark", **module)
+    return _engine_servers("mssql+pyodbc://", script, ODBCConnection, paramstyle="qmark", **module)
 
 
 def pymssql(script: Script) -> Engine:
     """SQL Server 2022 behind pymssql."""
     script.handshake = _SQL_SERVER
-    return _engine("mssql+pymssql://", script, PymssqlConnection, paramstyle="pyformat")
+    return _engine_servers("mssql+pymssql://", script, PymssqlConnection, paramstyle="pyformat")
 
 
 _SQL_SERVER_TELLS = "Microsoft SQL Server 2022 - 16.0.4135.4 (X64)"
@@ -133,7 +202,7 @@ _SQL_SERVER: Mapping[str, Any] = {
 }
 
 
-def _engine(
+def _engine_servers(
     url: str, script: Script, connection: type[Connection], *, paramstyle: str, **module: Any
 ) -> Engine:
     types = dict.fromkeys(("STRING", "NUMBER", "DATETIME", "BINARY"), object())

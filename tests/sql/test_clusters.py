@@ -23,8 +23,8 @@ from sa_doclock import (
 )
 from sa_doclock.dialects import strategy_for
 from sa_doclock.errors import PAGE
+from tests.sql.driver import Script
 from tests.sql.models import Order
-from tests.sql.script import Script
 from tests.sql.servers import SERVERS, OperationalError, serving
 from tests.support.rows import rows
 

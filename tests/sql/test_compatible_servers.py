@@ -29,13 +29,12 @@ from sa_doclock.dialects import (
 )
 from sa_doclock.tools import monitoring
 from sa_doclock.tools.doctor import checks
-from tests.docs.compatible_facts import DOCUMENTED, NOTES, RUN
+from tests.docs.compatible import DOCUMENTED, NOTES, RUN
 from tests.sql import servers
-from tests.sql.doctor import check_scripted
-from tests.sql.driver import PsycopgConnection
+from tests.sql.driver import PsycopgConnection, Script
 from tests.sql.models import Base, Order
-from tests.sql.script import Script
 from tests.sql.servers import mysql, serving
+from tests.sql.test_doctor import check_scripted
 from tests.support.rows import rows
 
 Act = Callable[[LockingSession], object]

@@ -1,8 +1,4 @@
-"""Checks whose faults no server of the tests has: the server is scripted, and answers both ways.
-
-A standby, another product, an old version, a pooler, a cluster, what is read from a server's
-configuration at its start; and all checks of SQL Server, which no test has run on a real one.
-"""
+"""The checks of a scripted server: all but those of tables, whose reflection no script can answer."""
 
 from __future__ import annotations
 
@@ -12,19 +8,38 @@ from typing import Any, NamedTuple
 import pytest
 from sqlalchemy import Engine
 
+from sa_doclock import Finding
 from sa_doclock.dialects import strategies, strategy_for
 from sa_doclock.dialects.base import Cluster
 from sa_doclock.dialects.innodb import InnoDBMonitoring
 from sa_doclock.dialects.postgresql.monitoring import PostgreSQLMonitoring
-from sa_doclock.tools.doctor import CHECKS, postgresql_poolers
+from sa_doclock.tools.doctor import CHECKS, checkouts, checks_in, models, postgresql_poolers
+from sa_doclock.tools.doctor.check import Subject
+from sa_doclock.tools.doctor.checks import checks_for, findings_of, headers_of
 from sa_doclock.tools.doctor.sqlite import corrupts_wal
 from tests.sql import servers
-from tests.sql.doctor import check_scripted
-from tests.sql.driver import PsycopgConnection
+from tests.sql.driver import PsycopgConnection, Script
+from tests.sql.models import Base
 from tests.sql.native import odbc18
-from tests.sql.script import Script
 from tests.sql.servers import mysql, serving
 from tests.support.rows import rows
+
+
+def check_scripted(engine: Engine) -> list[Finding]:
+    """Check it, with mapped classes."""
+    strategy = strategy_for(engine)
+    with engine.connect() as connection:
+        subject = Subject(engine, connection, strategy, headers_of(Base))
+        of_tables = checks_in(models, checkouts)
+        checks = [check for check in checks_for(strategy) if check not in of_tables]
+        return [finding for check in checks for finding in findings_of(check, subject)]
+
+
+# --------------------------------------------------------------------------------------------------
+# Checks whose faults no server of the tests has: the server is scripted, and answers both ways.
+#
+# A standby, another product, an old version, a pooler, a cluster, what is read from a server's
+# configuration at its start; and all checks of SQL Server, which no test has run on a real one.
 
 Connect = Callable[[Script], Engine]
 

@@ -15,8 +15,21 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockOptions
 from sa_doclock.options import base_of, is_row_lock
-from tests.sql.cases import BY_KEY, BY_KEYS, CLAIM_KEYS, CLAIMING, CLAIMS, LOCKS, PARTS, SETS
-from tests.sql.golden import FOLDER, compiled, name_of, sent, text_of
+from tests.sql.golden import (
+    BY_KEY,
+    BY_KEYS,
+    CLAIM_KEYS,
+    CLAIMING,
+    CLAIMS,
+    FOLDER,
+    LOCKS,
+    PARTS,
+    SETS,
+    compiled,
+    name_of,
+    sent,
+    text_of,
+)
 from tests.sql.servers import DATABASES, serving
 from tests.support.rows import Test, rows
 

@@ -25,6 +25,7 @@ from sa_doclock import (
 )
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mssql_errors import TEXTS as OWN_TEXTS
+from tests.sql.driver import Script
 from tests.sql.models import Customer, Order
 from tests.sql.native import (
     FORMS,
@@ -35,7 +36,6 @@ from tests.sql.native import (
     odbc18,
     pymssql,
 )
-from tests.sql.script import Script
 from tests.sql.servers import Error
 
 FAILURES: dict[int, type[LockFailed]] = {

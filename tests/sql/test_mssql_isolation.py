@@ -20,9 +20,9 @@ from sa_doclock import (
     WrongIsolation,
 )
 from tests.sql import native
+from tests.sql.driver import Script
 from tests.sql.models import Customer, Lease, Order
 from tests.sql.native import odbc18
-from tests.sql.script import Script
 from tests.sql.servers import SERVERS, pymssql, serving
 
 Scripted = tuple[Engine, Script]

@@ -20,9 +20,9 @@ from sa_doclock import (
     WrongIsolation,
 )
 from sa_doclock.testing import explore
+from tests.sql.driver import Script
 from tests.sql.models import Customer, Depot, Order, Voucher
 from tests.sql.native import odbc18
-from tests.sql.script import Script
 from tests.sql.servers import pymssql, pyodbc, serving
 from tests.support.models import Order as ColumnsOrder
 

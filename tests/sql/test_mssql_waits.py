@@ -12,10 +12,10 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions, lock_waits
+from tests.sql.driver import Script
 from tests.sql.golden import FOLDER
 from tests.sql.models import Order
 from tests.sql.native import FORMS, TEXTS, odbc18
-from tests.sql.script import Script
 from tests.sql.servers import Error, pymssql, pyodbc, serving
 
 Scripted = tuple[Engine, Script]

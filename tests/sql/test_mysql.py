@@ -22,8 +22,8 @@ from sa_doclock import (
 from sa_doclock.dialects import strategy_for
 from sa_doclock.dialects.base import Ends
 from sa_doclock.dialects.mysql import MySQLLocks
+from tests.sql.driver import Script
 from tests.sql.models import Customer, Order
-from tests.sql.script import Script
 from tests.sql.servers import SERVERS, Error, InternalError, OperationalError, serving
 
 # --------------------------------------------------------------------------------------------------

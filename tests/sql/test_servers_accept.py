@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from sa_doclock import LockOptions
 from sa_doclock.dialects import strategy_for
 from sa_doclock.options import is_row_lock
-from tests.sql.cases import (
+from tests.sql.golden import (
     BY_KEY,
     BY_KEYS,
     CLAIM_KEYS,
@@ -22,8 +22,8 @@ from tests.sql.cases import (
     PARTS,
     SETS,
     TIMED,
+    TIMEOUT_SECONDS,
 )
-from tests.sql.golden import TIMEOUT_SECONDS
 from tests.sql.models import Base
 from tests.support.databases import Database
 

@@ -25,7 +25,7 @@ from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql.limits import after_lock
 from sa_doclock.dialects.sqlite import SQLiteLocks
 from tests.sql import servers
-from tests.sql.script import Script
+from tests.sql.driver import Script
 from tests.sql.servers import mysql, serving
 from tests.support.rows import rows
 

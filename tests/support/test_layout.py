@@ -19,8 +19,8 @@ from lab.running.slow import UnmarkedSlowTests
 from tests.docs.pages import ROOT, text_of
 from tests.integration.questions.conftest import pytest_collection_modifyitems as leave_out
 from tests.support.fresh_process import Ended, FreshProcesses
-from tests.support.own_code import PACKAGE
 from tests.support.rows import rows
+from tests.support.work import PACKAGE
 
 # --------------------------------------------------------------------------------------------------
 # tests/README.md has a line for each folder, no combination is left to nobody, slow tests are listed.
@@ -36,7 +36,7 @@ def test_the_readme_lists_the_folders() -> None:
     found = {
         path.parent.relative_to(TESTS).as_posix()
         for depth in ("*", "*/*")
-        for path in TESTS.glob(f"{depth}/__init__.py")
+        for path in TESTS.glob(f"{depth}/*.py")
     }
     assert listed == sorted(found)
 
@@ -65,7 +65,7 @@ NOT_QUICK = {
 
 
 def test_the_marker_quick_is_for_whole_files_and_each_package_has_some() -> None:
-    packages = {path.parent.name for path in (TESTS / "integration").glob("*/__init__.py")}
+    packages = {path.parent.name for path in (TESTS / "integration").glob("*/*.py")}
     for path in (TESTS / "integration").rglob("test_*.py"):
         text = path.read_text(encoding="utf-8")
         if "pytest.mark.quick" in text:

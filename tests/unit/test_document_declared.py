@@ -22,7 +22,7 @@ from sqlalchemy.orm import (
 from sa_doclock import document
 from sa_doclock.core.documents.declare import declares, document_root, is_declared
 from sa_doclock.core.documents.mapping import mapper_of
-from tests.unit.document_mappings import COMPOSITION, World, paths, refers
+from tests.unit.mappings import COMPOSITION, World, paths, refers
 
 pytestmark = pytest.mark.usefixtures("frozen_heap")
 

@@ -1,17 +1,30 @@
-"""The way from a row up to its header: without a SELECT where the foreign key says it."""
+"""Rows of documents in memory, and what the library says of their headers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import create_engine, event, inspect, select, update
 from sqlalchemy.orm import Session, make_transient
 
 from sa_doclock.core.documents.mapping import mapper_of
-from sa_doclock.core.documents.owners import UNKNOWN
-from tests.integration.documents.hierarchies import Contract, Lease, Room, Tier
+from sa_doclock.core.documents.owners import UNKNOWN, HeaderResolver
+from tests.integration.documents.hierarchies import (
+    Album,
+    Badge,
+    Code,
+    Contract,
+    Cover,
+    Label,
+    Lease,
+    Room,
+    Sticker,
+    Tag,
+    Tier,
+)
 from tests.integration.documents.models import (
     Base,
     Category,
@@ -26,9 +39,42 @@ from tests.integration.documents.models import (
     Task,
     Tax,
 )
-from tests.integration.documents.relationships import Album, Badge, Code, Cover, Label, Sticker, Tag
+from tests.integration.documents.rows import refill
 from tests.support.rows import rows
-from tests.unit.document_rows import Found, headers_of, in_memory, recorded
+
+Found = set[tuple[Any, ...]]
+
+
+@contextmanager
+def in_memory() -> Iterator[Session]:
+    """Open a plain session on the rows of tests/integration/documents/rows.py."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        Base.metadata.create_all(connection)
+        refill(connection)
+    with Session(engine, autoflush=False) as session:
+        yield session
+    engine.dispose()
+
+
+def recorded(session: Session) -> list[str]:
+    """Note what the session sends from now on."""
+    noted: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        noted.append(statement)
+
+    event.listen(session.get_bind(), "before_cursor_execute", note)
+    return noted
+
+
+def headers_of(session: Session, root: type[Any], thing: object, *, ask: bool = False) -> Found:
+    """Return what HeaderResolver says; asking or not."""
+    return set(HeaderResolver(session, mapper_of(root), ask=ask).headers(inspect(thing)))
+
+
+# --------------------------------------------------------------------------------------------------
+# The way from a row up to its header: without a SELECT where the foreign key says it.
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from sa_doclock.core.documents.mapping import mapper_of
 from sa_doclock.core.documents.parts import takes
 from sa_doclock.guard.targets import targets_of_class
 from tests.support.rows import rows
-from tests.unit.document_mappings import COMPOSITION, World, paths, refers
+from tests.unit.mappings import COMPOSITION, World, paths, refers
 
 pytestmark = pytest.mark.usefixtures("frozen_heap")
 

@@ -22,7 +22,7 @@ from sa_doclock import (
 )
 from sa_doclock.core.documents.declare import document_root
 from sa_doclock.core.documents.mapping import mapper_of
-from tests.unit.document_mappings import COMPOSITION, World, paths, refers
+from tests.unit.mappings import COMPOSITION, World, paths, refers
 
 pytestmark = pytest.mark.usefixtures("frozen_heap")
 

@@ -28,8 +28,8 @@ from sa_doclock import (
     claim_each,
 )
 from sa_doclock.core.session import context_of
-from tests.support.own_code import own_path
-from tests.unit.document_mappings import World, refers
+from tests.support.work import own_path
+from tests.unit.mappings import World, refers
 
 ForUpdate = LockOptions.ForUpdate
 DOCUMENTS, EARLY, LATER, LATE = 50, 5, 12, 40

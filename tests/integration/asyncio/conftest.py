@@ -8,13 +8,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.asyncio.bridge import Bridge
 from tests.integration.asyncio.drivers import DRIVERS, drivers_of, url_for
-from tests.integration.locking.conftest import documents, keepers
+from tests.integration.asyncio.plays import Bridge
 from tests.support.actors import Actor
 from tests.support.databases import Database
-
-__all__ = ["documents", "keepers"]  # the tables and rows of the tests with threads
 
 ALL = [driver for drivers in DRIVERS.values() for driver in drivers]
 

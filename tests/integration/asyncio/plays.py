@@ -1,17 +1,109 @@
-"""The actions of asynchronous actors, in the words of the tests."""
+"""Asynchronous sessions as actors: a loop of their own, their actions, and tasks that are cancelled."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import itertools
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import partial
+from typing import Any, TypeVar
 
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import selectinload
+from sqlalchemy.pool import AsyncAdaptedQueuePool
 
-from sa_doclock import AsyncLockingSession, LockOptions
-from tests.integration.asyncio.bridge import Bridge, playing
+from sa_doclock import AsyncLockingSession, LockNotAvailable, LockOptions
+from tests.integration.asyncio.drivers import PATIENT
+from tests.support.actors import PATIENCE, Actor
+from tests.support.databases import Database
 from tests.support.models import Customer, Order
+from tests.support.waits import wait_until_blocked
 
-SHARED, FOR_UPDATE = LockOptions.SharedRead, LockOptions.ForUpdate
-NO_WAIT, SNAPSHOT = LockOptions.NoWait, LockOptions.SnapshotRead
+FOR_UPDATE, NO_WAIT, SNAPSHOT = LockOptions.ForUpdate, LockOptions.NoWait, LockOptions.SnapshotRead
+
+
+# --------------------------------------------------------------------------------------------------
+# An asynchronous session with a loop of its own, so that an actor can play it in its thread.
+
+T = TypeVar("T")
+Play = Callable[[AsyncLockingSession], Awaitable[T]]
+
+
+class Bridge:
+    """The object that an asynchronous actor holds in place of a session.
+
+    The pool has one connection, so that one which a cancelled task has leaked is missed.
+    """
+
+    engine: AsyncEngine
+    session: AsyncLockingSession
+
+    def __init__(self, url: sa.URL, database: Database) -> None:
+        self._url, self._database = url, database
+        self._task: asyncio.Task[Any] | None = None
+
+    def __enter__(self) -> Bridge:  # noqa: PYI034  # Self came with Python 3.11
+        self.loop = asyncio.new_event_loop()
+        options = PATIENT.get(self._url.get_backend_name(), {})
+        self.engine = create_async_engine(
+            self._url,
+            poolclass=AsyncAdaptedQueuePool,  # that of aiosqlite since SQLAlchemy 2.0.38
+            pool_size=1,
+            max_overflow=0,
+            pool_timeout=5,
+            **options,
+        )
+        self._database.connections.watch(self.engine.sync_engine)
+        if self._database.name == "sqlite":
+            event.listen(self.engine.sync_engine, "connect", self._trace)
+        self.session = AsyncLockingSession(self.engine)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.loop.run_until_complete(self.session.close())
+        self.loop.run_until_complete(self.engine.dispose())
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.close()
+
+    def plays(self, action: Play[T]) -> T:
+        """Run ``action(session)`` to its end; in the actor's thread."""
+
+        async def play() -> T:
+            return await action(self.session)
+
+        task = self.loop.create_task(play())
+        self._task = task
+        return self.loop.run_until_complete(task)
+
+    def cancel(self) -> None:
+        """Cancel what is being played; from the director's thread."""
+        assert self._task is not None
+        self.loop.call_soon_threadsafe(self._task.cancel)
+
+    def _trace(self, connection: Any, _: object) -> None:
+        # SQLite runs in a thread of the driver's; waits.py looks for the actor's.
+        actor, begun = threading.get_ident(), self._database.connections._statements
+
+        def note(statement: str) -> None:
+            begun[actor] = statement
+
+        connection.run_async(lambda driver: driver.set_trace_callback(note))
+
+
+def playing(action: Play[T]) -> Callable[[Bridge], T]:
+    """Make a step for an actor: ``ann.does(playing(lambda session: ...))``."""
+    return lambda bridge: bridge.plays(action)
+
+
+# --------------------------------------------------------------------------------------------------
+# The actions of asynchronous actors, in the words of the tests.
+
+SHARED = LockOptions.SharedRead
 WITH_LINES = (selectinload(Order.lines),)
 
 Seen = tuple[int, list[int]]
@@ -67,3 +159,117 @@ async def save(session: AsyncLockingSession) -> None:
 
 async def roll_back(session: AsyncLockingSession) -> None:
     await session.rollback()
+
+
+# --------------------------------------------------------------------------------------------------
+# Cancel a task in the middle of a play, and check what is left of it.
+
+Player = Actor[Any]
+
+
+def state_of(player: Player) -> tuple[bool, int, int]:
+    """Return whether the session is in a transaction, its locks, and its connections in use."""
+
+    def ask(bridge: Bridge) -> tuple[bool, int, int]:
+        session, pool = bridge.session, bridge.engine.pool
+        in_use: int = pool.checkedout()  # type: ignore[attr-defined]
+        return session.in_transaction(), len(session.held_locks), in_use
+
+    return player.does(ask)
+
+
+def is_free_soon(player: Player) -> bool:
+    """Return whether order 1 can be locked.
+
+    A server learns that a client which waited is gone only when it gives it the lock, which is
+    then free at once.  A lock that has leaked stays.
+    """
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            player.does(playing(lock_at_once))
+        except LockNotAvailable:
+            continue
+        return True
+    return False
+
+
+class Stage:
+    """A place where a play stops until it is cancelled, which the director can wait for."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+
+    async def stop(self) -> None:
+        self._reached.set()
+        await asyncio.Event().wait()
+
+    def cancel(self, player: Player, play: Play[Any]) -> None:
+        """Start the play; cancel it when it stops."""
+        bridge = player.does(lambda bridge: bridge)
+        step = player.starts(playing(play))
+        assert self._reached.wait(PATIENCE)
+        bridge.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            step.result()
+
+
+def cancel_while_waiting(waiter: Player, holder: Player, play: Play[Any]) -> None:
+    """Start the play; cancel it when the server says that it waits.
+
+    SQLite waits in a thread of the driver's, where nothing can stop it: the task ends with the
+    wait, at the latest when the busy timeout is over.
+    """
+    bridge = waiter.does(lambda bridge: bridge)
+    step = waiter.starts(playing(play))
+    wait_until_blocked(waiter=waiter, holder=holder, step=step)
+    bridge.cancel()
+    if holder.database.name == "sqlite":
+        holder.does(playing(roll_back))
+    with pytest.raises(asyncio.CancelledError):
+        step.result()
+
+
+class CancelledAt:
+    """A coroutine whose task is cancelled where it waits for the n-th time."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, object], number: int) -> None:
+        self._coroutine, self._number = coroutine, number
+        self.waits = 0
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        steps = self._coroutine.__await__()
+        go_on: Callable[[], Any] = partial(next, steps)
+        while True:
+            try:
+                future = go_on()
+            except StopIteration as end:
+                return end.value
+            self.waits += 1
+            task = asyncio.current_task()
+            if self.waits == self._number and task is not None:
+                task.cancel()
+            go_on = partial(next, steps)
+            try:
+                yield future
+            except BaseException as error:  # noqa: BLE001  # the coroutine's to handle
+                go_on = partial(steps.throw, error)
+
+
+async def outcomes_of_cancelling(play: Callable[[], Coroutine[Any, Any, object]]) -> list[object]:
+    """Cancel a play at each of its waits in turn; return what came out in place of CancelledError."""
+    wrong: list[object] = []
+    for number in itertools.count(1):
+        cancelled = CancelledAt(play(), number)
+
+        async def run(played: CancelledAt = cancelled) -> None:
+            await played
+
+        task = asyncio.create_task(run())
+        await asyncio.wait([task])
+        if cancelled.waits < number:
+            task.result()
+            return wrong
+        if not task.cancelled():
+            wrong.append((number, task.exception()))
+    raise AssertionError

@@ -22,17 +22,21 @@ from sa_doclock import (
     checkout_table,
     document,
 )
-from tests.integration.asyncio.bridge import playing
-from tests.integration.asyncio.cancelling import (
+from tests.integration.asyncio.drivers import connected, in_a_loop
+from tests.integration.asyncio.plays import (
     Player,
     Stage,
+    add_ten,
     cancel_while_waiting,
     is_free_soon,
+    lock_at_once,
+    locks,
+    look,
     outcomes_of_cancelling,
+    playing,
+    roll_back,
     state_of,
 )
-from tests.integration.asyncio.drivers import connected, in_a_loop
-from tests.integration.asyncio.plays import add_ten, lock_at_once, locks, look, roll_back
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
 

@@ -15,10 +15,16 @@ from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import selectinload
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
-from tests.integration.asyncio.bridge import playing
-from tests.integration.asyncio.cancelling import Player, Stage, cancel_while_waiting, state_of
 from tests.integration.asyncio.drivers import connected, in_a_loop, opened
-from tests.integration.asyncio.plays import roll_back, save
+from tests.integration.asyncio.plays import (
+    Player,
+    Stage,
+    cancel_while_waiting,
+    playing,
+    roll_back,
+    save,
+    state_of,
+)
 from tests.support.databases import Database
 from tests.support.models import Account, Contract, Lease, Order, Voucher
 from tests.support.waits import wait_until_blocked

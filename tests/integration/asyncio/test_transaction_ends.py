@@ -27,7 +27,7 @@ from sa_doclock import (
 )
 from sa_doclock.asyncio import AsyncLockingSession as EndWithoutEventAsyncLockingSession
 from tests.integration.asyncio.drivers import connected, in_a_loop, opened
-from tests.integration.locking.hold_limits import DEFAULTS, LIMITS, LONG, Clock, known
+from tests.integration.locking.connections import DEFAULTS, LIMITS, LONG, Clock, known
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 

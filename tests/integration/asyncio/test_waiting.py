@@ -19,21 +19,21 @@ from sa_doclock import (
     LockOptions,
 )
 from sa_doclock.features import diagnosis
-from tests.integration.asyncio.bridge import Play, playing
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.asyncio.plays import (
     FOR_UPDATE,
     NO_WAIT,
     SHARED,
     SNAPSHOT,
+    Play,
     add_ten,
     locks,
+    playing,
     reads,
     roll_back,
     save,
 )
-from tests.integration.monitoring.side import side_connections
-from tests.integration.monitoring.steps import wait_until_reported
+from tests.integration.monitoring.steps import side_connections, wait_until_reported
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.models import Order

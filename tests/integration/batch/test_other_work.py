@@ -12,8 +12,7 @@ from sqlalchemy.exc import PendingRollbackError
 import sa_doclock.features.batch
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.core.transaction import error_translation
-from tests.integration.locking.crosswise import cross
-from tests.integration.locking.steps import finds_held, locks
+from tests.integration.locking.steps import cross, finds_held, locks
 from tests.integration.timeouts.ways import WAYS, Way
 from tests.support.actors import Actor
 from tests.support.databases import Database

@@ -11,8 +11,8 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import CheckedOut, LockingSession, LockOptions
 from tests.integration.checkouts.models import CHECKOUTS, Order
-from tests.integration.pipeline.only import ON_POSTGRESQL
-from tests.integration.timeouts.wire import Wire, over, wire_to
+from tests.integration.pipeline.models import ON_POSTGRESQL
+from tests.integration.timeouts.ways import Wire, over, wire_to
 from tests.support.databases import Database
 from tests.support.poolers import COUNTS_ROUND_TRIPS
 

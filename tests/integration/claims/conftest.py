@@ -8,32 +8,11 @@ import pytest
 import sqlalchemy as sa
 
 from tests.integration.claims.jobs import Base, put_jobs
-from tests.integration.locking.conftest import (
-    Keeper,
-    elsewhere,
-    engine,
-    make_engine,
-    other,
-    pytest_configure,
-    read_committed,
-    session,
-    session_factory,
-)
+from tests.integration.conftest import Keeper
 from tests.support.databases import Database
-from tests.support.filled import FilledFiles
+from tests.support.refill import FilledFiles
 
 _FILES = FilledFiles(Base.metadata, put_jobs)
-
-__all__ = [
-    "elsewhere",
-    "engine",
-    "make_engine",
-    "other",
-    "pytest_configure",
-    "read_committed",
-    "session",
-    "session_factory",
-]
 
 
 @pytest.fixture(scope="session")

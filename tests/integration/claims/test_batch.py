@@ -22,9 +22,8 @@ from sa_doclock import (
     claim_each,
 )
 from tests.integration.asyncio.drivers import in_a_loop
-from tests.integration.claims.jobs import NEW, STATES, Job, Step, run
-from tests.integration.claims.loops import Factory as AsyncFactory
-from tests.integration.claims.loops import factory, next_of
+from tests.integration.claims.jobs import NEW, STATES, Job, Step, factory, next_of, run
+from tests.integration.claims.jobs import Factory as AsyncFactory
 from tests.integration.locking.steps import finds_held, locks, locks_rows, recorded
 from tests.support.actors import Actor
 from tests.support.databases import Database

@@ -15,9 +15,8 @@ from sqlalchemy.pool import QueuePool
 
 from sa_doclock import Claims, LockingSession, LockMisuse, async_claim_each, claim_each
 from tests.integration.asyncio.drivers import in_a_loop
-from tests.integration.claims.jobs import NEW, STATES, Job, run
-from tests.integration.claims.loops import Factory as AsyncFactory
-from tests.integration.claims.loops import factory, next_of
+from tests.integration.claims.jobs import NEW, STATES, Job, factory, next_of, run
+from tests.integration.claims.jobs import Factory as AsyncFactory
 from tests.integration.locking.steps import finds_held
 from tests.support.databases import Database
 

@@ -23,8 +23,7 @@ from sa_doclock import (
 )
 from tests.docs.pages import text_of
 from tests.integration.asyncio.drivers import in_a_loop
-from tests.integration.claims.jobs import NEW, Job, Log, Step, run
-from tests.integration.claims.loops import factory
+from tests.integration.claims.jobs import NEW, Job, Log, Step, factory, run
 from tests.integration.claims.test_ending import started
 from tests.integration.claims.worker import has_one_before
 from tests.support.actors import PATIENCE

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
-
 ROOT = Path(__file__).parents[3]
 Process = subprocess.CompletedProcess[str]
 

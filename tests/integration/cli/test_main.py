@@ -1,4 +1,4 @@
-"""The command line starts: its help, its version, and its messages when it cannot start."""
+"""The command line starts, tells its stories, and shows data as text: no style, link or control of the terminal."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from typer.testing import CliRunner
 
 import sa_doclock as sa_doclock_package
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockOptions, document
 from sa_doclock.tools.cli import demo, stress, waits
 from sa_doclock.tools.cli.app import app
 from sa_doclock.tools.cli.database import open_database
@@ -28,8 +30,29 @@ from sa_doclock.wait_info import LockConnection, LockWait
 from tests.integration.checkouts.models import CHECKOUTS, TABLE, Article
 from tests.integration.checkouts.models import Base as CheckoutBase
 from tests.integration.cli.conftest import ROOT, Process
-from tests.integration.cli.hostile import HOSTILE, Base
 from tests.support.databases import Database
+
+# --------------------------------------------------------------------------------------------------
+# A text that would be a style, a link, an emoji, a colour and a new line, and a table of that name.
+
+HOSTILE: Final = (
+    "[/x] [bold] [link=http://x] :bug: \x1b[31m\x1b]8;;http://x\x07 \x9b2J\u202e \r\nok %s {0}"
+)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+@document
+class Strange(Base):
+    __tablename__ = HOSTILE
+    id: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[int] = mapped_column(HOSTILE, default=0)
+
+
+# --------------------------------------------------------------------------------------------------
+# The command line starts: its help, its version, and its messages when it cannot start.
 
 Run = Callable[..., Process]
 UMLAUT = """\
@@ -226,12 +249,12 @@ def test_the_whole_demo_needs_no_database(sa_doclock: Run) -> None:
 
 KEY = HOSTILE[:40]
 ARTICLE = "tests.integration.checkouts.models:Article"
-STRANGE = "tests.integration.cli.hostile:"
+STRANGE = "tests.integration.cli.test_main:"
 LITERAL = "[/x] [bold] [link=http://x] :bug:"
 PROGRAM = """
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
-from tests.integration.cli.hostile import Base, Strange
+from tests.integration.cli.test_main import Base, Strange
 
 engine = create_engine("sqlite:///audited.db")
 Base.metadata.create_all(engine)

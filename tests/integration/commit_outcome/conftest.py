@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.locking.conftest import documents, elsewhere, keepers
 from tests.integration.questions.conftest import run_on, url_of
 from tests.reliability.faults.proxy import Proxy, proxy_to
 from tests.support.databases import Database
 from tests.support.models import Customer
 
-__all__ = ["Through", "before_or_after", "documents", "elsewhere", "keepers", "through"]
+__all__ = ["Through", "before_or_after", "through"]
 
 NAME = sa.select(Customer.name).where(Customer.id == 1)
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sa_doclock import CommitUnknown, LockingSession, LockLost, LockOptions, run_transaction
 from tests.integration.commit_outcome.conftest import NAME, Through, before_or_after
 from tests.integration.questions.conftest import DRIVERS
-from tests.integration.timeouts.wire import Wire, over, wire_to
+from tests.integration.timeouts.ways import Wire, over, wire_to
 from tests.reliability.faults.proxy import StatementReset
 from tests.support.databases import Database
 from tests.support.models import Customer, Order

@@ -14,8 +14,7 @@ from sa_doclock import LockingSession
 from tests.integration.documents.models import Base
 from tests.integration.documents.rows import refill
 from tests.support.databases import Database
-from tests.support.filled import FilledFiles
-from tests.support.refill import engine_for_refills
+from tests.support.refill import FilledFiles, engine_for_refills
 
 #: No wait ends by itself while a test looks: the other databases have 50 s or more already.
 _PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}

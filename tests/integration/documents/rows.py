@@ -1,4 +1,4 @@
-"""The rows that each test begins with: documents 1 and 2 of most kinds."""
+"""The rows that each test begins with, and a document with everything that belongs to it, as plain values."""
 
 from __future__ import annotations
 
@@ -7,22 +7,40 @@ from typing import Any
 import sqlalchemy as sa
 
 from tests.integration.documents.hierarchies import (
+    Album,
+    Badge,
     Bit,
     BitMark,
     Clause,
+    Code,
     Contract,
+    Cover,
+    Drill,
+    Issue,
+    Label,
     Lease,
     Machine,
+    Mark,
     Penalty,
     Plate,
     PlateMark,
+    Playlist,
+    Press,
     Room,
+    Sticker,
+    Tag,
+    Text,
     Tier,
+    Track,
+    album_tag,
+    playlist_badge,
+    track_badge,
 )
 from tests.integration.documents.loading import (
     Basket,
     Bill,
     Client,
+    Corner,
     Event,
     Folder,
     Fruit,
@@ -57,24 +75,10 @@ from tests.integration.documents.models import (
     Task,
     Tax,
 )
-from tests.integration.documents.relationships import (
-    Album,
-    Badge,
-    Code,
-    Cover,
-    Issue,
-    Label,
-    Mark,
-    Playlist,
-    Sticker,
-    Tag,
-    Text,
-    Track,
-    album_tag,
-    playlist_badge,
-    track_badge,
-)
 from tests.support.refill import Refill
+
+# --------------------------------------------------------------------------------------------------
+# The rows that each test begins with: documents 1 and 2 of most kinds.
 
 
 def many(names: str, *rows: tuple[Any, ...]) -> list[dict[str, Any]]:
@@ -180,3 +184,54 @@ refill = Refill(
     # InnoDB checks the keys of a tree row by row.
     first=[table_of(one).update().values(parent_id=None) for one in (Task, Category, Step)],
 )
+
+
+# --------------------------------------------------------------------------------------------------
+# A document with everything that belongs to it, as plain values.
+
+#: What is read of each class, in this order; written down here, not asked of the library.
+_PARTS: dict[type[Base], list[str]] = {
+    Order: ["lines"],
+    Line: ["taxes"],
+    Journal: ["entries"],
+    Entry: ["splits"],
+    Contract: ["clauses"],
+    Lease: ["clauses", "rooms"],
+    Penalty: ["tiers"],
+    Press: ["units"],
+    Drill: ["units"],
+    Plate: ["marks"],
+    Bit: ["marks"],
+    Job: ["tasks"],
+    Task: ["subtasks", "notes"],
+    Category: ["children", "goods"],
+    Album: ["cover", "label", "tags", "marks", "texts", "codes", "open_issues"],
+    Label: ["stickers"],
+    Playlist: ["tracks", "top_badges"],
+    Track: ["badges"],
+    Bill: ["items"],
+    Item: ["notes"],
+    Puzzle: ["pieces"],
+    Corner: ["hints"],
+    Basket: ["fruits", "nuts"],
+    Fruit: ["seeds"],
+    Folder: ["sheets"],
+}
+
+
+def whole(thing: Any) -> Any:
+    """Return the number of a row, with its parts if its class has any: ``(30, [10, 20])``.
+
+    A set comes sorted, and a dict as it is.
+    """
+    if thing is None:
+        return None
+    if isinstance(thing, dict):
+        return {key: whole(one) for key, one in thing.items()}
+    if isinstance(thing, set):
+        return {whole(one) for one in thing}
+    if isinstance(thing, list):
+        return [whole(one) for one in thing]
+    number = thing.total if hasattr(thing, "total") else thing.value
+    parts = _PARTS.get(type(thing), [])
+    return (number, *(whole(getattr(thing, name)) for name in parts)) if parts else number

@@ -17,7 +17,7 @@ from sa_doclock import (
     UnsavedChanges,
 )
 from tests.integration.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
-from tests.integration.documents.hierarchies import Contract
+from tests.integration.documents.hierarchies import Album, Contract, Tag
 from tests.integration.documents.loading import Basket, Bill, Folder
 from tests.integration.documents.models import (
     Category,
@@ -30,8 +30,7 @@ from tests.integration.documents.models import (
     Task,
     Tax,
 )
-from tests.integration.documents.relationships import Album, Tag
-from tests.integration.documents.whole import whole
+from tests.integration.documents.rows import whole
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked

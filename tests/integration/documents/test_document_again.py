@@ -10,10 +10,10 @@ import sqlalchemy as sa
 from sqlalchemy.orm import joinedload, selectinload
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, UnsavedChanges
+from tests.integration.documents.hierarchies import Album
 from tests.integration.documents.loading import Bill, Folder, Parcel, Sheet
 from tests.integration.documents.models import Category, Job, Line, Order, Rate, Tax
-from tests.integration.documents.relationships import Album
-from tests.integration.documents.whole import whole
+from tests.integration.documents.rows import whole
 from tests.integration.locking.steps import locks_rows
 
 pytestmark = pytest.mark.quick

@@ -10,13 +10,26 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges
 from tests.integration.documents.hierarchies import (
+    Album,
     BitMark,
     Clause,
+    Code,
     Contract,
+    Cover,
+    Issue,
+    Label,
     Machine,
+    Mark,
     Penalty,
+    Playlist,
     Room,
+    Sticker,
+    Tag,
+    Text,
     Tier,
+    Track,
+    album_tag,
+    track_badge,
 )
 from tests.integration.documents.loading import Folder, Sheet
 from tests.integration.documents.models import (
@@ -32,22 +45,7 @@ from tests.integration.documents.models import (
     Split,
     Task,
 )
-from tests.integration.documents.relationships import (
-    Album,
-    Code,
-    Cover,
-    Issue,
-    Label,
-    Mark,
-    Playlist,
-    Sticker,
-    Tag,
-    Text,
-    Track,
-    album_tag,
-    track_badge,
-)
-from tests.integration.documents.whole import whole
+from tests.integration.documents.rows import whole
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 

@@ -29,7 +29,7 @@ from tests.integration.documents.loading import (
     Seed,
 )
 from tests.integration.documents.models import Line, Order, Tax
-from tests.integration.documents.whole import whole
+from tests.integration.documents.rows import whole
 
 pytestmark = pytest.mark.quick
 

@@ -9,7 +9,14 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions, UnsavedChanges
-from tests.integration.documents.hierarchies import Contract, Lease, Machine, Penalty
+from tests.integration.documents.hierarchies import (
+    Album,
+    Contract,
+    Lease,
+    Machine,
+    Penalty,
+    Playlist,
+)
 from tests.integration.documents.loading import (
     Basket,
     Bill,
@@ -21,8 +28,7 @@ from tests.integration.documents.loading import (
     Stamp,
 )
 from tests.integration.documents.models import Category, Job, Journal, Line, Order, Plan, Tax
-from tests.integration.documents.relationships import Album, Playlist
-from tests.integration.documents.whole import whole
+from tests.integration.documents.rows import whole
 from tests.support.actors import Actor
 
 pytestmark = pytest.mark.quick

@@ -22,7 +22,7 @@ from sa_doclock import (
     explain_lock,
 )
 from tests.integration.locking.steps import locks, roll_back
-from tests.integration.timeouts.wire import Wire, over
+from tests.integration.timeouts.ways import Wire, over
 from tests.support.actors import Actor
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Lease, Order, Voucher

@@ -15,7 +15,7 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.forks import others
 from tests.integration.forks.program import CASES
 from tests.integration.questions.conftest import ASYNCHRONOUS, DRIVERS, url_of
-from tests.integration.timeouts.wire import Wire
+from tests.integration.timeouts.ways import Wire
 from tests.support.databases import Database
 from tests.support.models import Order
 from tests.support.rows import rows

@@ -9,29 +9,6 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DocumentGate, LockingSession
-from tests.integration.locking.conftest import (
-    dave,
-    documents,
-    engine,
-    keepers,
-    make_engine,
-    other,
-    pytest_configure,
-    read_committed,
-    session,
-)
-
-__all__ = [
-    "dave",
-    "documents",
-    "engine",
-    "keepers",
-    "make_engine",
-    "other",
-    "pytest_configure",
-    "read_committed",
-    "session",
-]
 
 
 @pytest.fixture

@@ -26,8 +26,7 @@ from sa_doclock import (
     UnlockedWrite,
     document,
 )
-from tests.integration.gate.combining_process import INSIDE, add_line
-from tests.integration.gate.stages import STAGES, Stage
+from tests.integration.gate.combining_process import INSIDE, STAGES, Stage, add_line
 from tests.reliability.faults.proxy import Link, Proxy
 from tests.support.actors import PATIENCE
 from tests.support.databases import Database

@@ -1,4 +1,4 @@
-"""Guarded sessions, on tables with the rows of tests/integration/guard/rows.py in them."""
+"""Guarded sessions, on tables with the rows of tests/integration/guard/models.py in them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
-from tests.integration.guard.models import Base
-from tests.integration.guard.rows import refill
+from tests.integration.guard.models import Base, refill
 from tests.support.databases import Database
-from tests.support.filled import FilledFiles
-from tests.support.refill import engine_for_refills
+from tests.support.refill import FilledFiles, engine_for_refills
 
 Kept = dict[str, tuple[Database, sa.Engine]]
 _FILES = FilledFiles(Base.metadata, refill)
@@ -31,7 +29,7 @@ def kept() -> Iterator[Kept]:
 
 @pytest.fixture
 def documents(database: Database, kept: Kept) -> Database:
-    """Return the database with the rows of tests/integration/guard/rows.py in it, and no others."""
+    """Return the database with the rows of tests/integration/guard/models.py in it, and no others."""
     if database.name == "sqlite":
         _FILES.copy_to(database)
         return database

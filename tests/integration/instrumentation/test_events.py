@@ -21,8 +21,7 @@ from sa_doclock import (
     LockOptions,
 )
 from sa_doclock.events import ReleasedLock
-from tests.integration.locking.crosswise import cross, set_total
-from tests.integration.locking.steps import add_ten, locks
+from tests.integration.locking.steps import add_ten, cross, locks, set_total
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Customer, Order, Voucher

@@ -12,8 +12,7 @@ import sqlalchemy as sa
 
 import sa_doclock.core.instrumentation
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.integration.locking.crosswise import cross, set_total
-from tests.integration.locking.steps import locks
+from tests.integration.locking.steps import cross, locks, set_total
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order, Voucher

@@ -1,8 +1,8 @@
-"""Every row of docs/errors.md, on the database that it is about: tests/integration/lock_errors/rows.py."""
+"""A scene for a lock that is not granted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,7 +16,9 @@ from sa_doclock.dialects import strategy_classes, strategy_for
 from sa_doclock.dialects.base import Ends, LockStrategy
 from sa_doclock.dialects.mssql import SQLServerLocks
 from tests.integration.lock_errors.rows import MSSQL, ROWS, Left, Next, Row, Where
-from tests.integration.lock_errors.scene import (
+from tests.integration.lock_errors.situations import (
+    SITUATIONS,
+    STATEMENT_LIMIT,
     Scene,
     Session,
     attempt,
@@ -25,15 +27,26 @@ from tests.integration.lock_errors.scene import (
     rolls_back_to_savepoint,
     sets,
 )
-from tests.integration.lock_errors.situations import SITUATIONS, STATEMENT_LIMIT
+from tests.sql.driver import Script
 from tests.sql.models import Customer, Order
 from tests.sql.native import odbc18
-from tests.sql.script import Script
 from tests.sql.servers import serving
 from tests.support.actors import Actor
+from tests.support.databases import Database
 from tests.support.models import Voucher
 from tests.support.rows import rows
 from tests.support.waits import wait_until_blocked
+
+
+@pytest.fixture
+def scene(documents: Database, make_engine: Callable[..., sa.Engine]) -> Iterator[Scene]:
+    """Set the scene; all actors leave together, so none waits for another's lock."""
+    with Scene(documents, make_engine).open() as scene:
+        yield scene
+
+
+# --------------------------------------------------------------------------------------------------
+# Every row of docs/errors.md, on the database that it is about: tests/integration/lock_errors/rows.py.
 
 Victim = Actor[Session]
 

@@ -1,4 +1,4 @@
-"""The sessions, tables and rows of tests/integration/locking, and orders enough to put them in order."""
+"""Orders enough to put them in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.support.models import Base, Order, Voucher
 
 Run = Callable[..., list[Any]]

@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError, PendingRollbackError
 from sqlalchemy.orm import joinedload, selectinload
 
 from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
-from tests.integration.locking.kinds import KINDS, Kind
+from tests.integration.locking.expectations import KINDS, Kind
 from tests.integration.locking.steps import finds_held, recorded, seen
 from tests.support.databases import Database
 from tests.support.models import Contract, Customer, Fault, Lease, Order, Ticket, Voucher

@@ -20,12 +20,16 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import document
-from tests.integration.mappings.columns import detail_class, header_class, key, number, total_of
 from tests.integration.mappings.mapped_document import (
     OWNED,
     MappedDocument,
     PlainHeader,
+    detail_class,
+    header_class,
+    key,
     mapper_args,
+    number,
+    total_of,
 )
 
 METADATA = MetaData()

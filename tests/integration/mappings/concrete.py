@@ -13,8 +13,15 @@ from sqlalchemy.ext.declarative import AbstractConcreteBase, ConcreteBase
 from sqlalchemy.orm import DeclarativeBase, relationship
 
 from sa_doclock import document
-from tests.integration.mappings.columns import detail_class, key, number, total_of
-from tests.integration.mappings.mapped_document import OWNED, MappedDocument, mapper_args
+from tests.integration.mappings.mapped_document import (
+    OWNED,
+    MappedDocument,
+    detail_class,
+    key,
+    mapper_args,
+    number,
+    total_of,
+)
 from tests.integration.mappings.subclasses import DocumentOfSubclass
 
 METADATA = MetaData()

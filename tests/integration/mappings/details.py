@@ -15,12 +15,14 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import document
-from tests.integration.mappings.columns import detail_class, header_class, number
 from tests.integration.mappings.mapped_document import (
     OWNED,
     MappedDocument,
     PlainHeader,
+    detail_class,
+    header_class,
     next_id,
+    number,
 )
 
 METADATA = MetaData()

@@ -8,8 +8,15 @@ from sqlalchemy import ForeignKey, MetaData, String
 from sqlalchemy.orm import DeclarativeBase, mapped_column, relationship
 
 from sa_doclock import document
-from tests.integration.mappings.columns import detail_class, key, number, total_of
-from tests.integration.mappings.mapped_document import OWNED, MappedDocument, mapper_args
+from tests.integration.mappings.mapped_document import (
+    OWNED,
+    MappedDocument,
+    detail_class,
+    key,
+    mapper_args,
+    number,
+    total_of,
+)
 from tests.integration.mappings.subclasses import LOADINGS, DocumentOfSubclass, Loading
 
 METADATA = MetaData()

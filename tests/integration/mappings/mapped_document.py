@@ -1,4 +1,4 @@
-"""A document of some mapping: how a program makes, reads and changes it."""
+"""Documents of some mapping: how a program makes, reads and changes one, and what others change meanwhile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+from sqlalchemy import ForeignKey, Integer, func, select
+from sqlalchemy.orm import MappedColumn, column_property, mapped_column
 from sqlalchemy.orm.interfaces import ORMOption
+
+# --------------------------------------------------------------------------------------------------
+# A document of some mapping: how a program makes, reads and changes it.
 
 OWNED = "all, delete-orphan"
 
@@ -204,3 +209,100 @@ class _Plain(MappedDocument):
 
 #: What is expected of every mapping, without a database.
 PLAIN = _Plain(name="plain", header=PlainHeader, line=PlainLine)
+
+
+# --------------------------------------------------------------------------------------------------
+# Columns and classes that many models have.
+
+
+def key(*arguments: Any) -> MappedColumn[int]:
+    """Return the column of a key that the tests choose."""
+    return mapped_column(Integer, *arguments, primary_key=True, autoincrement=False)
+
+
+def reference(column: str) -> MappedColumn[int]:
+    """Return the column of a foreign key."""
+    return mapped_column(ForeignKey(column), nullable=False)
+
+
+def number(*, nullable: bool = False) -> MappedColumn[int]:
+    """Return a column of numbers."""
+    return mapped_column(Integer, nullable=nullable)
+
+
+def total_of(value: Any, where: Any, **options: Any) -> Any:
+    """Return a column that adds up rows of another table."""
+    total = select(func.coalesce(func.sum(value), 0)).where(where)
+    return column_property(total.scalar_subquery(), **options)
+
+
+def detail_class(base: Any, table: str, header: str, column: str = "id", **attributes: Any) -> Any:
+    """Return a class of details that refer to the header's table by ``header_id``."""
+    columns = {"id": key(), "header_id": reference(f"{header}.{column}"), "value": number()}
+    return type(table, (base,), {"__tablename__": table, **columns, **attributes})
+
+
+def header_class(base: Any, table: str, **attributes: Any) -> Any:
+    """Return a class of headers."""
+    columns = {"id": key(), "total": number(), "touched": number()}
+    return type(table, (base,), {"__tablename__": table, **columns, **attributes})
+
+
+# --------------------------------------------------------------------------------------------------
+# The changes that another session makes while a lock is waited for, and the one under the lock.
+
+#: The details of the document that is waited for, and of another one.
+FIRST, SECOND = (10, 20, 40), (100, 200)
+
+Change = Callable[[MappedDocument, Any, Any], None]
+"""Is given how the documents are mapped, and both headers."""
+
+
+def change_header(mapping: MappedDocument, first: Any, _second: Any) -> None:
+    mapping.touch(first)
+
+
+def add_detail(mapping: MappedDocument, first: Any, _second: Any) -> None:
+    mapping.add(first, 5)
+    first.total += 5
+
+
+def change_details(mapping: MappedDocument, first: Any, _second: Any) -> None:
+    """Change details alone: the header's row stays as it is."""
+    mapping.change(first, 10, 13)
+    mapping.change(first, 20, 17)
+    mapping.touch_parts(first)
+
+
+def remove_detail(mapping: MappedDocument, first: Any, _second: Any) -> None:
+    mapping.remove(first, 20)
+    first.total -= 20
+
+
+def move_away(mapping: MappedDocument, first: Any, second: Any) -> None:
+    mapping.move(first, second, 40)
+    first.total -= 40
+    second.total += 40
+
+
+def move_here(mapping: MappedDocument, first: Any, second: Any) -> None:
+    mapping.move(second, first, 100)
+    second.total -= 100
+    first.total += 100
+
+
+CHANGES: Mapping[str, Change] = {
+    "the header changes": change_header,
+    "a detail is added": add_detail,
+    "details change": change_details,
+    "a detail is removed": remove_detail,
+    "a detail moves away": move_away,
+    "a detail moves here": move_here,
+}
+
+
+def write_own(mapping: MappedDocument, header: Any) -> None:
+    """Change the document under the lock."""
+    mapping.add(header, 1)
+    header.total += 1
+    mapping.touch(header)

@@ -15,8 +15,16 @@ from sqlalchemy import event, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, LockUpgradeRefused
-from tests.integration.mappings.changes import CHANGES, FIRST, SECOND, write_own
-from tests.integration.mappings.mapped_document import PLAIN, MappedDocument, PlainHeader, State
+from tests.integration.mappings.mapped_document import (
+    CHANGES,
+    FIRST,
+    PLAIN,
+    SECOND,
+    MappedDocument,
+    PlainHeader,
+    State,
+    write_own,
+)
 from tests.integration.mappings.ways import Way
 from tests.support.actors import Actor, Step
 from tests.support.waits import wait_until, wait_until_blocked

@@ -8,12 +8,15 @@ from sqlalchemy import Column, ForeignKey, MetaData, Table
 from sqlalchemy.orm import DeclarativeBase, mapped_column, relationship, selectinload
 
 from sa_doclock import document
-from tests.integration.mappings.columns import detail_class, header_class, key, number
 from tests.integration.mappings.mapped_document import (
     OWNED,
     MappedDocument,
     PlainHeader,
+    detail_class,
+    header_class,
+    key,
     next_id,
+    number,
 )
 
 METADATA = MetaData()

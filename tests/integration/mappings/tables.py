@@ -15,8 +15,12 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import document
-from tests.integration.mappings.columns import detail_class, header_class
-from tests.integration.mappings.mapped_document import OWNED, MappedDocument
+from tests.integration.mappings.mapped_document import (
+    OWNED,
+    MappedDocument,
+    detail_class,
+    header_class,
+)
 
 METADATA = MetaData()
 

@@ -20,7 +20,7 @@ from sa_doclock import (
     UnlockedWrite,
     with_lock,
 )
-from tests.integration.mistakes.models import ORDER_1, Customer, Line, Order
+from tests.integration.mistakes.conftest import ORDER_1, Customer, Line, Order
 from tests.integration.mistakes.rows import MISTAKES, Mistake
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database

@@ -1,4 +1,4 @@
-"""The sessions, tables and rows of tests/integration/locking, and a session that asks who is in its way."""
+"""A session that asks who is in its way."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import sqlalchemy as sa
 
 from sa_doclock import LockingSession
 from sa_doclock.features import diagnosis
-from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
-from tests.integration.monitoring.accounts import account
+from tests.integration.monitoring.steps import account
 from tests.support.databases import Database
 
 

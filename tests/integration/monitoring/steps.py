@@ -1,19 +1,105 @@
-"""The actions of the tests of this folder, in their words."""
+"""The actions of the tests of this folder, connections beside a pool, and an account with few privileges."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from threading import Event
 from typing import Any, TypeVar
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 
 from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions, LockWait
-from tests.support.actors import Actor
+from sa_doclock.dialects import strategy_for
+from sa_doclock.features.diagnosis import SharedQueries
+from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.models import Order
+
+# --------------------------------------------------------------------------------------------------
+# An account of the server that may read and write the tables, and ask for nothing.
+
+_NAME = "doclock_poor"
+_MAKE = {
+    "postgresql": (
+        f"CREATE ROLE {_NAME} LOGIN PASSWORD '{_NAME}'",
+        f"GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA public TO {_NAME}",
+    ),
+    "mysql": (
+        f"CREATE USER {_NAME} IDENTIFIED BY '{_NAME}'",
+        f"GRANT SELECT, UPDATE ON `{{}}`.* TO {_NAME}",
+    ),
+}
+_DROP = {
+    "postgresql": (f"DROP OWNED BY {_NAME}", f"DROP ROLE {_NAME}"),
+    "mysql": (f"DROP USER {_NAME}",),
+}
+
+
+@contextmanager
+def account(database: Database) -> Iterator[sa.URL]:
+    """Make it; skip the test where the tests' own account may not."""
+    url = sa.make_url(database.url)
+    family = url.get_backend_name()
+    with database.observer().connect() as connection:
+        try:
+            for statement in _MAKE[family]:
+                connection.exec_driver_sql(statement.format(url.database))
+        except sa.exc.DBAPIError as error:
+            pytest.skip(f"no account could be made: {error.orig}")
+        try:
+            yield url.set(username=_NAME, password=_NAME)
+        finally:
+            for statement in _DROP[family]:
+                connection.exec_driver_sql(statement)
+
+
+# --------------------------------------------------------------------------------------------------
+# The actions of the tests of this folder, and the connections that are made beside a pool.
+
+# --------------------------------------------------------------------------------------------------
+# The connections that are made beside a pool, to ask about the server.
+
+
+def queries_of(engine: sa.Engine) -> SharedQueries[object, object]:
+    queries: SharedQueries[object, object] = strategy_for(engine).findings.setdefault(
+        SharedQueries, SharedQueries(under_asyncio=engine.dialect.is_async)
+    )
+    return queries
+
+
+@contextmanager
+def side_connections(engine: sa.Engine, asking: int) -> Iterator[list[str]]:
+    """Write down what is made beside the pool, whose connections are open already.
+
+    The first waits until so many have asked: as on a server that takes its time to connect.
+    """
+    seen: list[str] = []
+    queries = queries_of(engine)
+
+    def made(*_: object) -> None:
+        seen.append("made")
+        for _attempt in range(int(PATIENCE * 1000)):
+            if len(queries._answers) >= asking:
+                return
+            Event().wait(0.001)
+
+    def closed(*_: object) -> None:
+        seen.append("closed")
+
+    event.listen(engine, "connect", made)
+    event.listen(engine, "close", closed)
+    yield seen
+    event.remove(engine, "connect", made)
+    event.remove(engine, "close", closed)
+
+
+# --------------------------------------------------------------------------------------------------
+# The actions of the tests of this folder, in their words.
 
 T = TypeVar("T")
 

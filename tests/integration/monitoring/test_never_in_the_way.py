@@ -20,13 +20,13 @@ from sa_doclock.dialects.postgresql import monitoring as postgresql_holders
 from sa_doclock.features import diagnosis
 from tests.integration.locking.connections import patience_of
 from tests.integration.locking.steps import locks
-from tests.integration.monitoring.side import side_connections
 from tests.integration.monitoring.steps import (
     KNOWS_HOLDERS,
     ON_SERVERS,
     ids,
     lock_table,
     refused,
+    side_connections,
     unlock_table,
     up_to_date,
     wait_until_reported,

@@ -1,4 +1,4 @@
-"""The sessions, tables and rows of tests/integration/locking, and what the server says of named locks."""
+"""The named locks that the server lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 from tests.integration.named_locks.keys import HELD
 from tests.support.databases import Database
 from tests.support.waits import _write_lock_is_taken, wait_until

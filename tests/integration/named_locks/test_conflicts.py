@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable
-from tests.integration.locking.crosswise import NAMES, rename
-from tests.integration.locking.steps import FIRST, locks, read_again, roll_back, save
+from tests.integration.locking.steps import FIRST, NAMES, locks, read_again, rename, roll_back, save
 from tests.integration.named_locks.keys import KEY, finds_taken, takes
 from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Order

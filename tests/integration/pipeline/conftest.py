@@ -13,7 +13,7 @@ from lab.running.kept import KeptTables
 from sa_doclock import LockingSession
 from sa_doclock.dialects import strategy_for
 from tests.integration.pipeline.models import Base, Bill, fill
-from tests.integration.timeouts.wire import Wire, over, wire_to
+from tests.integration.timeouts.ways import Wire, over, wire_to
 from tests.support.databases import Database
 
 Sessions = Callable[..., LockingSession]

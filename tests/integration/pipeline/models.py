@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy import ForeignKey
 from sqlalchemy.dialects.postgresql import JSON
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from tests.support.databases import PIPELINED
+
+# --------------------------------------------------------------------------------------------------
+# Marks for tests whose sessions say themselves whether they are pipelined.
+
+ON_POSTGRESQL = [pytest.mark.databases("postgresql"), pytest.mark.not_databases(PIPELINED)]
+
+
+# --------------------------------------------------------------------------------------------------
+# Models whose flush needs its answer: versions, defaults of the server, late constraints.
 
 
 class Base(DeclarativeBase):

@@ -22,9 +22,8 @@ from sqlalchemy.orm.exc import StaleDataError
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Bill, Item, Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
-from tests.integration.timeouts.wire import Wire
+from tests.integration.pipeline.models import ON_POSTGRESQL, Bill, Item, Note
+from tests.integration.timeouts.ways import Wire
 from tests.support.databases import PGPOOL, Database
 from tests.support.poolers import COUNTS_ROUND_TRIPS
 

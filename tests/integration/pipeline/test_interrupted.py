@@ -20,8 +20,7 @@ from sqlalchemy.util import greenlet_spawn
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
 from sa_doclock.dialects.postgresql.pipeline import send_in_pipeline
 from tests.integration.asyncio.drivers import in_a_loop
-from tests.integration.pipeline.models import Bill, Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.pipeline.models import ON_POSTGRESQL, Bill, Note
 from tests.support.databases import Database
 from tests.support.rows import rows
 

@@ -16,8 +16,7 @@ from sqlalchemy.util import await_only
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotAvailable, LockOptions
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Bill, Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.pipeline.models import ON_POSTGRESQL, Bill, Note
 from tests.support.databases import Database
 from tests.support.poolers import skip_server_cursor
 

@@ -21,9 +21,8 @@ from sa_doclock import DocumentGate, LockingSession, LockOptions
 from sa_doclock.dialects.postgresql.pipeline import send_in_pipeline
 from tests.integration.gate.queueing import wait_until_queued
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Bill, Item, Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
-from tests.integration.timeouts.wire import Wire
+from tests.integration.pipeline.models import ON_POSTGRESQL, Bill, Item, Note
+from tests.integration.timeouts.ways import Wire
 from tests.support.actors import PATIENCE
 from tests.support.databases import Database
 from tests.support.poolers import COUNTS_ROUND_TRIPS

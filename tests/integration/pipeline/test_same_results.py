@@ -13,8 +13,7 @@ from sqlalchemy.schema import CreateTable
 
 from sa_doclock import LockingSession, LockOptions
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Base, Bill, Item, Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.pipeline.models import ON_POSTGRESQL, Base, Bill, Item, Note
 from tests.support.databases import Database
 from tests.support.poolers import skip_server_cursor
 

@@ -9,8 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, LockOptions
-from tests.integration.pipeline.models import Base, Bill, fill
-from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.pipeline.models import ON_POSTGRESQL, Base, Bill, fill
 from tests.support.databases import Database
 
 pytestmark = ON_POSTGRESQL

@@ -10,8 +10,7 @@ from sqlalchemy.exc import NotSupportedError
 from sqlalchemy.orm.exc import StaleDataError
 
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.pipeline.models import ON_POSTGRESQL, Note
 
 pytestmark = [*ON_POSTGRESQL, pytest.mark.alters_tables]
 

@@ -21,8 +21,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Bill, Item, Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.pipeline.models import ON_POSTGRESQL, Bill, Item, Note
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked

@@ -12,13 +12,9 @@ from psycopg.pq import PipelineStatus
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockNotSupported, LockOptions
 from tests.integration.asyncio.drivers import connected, in_a_loop, url_for
-from tests.integration.locking.conftest import documents, keepers, make_engine
-from tests.integration.pipeline.models import Bill, Note
-from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.integration.pipeline.models import ON_POSTGRESQL, Bill, Note
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Order
-
-__all__ = ["documents", "keepers", "make_engine"]
 
 ForUpdate = LockOptions.ForUpdate
 MESSAGE = "pipeline=True.* needs PostgreSQL with psycopg 3"

@@ -1,8 +1,8 @@
-"""A connection goes back to its pool without a transaction and without a lock, at a known number of round trips."""
+"""Sessions on a pool with one connection, through a wire that counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -21,11 +21,54 @@ from sa_doclock import (
 from sa_doclock.dialects import strategy_for
 from tests.integration.asyncio.drivers import connected, in_a_loop, url_for
 from tests.integration.locking.steps import finds_held
-from tests.integration.timeouts.wire import Wire
+from tests.integration.timeouts.ways import Wire
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Order
 
 pytestmark = pytest.mark.quick
+
+
+#: Plain text on the wire where TLS would add messages of its own.
+_PLAIN: Mapping[str, dict[str, Any]] = {
+    "postgresql": {"sslmode": "disable", "gssencmode": "disable"},
+}
+
+
+@pytest.fixture
+def wire(documents: Database) -> Iterator[Wire]:
+    url = sa.make_url(documents.url)
+    wire = Wire(url.host or "127.0.0.1", url.port or 5432)
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def connect(
+    documents: Database, wire: Wire, read_committed: dict[str, Any]
+) -> Iterator[Callable[..., LockingSession]]:
+    """Return a maker of sessions through the wire, each with a connection in its pool already."""
+    made: list[LockingSession] = []
+
+    def make(**options: Any) -> LockingSession:
+        url = sa.make_url(documents.url).set(host="127.0.0.1", port=wire.port)
+        url = url.update_query_dict(_PLAIN.get(documents.name, {}))
+        given = {**read_committed, **options}
+        engine = sa.create_engine(url, pool_size=1, max_overflow=0, pool_timeout=5, **given)
+        session = LockingSession(engine)
+        made.append(session)
+        for _ in range(2):  # what is asked of a server once
+            session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+            session.rollback()
+        return session
+
+    yield make
+    for session in made:
+        session.close()
+        session.get_bind().engine.dispose()
+
+
+# --------------------------------------------------------------------------------------------------
+# A connection goes back to its pool without a transaction and without a lock, at a known number of round trips.
 
 ForUpdate = LockOptions.ForUpdate
 

@@ -26,8 +26,7 @@ from sa_doclock.claims.query import ClaimQuery
 from sa_doclock.claims.report import ClaimReport
 from sa_doclock.claims.sessions import ClaimSessions
 from sa_doclock.dialects import strategies
-from tests.integration.questions.conftest import SAME, Run
-from tests.integration.questions.server import watch
+from tests.integration.questions.conftest import SAME, Run, watch
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 

@@ -12,8 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from sa_doclock import DocumentGate, LockingSession, LockNotSupported, LockOptions
 from sa_doclock.dialects import strategies, strategy_for
-from tests.integration.questions.conftest import SAME, Run
-from tests.integration.questions.server import watch
+from tests.integration.questions.conftest import SAME, Run, watch
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 

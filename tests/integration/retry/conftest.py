@@ -1,4 +1,4 @@
-"""The sessions, tables and rows of tests/integration/locking; and waits that take no time."""
+"""Waits that take no time."""
 
 from __future__ import annotations
 
@@ -14,40 +14,16 @@ from tests.integration.asyncio.conftest import (
     pytest_generate_tests,
     url,
 )
-from tests.integration.locking.conftest import (
-    documents,
-    elsewhere,
-    keepers,
-    make_engine,
-    other,
-    pytest_configure,
-    read_committed,
-    session_factory,
-)
-from tests.integration.locking.conftest import engine as patient_engine
 
-__all__ = [
-    "documents",
-    "elsewhere",
-    "keepers",
-    "make_engine",
-    "other",
-    "patient_engine",
-    "pytest_collection_modifyitems",
-    "pytest_configure",
-    "pytest_generate_tests",
-    "read_committed",
-    "session_factory",
-    "url",
-]
+__all__ = ["pytest_collection_modifyitems", "pytest_generate_tests", "url"]
 
 
 @pytest.fixture
-def engine(patient_engine: sa.Engine) -> sa.Engine:
+def engine(engine: sa.Engine) -> sa.Engine:
     """Make the engine of all; its connections look for a deadlock as soon as they may."""
-    if patient_engine.dialect.name == "postgresql":
-        event.listen(patient_engine, "connect", look_for_deadlocks_at_once)
-    return patient_engine
+    if engine.dialect.name == "postgresql":
+        event.listen(engine, "connect", look_for_deadlocks_at_once)
+    return engine
 
 
 def look_for_deadlocks_at_once(connection: Any, _: object) -> None:

@@ -1,15 +1,20 @@
-"""Functions for run_transaction that count their runs."""
+"""Functions for run_transaction that count their runs, or meet in a deadlock."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import DeadlockDetected, LockingSession
-from tests.support.models import Customer
+from sa_doclock import DeadlockDetected, LockingSession, LockOptions, run_transaction
+from tests.support.actors import PATIENCE, Actor
+from tests.support.models import Customer, Order
+
+# --------------------------------------------------------------------------------------------------
+# Functions for run_transaction that count their runs.
 
 Session = LockingSession
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -59,3 +64,81 @@ class Counted:
 def deadlocks(number: int) -> list[DeadlockDetected]:
     """Make as many errors as the library would raise of a server's."""
     return [DeadlockDetected(f"made up, {n}") for n in range(number)]
+
+
+# --------------------------------------------------------------------------------------------------
+# Two transactions that certainly meet in a deadlock, and certainly not when one runs again.
+#
+# In its first run each takes a row, waits until the other has taken its own, and asks for the
+# other's.  Which of them the server ends is all the same: both are run by run_transaction.  That
+# one runs again when the other is done: PostgreSQL would let it overtake who waits for its row.
+
+T = TypeVar("T")
+Take = Callable[[Session, int], Any]
+
+
+def by_lock(session: Session, ident: int) -> None:
+    """Take the row by a lock call."""
+    session.get_one_entity(Order, ident, LockOptions.ForUpdate)
+
+
+def by_flush(session: Session, ident: int) -> None:
+    """Take the row by changing it."""
+    session.get_one(Customer, ident).name = "flushed"
+    session.flush()
+
+
+def by_statement(session: Session, ident: int) -> None:
+    """Take the row by a statement of the program's own."""
+    session.execute(sa.update(Customer).where(Customer.id == ident).values(name="updated"))
+
+
+def by_text(session: Session, ident: int) -> None:
+    """Take the row by SQL that nobody looks at."""
+    text = "SELECT id FROM lk_customer WHERE id = :id FOR UPDATE"
+    if session.get_bind().dialect.name == "mssql":
+        text = "SELECT id FROM lk_customer WITH (UPDLOCK, ROWLOCK) WHERE id = :id"
+    session.execute(sa.text(text), {"id": ident}).all()  # unread, the connection would be busy
+
+
+class Crossing:
+    """The steps of alice and bob, crosswise."""
+
+    def __init__(self, take: Take, take_second: Take | None = None) -> None:
+        self.runs: list[tuple[int, Session]] = []
+        self.refused: list[BaseException] = []
+        self._take, self._take_second = take, take_second or take
+        self._meeting, self._one_is_done = threading.Barrier(2), threading.Event()
+
+    def fn(self, mine: int, theirs: int) -> Callable[[Session], int]:
+        """Make the function that takes its own row, then the other's; it returns its own key."""
+        first = True
+
+        def run(session: Session) -> int:
+            nonlocal first
+            self.runs.append((mine, session))
+            if not first:
+                assert self._one_is_done.wait(PATIENCE)
+            self._take(session, mine)
+            if first:
+                first = False
+                self._meeting.wait(PATIENCE)
+            self._take_second(session, theirs)
+            return mine
+
+        return run
+
+    def play(
+        self, alice: Actor[Session], bob: Actor[Session], make: Callable[[], Session], **how: Any
+    ) -> list[int | BaseException]:
+        """Run both to their ends; tell what each has returned or raised."""
+
+        def run(fn: Callable[[Session], int]) -> int:
+            try:
+                return run_transaction(make, fn, **how)
+            finally:
+                self._one_is_done.set()
+
+        first, second = self.fn(1, 2), self.fn(2, 1)
+        steps = [alice.starts(lambda _: run(first)), bob.starts(lambda _: run(second))]
+        return [step.exception() or step.result() for step in steps]

@@ -22,21 +22,24 @@ from sa_doclock import (
 )
 from sa_doclock import LockOptions as Lock
 from tests.integration.locking.connections import set_patience
-from tests.integration.locking.crosswise import NAMES as NAMES_DEADLOCK
-from tests.integration.locking.crosswise import TOTALS
 from tests.integration.locking.failures.test_conflicts import is_lenient, tells_517
-from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
-from tests.integration.retry.crossing import (
+from tests.integration.locking.steps import NAMES as NAMES_DEADLOCK
+from tests.integration.locking.steps import TOTALS
+from tests.integration.retry.counting import (
+    NAMES,
+    Counted,
     Crossing,
+    Session,
     Take,
     by_flush,
     by_lock,
     by_statement,
     by_text,
+    deadlocks,
+    own_logic,
+    rename,
 )
-from tests.integration.retry.crossing import (
-    Session as DeadlockSession,
-)
+from tests.integration.retry.counting import Session as DeadlockSession
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Base, Customer, Order

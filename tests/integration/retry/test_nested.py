@@ -17,18 +17,21 @@ from sqlalchemy.orm import Session as PlainSession
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 from sa_doclock import DeadlockDetected, LockingSession, LockMisuse, run_transaction, transactional
-from tests.integration.locking.crosswise import NAMES as NAMES_SWALLOWED
-from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
-from tests.integration.retry.crossing import (
+from tests.integration.locking.steps import NAMES as NAMES_SWALLOWED
+from tests.integration.retry.counting import (
+    NAMES,
+    Counted,
     Crossing,
+    Session,
     Take,
     by_flush,
     by_lock,
     by_statement,
+    deadlocks,
+    own_logic,
+    rename,
 )
-from tests.integration.retry.crossing import (
-    Session as SwallowedSession,
-)
+from tests.integration.retry.counting import Session as SwallowedSession
 from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Customer
 

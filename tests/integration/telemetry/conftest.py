@@ -1,4 +1,4 @@
-"""The sessions, tables and rows of tests/integration/locking, and telemetry that stays in memory."""
+"""Telemetry that stays in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from sa_doclock.opentelemetry import instrument, uninstrument
-from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
 
 
 class Recorded:

@@ -24,8 +24,7 @@ from sa_doclock import (
 )
 from sa_doclock.opentelemetry import instrument, uninstrument
 from tests.integration.asyncio.drivers import connected, in_a_loop, url_for
-from tests.integration.locking.crosswise import cross
-from tests.integration.locking.steps import locks
+from tests.integration.locking.steps import cross, locks
 from tests.integration.telemetry.conftest import Instrument, Recorded
 from tests.integration.telemetry.test_spans import statement_spans
 from tests.support.actors import Actor

@@ -17,8 +17,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, WrongIsolation, claim_each
 from sa_doclock.opentelemetry import uninstrument
-from tests.integration.locking.crosswise import cross, set_total
-from tests.integration.locking.steps import locks
+from tests.integration.locking.steps import cross, locks, set_total
 from tests.integration.telemetry.conftest import Instrument, Recorded
 from tests.support.actors import Actor
 from tests.support.models import Contract, Lease, Order, Voucher

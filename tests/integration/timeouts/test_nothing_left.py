@@ -13,8 +13,7 @@ from sqlalchemy import event
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
 from tests.integration.locking.connections import isolation_of, patience_of, set_patience
-from tests.integration.locking.crosswise import cross
-from tests.integration.locking.steps import locks, locks_rows
+from tests.integration.locking.steps import cross, locks, locks_rows
 from tests.integration.timeouts.ways import SHORT, WAYS, given_up, hold
 from tests.support.actors import Actor
 from tests.support.databases import Database

@@ -18,8 +18,7 @@ from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockO
 from sa_doclock.dialects import strategies
 from tests.integration.asyncio.drivers import in_a_loop, opened, url_for
 from tests.integration.locking.steps import seen
-from tests.integration.timeouts.ways import SHORT, WAYS, Way, given_up, hold
-from tests.integration.timeouts.wire import Wire, over, wire_to
+from tests.integration.timeouts.ways import SHORT, WAYS, Way, Wire, given_up, hold, over, wire_to
 from tests.support.actors import Actor
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Base, Customer, Lease, Order

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, atomic_update
-from tests.reliability.attack.models import (
+from tests.reliability.attack.world import (
     LINES,
     ORDERS,
     Errand,

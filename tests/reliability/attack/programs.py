@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from tests.reliability.attack.actions import PENDING
 from tests.reliability.attack.axes.axis import PLAIN, Axis, together
-from tests.reliability.attack.models import DOCS, NEW
 from tests.reliability.attack.scenario import DISTURBANCES, LISTENERS, TEXTS, Scenario, Step
-from tests.reliability.attack.world import World
+from tests.reliability.attack.world import DOCS, NEW, World
 
 
 def _stale(doc: int, lock: str, write: str) -> list[Step]:

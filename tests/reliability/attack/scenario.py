@@ -21,18 +21,21 @@ from sqlalchemy.orm.exc import StaleDataError
 from sa_doclock import DocLockError, LockingSession, LockOptions, UnlockedWrite
 from tests.reliability.attack.actions import PENDING, VERSIONED, Counted
 from tests.reliability.attack.axes.axis import PLAIN, Axis
-from tests.reliability.attack.models import (
+from tests.reliability.attack.world import (
     DOCS,
     NEW,
+    Counters,
     Line,
     LineAgain,
     Order,
     OrderAgain,
+    Place,
     Remark,
+    Row,
     Task,
+    World,
     new_rows,
 )
-from tests.reliability.attack.world import Counters, Place, Row, World
 
 
 class Step(NamedTuple):

@@ -24,9 +24,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sa_doclock import DocLockError, DocumentGate, LockingSession, LockNotAvailable
 from tests.reliability.attack.actions import PENDING, WRITES
 from tests.reliability.attack.axes import ADDITIONS, STAGES
-from tests.reliability.attack.models import DOCS, Order
 from tests.reliability.attack.programs import Attack
-from tests.reliability.attack.world import Counters, World, second
+from tests.reliability.attack.world import DOCS, Counters, Order, World, second
 from tests.reliability.record import Reliability
 from tests.support.databases import Database
 

@@ -30,21 +30,17 @@ from sa_doclock.guard.full_check import FullCheck
 from sa_doclock.guard.targets import Write
 from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.attack.axes import ADDITIONS, STAGES
-from tests.reliability.attack.axes.axis import PLAIN, Axis
-from tests.reliability.attack.axes.elsewhere import (
+from tests.reliability.attack.axes.axis import FORK, PLAIN, Axis
+from tests.reliability.attack.axes.second import (
+    LOADER_OPTIONS,
     MAPPED_SCHEMA,
     REPLICA,
     SECOND_ENGINE,
+    SECOND_TABLE,
     SET_SCHEMA,
 )
-from tests.reliability.attack.axes.ends import FORK
-from tests.reliability.attack.axes.second_objects import (
-    LOADER_OPTIONS,
-    SECOND_TABLE,
-)
-from tests.reliability.attack.models import Again
 from tests.reliability.attack.programs import Attack
-from tests.reliability.attack.world import World, second
+from tests.reliability.attack.world import Again, World, second
 from tests.support.databases import Database
 
 PROGRAMS = 300

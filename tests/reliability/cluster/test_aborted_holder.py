@@ -13,13 +13,20 @@ import sqlalchemy as sa
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from sa_doclock import AsyncLockingSession, DeadlockDetected, LockingSession, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    ClusterLockWarning,
+    DeadlockDetected,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+)
+from sa_doclock.dialects import strategy_for
 from tests.integration.asyncio.drivers import for_asyncio
-from tests.integration.locking.steps import TEN_MORE, add_ten
-from tests.reliability.cluster.nodes import Nodes
+from tests.integration.locking.steps import TEN_MORE, add_ten, recorded, save
+from tests.reliability.cluster.conftest import Nodes
+from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
-
-pytestmark = pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Act = Callable[[LockingSession], object]
@@ -73,6 +80,7 @@ def commit(session: LockingSession) -> None:
     session.commit()
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 @pytest.mark.parametrize(
     "act", [read, execute, flush, lock_another, lock_a_set, lock_within, savepoint, commit]
 )
@@ -95,6 +103,7 @@ def test_whatever_comes_next_says_so_and_nothing_follows_until_the_rollback(
     assert held.total == 40
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_what_was_written_before_is_gone_with_it(
     nodes: Nodes, two: LockingSession, abort: Abort
 ) -> None:
@@ -120,6 +129,7 @@ def close(session: LockingSession) -> None:
     session.close()
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 @pytest.mark.parametrize("end", [rollback, release, close])
 @pytest.mark.parametrize("lock", [ForUpdate, SharedRead])
 def test_a_rollback_is_no_error(
@@ -135,6 +145,7 @@ def test_a_rollback_is_no_error(
     assert two.scalar(sa.text("SELECT CONNECTION_ID()")) == pid  # it was not thrown away
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 @pytest.mark.only_on("galera")  # MySQL's ROLLBACK ends well
 def test_a_plain_session_hears_of_it(there: sa.Engine, abort: Abort) -> None:
     with sa.orm.Session(there) as plain:
@@ -144,6 +155,7 @@ def test_a_plain_session_hears_of_it(there: sa.Engine, abort: Abort) -> None:
             plain.rollback()
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_the_error_that_ends_a_block_comes_out(two: LockingSession, abort: Abort) -> None:
     def fail_under_lock() -> None:
         with two.locked(Order, 1):
@@ -155,6 +167,7 @@ def test_the_error_that_ends_a_block_comes_out(two: LockingSession, abort: Abort
     assert not two.in_transaction()
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_a_block_of_begin_ends_well_after_a_read(two: LockingSession, abort: Abort) -> None:
     with two.locked(Order, 1, SharedRead) as order:
         abort()
@@ -162,6 +175,7 @@ def test_a_block_of_begin_ends_well_after_a_read(two: LockingSession, abort: Abo
     assert two.get_one_entity(Order, 1).total == 40
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_a_savepoint_does_not_hide_it(nodes: Nodes, two: LockingSession, abort: Abort) -> None:
     """MySQL's SAVEPOINT would succeed, and what is written behind it would be committed."""
     order = two.get_one_entity(Order, 1, ForUpdate)
@@ -174,6 +188,7 @@ def test_a_savepoint_does_not_hide_it(nodes: Nodes, two: LockingSession, abort: 
     assert nodes.seen() == TEN_MORE
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_the_end_of_a_savepoint_says_so(
     nodes: Nodes, two: LockingSession, abort: Abort, end: str
@@ -191,6 +206,7 @@ def test_the_end_of_a_savepoint_says_so(
     assert nodes.seen() == TEN_MORE
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_a_savepoint_does_not_help(two: LockingSession, abort: Abort) -> None:
     two.get_one_entity(Order, 1, ForUpdate)
     inner = two.begin_nested()
@@ -206,6 +222,7 @@ def test_a_savepoint_does_not_help(two: LockingSession, abort: Abort) -> None:
     assert two.get_one_entity(Order, 1, ForUpdate).total == 40
 
 
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 def test_under_asyncio_too(nodes: Nodes, abort: Abort) -> None:
     url = for_asyncio(sa.make_url(nodes.second.url), "aiomysql")
 
@@ -222,3 +239,62 @@ def test_under_asyncio_too(nodes: Nodes, abort: Abort) -> None:
         await engine.dispose()
 
     asyncio.run(main())
+
+
+# --------------------------------------------------------------------------------------------------
+# The first lock on a node says that it is one; the servers of the other tests are silent.
+
+LOCKS = [LockOptions.ForUpdate, LockOptions.SharedRead]
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_once_for_each_engine(here: sa.Engine, there: sa.Engine, lock: LockOptions) -> None:
+    for engine in (here, there):
+        with LockingSession(engine) as session:
+            with pytest.warns(
+                ClusterLockWarning, match="a node of a (Galera cluster|group of several)"
+            ) as caught:
+                session.get_one_entity(Order, 1, lock)
+            assert len(caught) == 1
+            assert caught[0].filename == __file__
+            session.get_one_entity(Order, 2, lock)  # a warning would be an error
+        with LockingSession(engine) as session:
+            session.get_one_entity(Order, 1, lock)
+
+
+def test_a_snapshot_needs_none(one: LockingSession) -> None:
+    assert one.get_one_entity(Order, 1, LockOptions.SnapshotRead).total == 30
+
+
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
+def test_nothing_is_asked_for_it_on_the_way_to_a_lock(here: sa.Engine) -> None:
+    strategy_for(here)
+    with recorded(here) as statements, LockingSession(here) as session:
+        session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    assert not [
+        text for text in statements if "wsrep" in text or "VARIABLES" in text or "group_" in text
+    ]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_server_alone_is_no_node_of_a_cluster(database: Database) -> None:
+    assert strategy_for(database.engine()).cluster is None
+
+
+# --------------------------------------------------------------------------------------------------
+# GET_LOCK is local to a node, and there is no COMMIT that fails: hence a warning of its own.
+
+
+def test_both_nodes_grant_a_key_and_say_so(one: LockingSession, two: LockingSession) -> None:
+    for session in (one, two):
+        with pytest.warns(ClusterLockWarning, match="named locks are local to the node"):
+            session.lock_key("the key", lock_timeout=0)
+    save(one)
+    save(two)
+
+
+@pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
+def test_on_one_node_it_keeps_others_out(one: LockingSession, here: sa.Engine) -> None:
+    one.lock_key("the key")
+    with LockingSession(here) as same_node, pytest.raises(LockNotAvailable):
+        same_node.lock_key("the key", lock_timeout=0)

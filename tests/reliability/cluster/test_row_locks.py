@@ -19,7 +19,7 @@ from sa_doclock import (
     run_transaction,
 )
 from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, finds_held, roll_back
-from tests.reliability.cluster.nodes import Nodes
+from tests.reliability.cluster.conftest import Nodes
 from tests.support.actors import PATIENCE
 from tests.support.models import Order, Ticket
 

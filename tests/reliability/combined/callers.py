@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession
 from sa_doclock.process_waits import wait_observer
-from tests.reliability.combined.answers import Answer
+from tests.reliability.combined.processes import Answer
 from tests.support.models import Customer, Order
 
 CALLERS, CALLS, COMBINED = 8, 10, 5

@@ -1,5 +1,18 @@
-"""The tables and rows of tests/integration/locking."""
+"""The tables and rows of tests/integration."""
 
 from __future__ import annotations
 
-from tests.integration.locking.conftest import *  # noqa: F403  # the fixtures that it names in __all__
+from tests.integration.conftest import (  # noqa: F401  # the fixtures of these tests
+    documents,
+    elsewhere,
+    engine,
+    keepers,
+    make_engine,
+    make_session,
+    other,
+    pytest_configure,
+    read_committed,
+    session,
+    session_factory,
+    start_over,
+)

@@ -17,9 +17,8 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession, LockLost, LockOptions
 from tests.integration.asyncio.drivers import DRIVERS, connected, for_asyncio, in_a_loop
 from tests.integration.gate.queueing import wait_until_queued
-from tests.reliability.combined.answers import Answer, wrong
 from tests.reliability.combined.callers import CALLERS, CALLS, Threads
-from tests.reliability.combined.processes import started, stored, wrong_in
+from tests.reliability.combined.processes import Answer, started, stored, wrong, wrong_in
 from tests.reliability.faults.proxy import Proxy, proxy_to
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database

@@ -1,7 +1,4 @@
-"""A run in which the server that takes the writes is killed, and another takes its place.
-
-The clients and the verification are those of tests/reliability/faults.
-"""
+"""One engine for several servers: MySQL's drivers connect to one host."""
 
 from __future__ import annotations
 
@@ -17,27 +14,59 @@ from typing import Any, ClassVar
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockLost, LockOptions
 from tests.reliability import Reliability, Soak
+from tests.reliability.faults.afterwards import Found, look_on_disk, pool_is_wrong
 from tests.reliability.faults.clients import CLIENTS, Clients
 from tests.reliability.faults.leftovers import locks_left
-from tests.reliability.faults.log import Log
-from tests.reliability.faults.model import Base, Folder, fill
-from tests.reliability.faults.on_disk import Found, look_on_disk
-from tests.reliability.faults.pools import pool_is_wrong
+from tests.reliability.faults.model import Base, Folder, Log, fill
 from tests.reliability.history.record import Outcome
 from tests.support.waits import wait_until
+
+FOR_UPDATE = LockOptions.ForUpdate
+
+
+def engine_of(urls: Sequence[str], takes_writes: str, **options: Any) -> Engine:
+    """Return an engine whose connections lead to the first server that takes writes.
+
+    :param takes_writes: a query whose last column says ``ON`` there.
+    """
+    engine = sa.create_engine(urls[0], **options)
+    addresses = [(url.host, url.port) for url in map(sa.make_url, urls)]
+
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: Any, _record: Any, arguments: Any, parameters: dict[str, Any]) -> Any:
+        refused = dialect.loaded_dbapi.OperationalError("no server takes writes")
+        for host, port in addresses:
+            there = {**parameters, "host": host, "port": port}
+            try:
+                connection = dialect.connect(*arguments, **there)
+                with connection.cursor() as cursor:
+                    cursor.execute(takes_writes)
+                    answer = cursor.fetchone()
+                if answer and answer[-1] == "ON":
+                    return connection
+                connection.close()
+            except dialect.loaded_dbapi.OperationalError as error:
+                refused = error
+        raise refused
+
+    return engine
+
+
+# --------------------------------------------------------------------------------------------------
+# A run in which the server that takes the writes is killed, and another takes its place.
+#
+# The clients and the verification are those of tests/reliability/faults.
 
 #: Updates that are acknowledged before the server is killed, and again behind that.
 SHORT, LONG = 60, 500
 
 #: Folders that no client works on: of a session that is about to flush, and of one that is about to commit.
 TO_FLUSH, TO_COMMIT = 5, 6
-
-FOR_UPDATE = LockOptions.ForUpdate
 
 
 class Servers(ABC):

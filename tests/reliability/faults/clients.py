@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession
-from tests.reliability.faults.log import Injected, Log, current
+from tests.reliability.faults.model import Injected, Log, current
 from tests.reliability.faults.ways import WAYS, Desk, go_on
 
 CLIENTS = 6

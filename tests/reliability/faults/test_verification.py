@@ -14,13 +14,10 @@ from sqlalchemy.orm import sessionmaker
 from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.core.ledger import Ledger
 from tests.reliability.faults import leftovers, ways
-from tests.reliability.faults.changing import change, look
+from tests.reliability.faults.afterwards import Found, look_on_disk, pool_is_wrong
 from tests.reliability.faults.clients import take
 from tests.reliability.faults.leftovers import locks_left
-from tests.reliability.faults.log import Injected, Log, is_typed
-from tests.reliability.faults.model import Folder, Mark
-from tests.reliability.faults.on_disk import Found, look_on_disk
-from tests.reliability.faults.pools import pool_is_wrong
+from tests.reliability.faults.model import Folder, Injected, Log, Mark, change, is_typed, look
 from tests.reliability.faults.scene import Scene
 from tests.reliability.faults.ways import Desk
 from tests.support.databases import PIPELINED, Database

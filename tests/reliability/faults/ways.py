@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, run_transaction
-from tests.reliability.faults.changing import change, look
-from tests.reliability.faults.log import Log
-from tests.reliability.faults.model import FOLDERS, Folder
+from tests.reliability.faults.model import FOLDERS, Folder, Log, change, look
 
 FOR_UPDATE = LockOptions.ForUpdate
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.reliability import Reliability
 from tests.reliability.fuzz.asking import ASKED, Sessions
-from tests.reliability.fuzz.entities import put_kinds
+from tests.reliability.fuzz.shapes import put_kinds
 from tests.sql.servers import DATABASES, serving
 
 

@@ -23,9 +23,14 @@ from sa_doclock import (
     with_lock,
 )
 from sa_doclock.options import GuardMode
-from tests.reliability.fuzz.asking import MODIFIERS, VALID, Sessions, Wish, answer, is_ours
-from tests.reliability.fuzz.choices import (
+from tests.reliability.fuzz.asking import (
+    MODIFIERS,
+    VALID,
+    Sessions,
+    Wish,
+    answer,
     batches,
+    is_ours,
     later,
     shapes,
     some,
@@ -33,12 +38,8 @@ from tests.reliability.fuzz.choices import (
     the_same_always,
     waits,
 )
-from tests.reliability.fuzz.choices import (
-    locks as locks_sets,
-)
-from tests.reliability.fuzz.entities import CLASSES, ENTITIES, exists_on
-from tests.reliability.fuzz.junk import JUNK
-from tests.reliability.fuzz.statements import CHANGES, USUAL
+from tests.reliability.fuzz.asking import locks as locks_sets
+from tests.reliability.fuzz.shapes import CHANGES, CLASSES, ENTITIES, JUNK, USUAL, exists_on
 from tests.reliability.fuzz.test_by_key import WAYS
 from tests.sql.models import Delivery, Line, Order
 

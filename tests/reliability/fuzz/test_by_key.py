@@ -28,11 +28,9 @@ from tests.reliability.fuzz.asking import (
     Sessions,
     Wish,
     answer,
-    is_ours,
-)
-from tests.reliability.fuzz.choices import (
     batches,
     guards,
+    is_ours,
     later,
     locks,
     shapes,
@@ -40,8 +38,14 @@ from tests.reliability.fuzz.choices import (
     the_same_always,
     waits,
 )
-from tests.reliability.fuzz.entities import CLASSES, ENTITIES, exists_on
-from tests.reliability.fuzz.states import AFTERWARDS, STATES, brought_by
+from tests.reliability.fuzz.shapes import (
+    AFTERWARDS,
+    CLASSES,
+    ENTITIES,
+    STATES,
+    brought_by,
+    exists_on,
+)
 
 NO_WAIT = LockOptions.NoWait
 

@@ -1,21 +1,258 @@
-"""The history that transactions make together: which of them count, and which version follows which."""
+"""The history that transactions make together."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from tests.reliability.history.absence import never_there, resolved
-from tests.reliability.history.transactions import (
-    ABSENT,
-    FIRST,
-    NOBODYS,
-    Item,
-    Outcome,
-    Read,
-    Transaction,
-    Version,
-    Write,
-)
+# --------------------------------------------------------------------------------------------------
+# The reads and writes of one transaction.
+#
+# Every write makes a version that nobody else makes, so that a read tells whose write it saw; and a
+# write says which version it has replaced, which puts the versions of an item in order.  An item that
+# is not there has a version too: that of its deletion, or ``FIRST`` where it never was.
+
+
+class Item(NamedTuple):
+    """A header, whose part is ``""``, or one of its details."""
+
+    document: int
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.document}.{self.part}" if self.part else str(self.document)
+
+
+class Version(NamedTuple):
+    """An item's state after a write: ``number`` counts the writes of one writer to it, from 1."""
+
+    writer: int
+    number: int = 1
+
+    def __str__(self) -> str:
+        return _NAMES.get(self) or f"T{self.writer}:{self.number}"
+
+
+FIRST = Version(0, 0)
+"""Of every item, before the first transaction: there or not."""
+
+ABSENT = Version(0, -1)
+"""Not there; the history finds out since when (``tests/reliability/history/record.py``)."""
+
+NOBODYS = Version(0, -2)
+"""Not there, though it had been and nobody has deleted it; only the history says so."""
+
+_NAMES = {FIRST: "the first", ABSENT: "absent", NOBODYS: "absent, which nobody made it"}
+
+
+class Read(NamedTuple):
+    """:ivar version: ``ABSENT`` where the item was not there."""
+
+    item: Item
+    version: Version
+
+
+class Write(NamedTuple):
+    """:ivar over: the version that was replaced; ``ABSENT``: it is inserted; None: not known.
+    :ivar gone: it is deleted; nobody can read this version but as ``ABSENT``.
+    """
+
+    item: Item
+    version: Version
+    over: Version | None
+    gone: bool = False
+
+
+class Outcome(enum.Enum):
+    COMMITTED = "committed"  # or ended by the end of its reads, which saw what they saw
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"  # the connection was lost in the commit, or the client was killed
+
+
+@dataclass
+class Transaction:
+    """One transaction, from before its first statement until its end had returned.
+
+    :ivar number: 1 or more, its own.
+    :ivar began: a tick of the clock that all share, as ``ended`` and ``committing`` are.
+    :ivar ended: of an UNKNOWN one it means nothing: the server may commit later.
+    :ivar committing: when COMMIT was about to be sent; None where nobody has noted it.
+    """
+
+    number: int
+    began: int
+    ended: int
+    outcome: Outcome = Outcome.COMMITTED
+    operations: list[Read | Write] = field(default_factory=list)
+    committing: int | None = None
+
+    def __str__(self) -> str:
+        return f"T{self.number}" if self.number > 0 else "the final state"
+
+    @property
+    def writes(self) -> Iterator[Write]:
+        return (one for one in self.operations if isinstance(one, Write))
+
+    def seen(self) -> dict[Item, Version]:
+        """Return what it first read of each item, before it wrote it itself."""
+        seen: dict[Item, Version] = {}
+        written = set()
+        for one in self.operations:
+            if isinstance(one, Write):
+                written.add(one.item)
+            elif one.item not in written:
+                seen.setdefault(one.item, one.version)
+        return seen
+
+    def installed(self) -> dict[Item, Write]:
+        """Of each item that it wrote: its last version, over what was there before its first."""
+        installed: dict[Item, Write] = {}
+        for one in self.writes:
+            first = installed.get(one.item, one)
+            installed[one.item] = one._replace(over=first.over)
+        return installed
+
+
+# --------------------------------------------------------------------------------------------------
+# Since when an item was not there, which a reader cannot see.
+#
+# ``ABSENT`` stands for the item's deletion, or for ``FIRST`` if it never was.  Where an item was deleted
+# more than once, the header that the same transaction has read tells which deletion it is, provided
+# that whoever deletes a detail writes the header as well.  Otherwise it is left open: then it is an
+# edge to nobody, and accuses nobody.
+
+
+def never_there(transactions: Sequence[Transaction]) -> set[Item]:
+    """The items that were not there before the first transaction."""
+    absent, there = set(), set()
+    for one in transactions:
+        for operation in one.operations:
+            for version in _versions(operation):
+                if version == ABSENT:
+                    absent.add(operation.item)
+                elif version == FIRST:
+                    there.add(operation.item)
+    return absent - there
+
+
+def resolved(transactions: Sequence[Transaction], unborn: set[Item]) -> list[Transaction]:
+    """The same transactions, with a version in place of ``ABSENT`` wherever it can be known.
+
+    :param unborn: what was never there at first.
+    """
+    if not any(ABSENT in _versions(one) for each in transactions for one in each.operations):
+        return list(transactions)
+    deletions = _Deletions(transactions, unborn)
+    return [replace(one, operations=_known_operations(one, deletions)) for one in transactions]
+
+
+def _versions(operation: Read | Write) -> tuple[Version | None, ...]:
+    if isinstance(operation, Read):
+        return (operation.version,)
+    return (operation.over,)
+
+
+def _known_operations(one: Transaction, deletions: _Deletions) -> list[Read | Write]:
+    """Its operations; what it has deleted itself, it knows."""
+    reported: list[Read | Write] = []
+    own: dict[Item, Version] = {}
+    headers = _first_headers(one)
+    for operation in one.operations:
+        item = operation.item
+        if ABSENT in _versions(operation):
+            since = own.get(item) or deletions.of(item, headers.get(item.document))
+            if isinstance(operation, Read):
+                reported.append(Read(item, since))
+            else:
+                reported.append(operation._replace(over=since))
+        else:
+            reported.append(operation)
+        if isinstance(operation, Write):
+            own.pop(item, None)
+            if operation.gone:
+                own[item] = operation.version
+        elif not item.part and operation.version.writer != one.number:
+            headers[item.document] = operation.version
+    return reported
+
+
+def _first_headers(one: Transaction) -> dict[int, Version]:
+    """Of each document, the header as the transaction first met it."""
+    headers: dict[int, Version] = {}
+    for operation in one.operations:
+        version = operation.version if isinstance(operation, Read) else operation.over
+        if not operation.item.part and version is not None:
+            headers.setdefault(operation.item.document, version)
+    return headers
+
+
+class _Head(NamedTuple):
+    version: Version
+    gone: dict[str, Version]  # the details that its writer has deleted
+
+
+class _Deletions:
+    """All deletions, and those of them that lie before a version of the header."""
+
+    def __init__(self, transactions: Sequence[Transaction], unborn: set[Item]) -> None:
+        self._unborn = unborn
+        self._any: dict[Item, list[Version]] = {}
+        self._aborted: dict[Item, Version] = {}
+        self._loose: set[Item] = set()
+        heads: dict[tuple[int, Version], list[_Head]] = {}
+        for one in transactions:
+            installed = one.installed()
+            gone = {item: write.version for item, write in installed.items() if write.gone}
+            if one.outcome is Outcome.ABORTED:
+                self._aborted |= gone
+                continue
+            for item, version in gone.items():
+                self._any.setdefault(item, []).append(version)
+                if Item(item.document) not in installed:
+                    self._loose.add(item)
+            for (document, part), head in installed.items():
+                if not part and head.over is not None:
+                    parts = {item.part: gone[item] for item in gone if item.document == document}
+                    heads.setdefault((document, head.over), []).append(_Head(head.version, parts))
+        self._before = _before(heads)
+
+    def of(self, item: Item, header: Version | None) -> Version:
+        """The deletion that who read this header must have met."""
+        found = self._any.get(item, [])
+        if item in self._unborn:
+            found = [FIRST, *found]
+        if not found:
+            return self._aborted.get(item, NOBODYS)
+        if len(found) == 1:
+            return found[0]
+        if item in self._loose or header is None:
+            return ABSENT
+        before = self._before.get((item.document, header))
+        return ABSENT if before is None else before.get(item.part, found[0])
+
+
+def _before(
+    heads: Mapping[tuple[int, Version], Sequence[_Head]],
+) -> dict[tuple[int, Version], Mapping[str, Version]]:
+    """Of each version of a header: the last deletion of each detail, up to it."""
+    before: dict[tuple[int, Version], Mapping[str, Version]] = {
+        (document, FIRST): {} for document, _ in heads
+    }
+    front = list(before)
+    while front:
+        document, version = front.pop()
+        for head in heads.get((document, version), ()):
+            if (place := (document, head.version)) not in before:
+                gone = before[document, version]
+                before[place] = {**gone, **head.gone} if head.gone else gone
+                front.append(place)
+    return before
+
+
+# --------------------------------------------------------------------------------------------------
+# The history that transactions make together: which of them count, and which version follows which.
 
 __all__ = [
     "ABSENT",

@@ -1,20 +1,21 @@
-"""Real sessions on the tables of the stress fixture; what they read and write is recorded."""
+"""The ways in which a program reads documents under a lock, and ends its transaction."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockOptions, run_transaction
 from sa_doclock.tools.cli.workload.tables import Document, fill
 from tests.reliability.history.record import History, Outcome, Transaction
 from tests.reliability.history.stored import (
@@ -27,7 +28,77 @@ from tests.reliability.history.stored import (
     set_detail,
     set_total,
 )
-from tests.reliability.history.ways import PLAIN, WAYS
+
+Sessions: TypeAlias = "sessionmaker[LockingSession]"
+Body = Callable[[LockingSession, Sequence[Document]], None]
+"""The work on the documents; it may begin again, if the way repeats it."""
+Way = Callable[[Sessions, Sequence[int], LockOptions, Body], None]
+Reader = Callable[[LockingSession, Sequence[int], LockOptions], Sequence[Document]]
+
+
+def _reading(read: Reader) -> Way:
+    """A session that reads; it saves after ForUpdate, and lets go after a read."""
+
+    def way(sessions: Sessions, numbers: Sequence[int], lock: LockOptions, body: Body) -> None:
+        with sessions() as session:
+            body(session, read(session, numbers, lock))
+            if lock in (LockOptions.SharedRead, LockOptions.SnapshotRead):
+                session.release_locks()
+            else:
+                session.save_changes()
+
+    return way
+
+
+def _locked(sessions: Sessions, numbers: Sequence[int], lock: LockOptions, body: Body) -> None:
+    with sessions() as session, ExitStack() as blocks:
+        found = [blocks.enter_context(session.locked(Document, number, lock)) for number in numbers]
+        body(session, found)
+
+
+def _run_transaction(
+    sessions: Sessions, numbers: Sequence[int], lock: LockOptions, body: Body
+) -> None:
+    run_transaction(
+        sessions, lambda session: body(session, session.get_entities(Document, numbers, lock))
+    )
+
+
+def _entity_set(
+    session: LockingSession, numbers: Sequence[int], lock: LockOptions
+) -> Sequence[Document]:
+    statement = session.entity_set(Document, lock).where(Document.id.in_(numbers))
+    return session.scalars(statement.order_by(Document.id)).all()
+
+
+PLAIN: Mapping[str, Way] = {
+    "get_entity": _reading(
+        lambda session, numbers, lock: [
+            session.get_one_entity(Document, number, lock) for number in numbers
+        ]
+    ),
+    "get_document": _reading(
+        lambda session, numbers, lock: [
+            document
+            for number in numbers
+            if (document := session.get_document(Document, number, lock))
+        ]
+    ),
+    "get_entities": _reading(
+        lambda session, numbers, lock: session.get_entities(Document, numbers, lock)
+    ),
+    "get_documents": _reading(
+        lambda session, numbers, lock: session.get_documents(Document, numbers, lock)
+    ),
+    "entity_set": _reading(_entity_set),
+}
+"""The ways that read without a lock as well, and never begin again."""
+
+WAYS: Mapping[str, Way] = {**PLAIN, "locked": _locked, "run_transaction": _run_transaction}
+
+
+# --------------------------------------------------------------------------------------------------
+# Real sessions on the tables of the stress fixture; what they read and write is recorded.
 
 DOCUMENTS = (1, 2)
 NAMES = ("N0", "N1", "N2")

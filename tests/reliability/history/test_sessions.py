@@ -1,20 +1,28 @@
-"""Nothing is wrong with the history of sessions that lock; without locks, the checker finds it."""
+"""The stress run of the command line, with workers that record what they read and write."""
 
 from __future__ import annotations
 
+import itertools
+import threading
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
 
 from sa_doclock import LockingSession, LockOptions
-from sa_doclock.tools.cli.workload.tables import Document, fill
-from tests.reliability.history.anomalies import Name
+from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, run, runner
+from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload.runner import Worker
+from sa_doclock.tools.cli.workload.tables import NAMES, Document, State, fill
+from tests.reliability.history import record, stored
 from tests.reliability.history.checker import check
-from tests.reliability.history.record import ABSENT, FIRST, History, Outcome, Transaction
-from tests.reliability.history.recording import VersionedPlan, recorded
-from tests.reliability.history.sessions import THREADS, TRANSACTIONS, played
+from tests.reliability.history.items import Name
+from tests.reliability.history.record import ABSENT, FIRST, History, Transaction
+from tests.reliability.history.record import Outcome as SessionsOutcome
+from tests.reliability.history.sessions import THREADS, TRANSACTIONS, WAYS, played
 from tests.reliability.history.stored import (
     balance,
     delete_detail,
@@ -25,8 +33,108 @@ from tests.reliability.history.stored import (
     set_detail,
     set_total,
 )
-from tests.reliability.history.ways import WAYS
 from tests.support.databases import Database
+
+
+class VersionedPlan(Plan):
+    """The same steps; every value says who wrote it."""
+
+    def first_states(self) -> dict[int, State]:
+        return {number: stored.first_state(NAMES) for number in range(self.documents)}
+
+
+@dataclass
+class Recorder:
+    """The state that all workers share.
+
+    :ivar meet: called by each worker after its first read.
+    """
+
+    meet: Callable[[], object]
+    tick: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+    number: Callable[[], int] = field(default_factory=lambda: itertools.count(1).__next__)
+    done: list[record.Transaction] = field(default_factory=list)
+
+
+class RecordingWorker(Worker):
+    """A worker that writes versions in place of the step's values."""
+
+    def __init__(self, recorder: Recorder, *how: Any) -> None:
+        super().__init__(*how)
+        self._recorder = recorder
+        self._has_met = False
+
+    def _attempt(self, step: Step) -> None:
+        recorder = self._recorder
+        self._done = record.Transaction(recorder.number(), recorder.tick(), 0)
+        self._done.outcome = record.Outcome.ABORTED
+        try:
+            super()._attempt(step)
+            self._done.outcome = record.Outcome.COMMITTED
+        finally:
+            self._done.ended = recorder.tick()
+            recorder.done.append(self._done)
+
+    def _read(self, session: LockingSession, step: Step) -> tuple[Document, float]:
+        document, waited = super()._read(session, step)
+        stored.note(self._done, document, NAMES)
+        if step.operation is Operation.LOAD:
+            stored.read_again(session, self._done, [document.id], NAMES)
+        if not self._has_met:
+            self._has_met = True
+            self._recorder.meet()
+        return document, waited
+
+    def _change(self, session: LockingSession, document: Document, step: Step) -> None:
+        history = self.histories[step.document]
+        _CHANGES[step.operation](self._done, document, step)
+        stored.balance(document)
+        number = history.announce(document.values())
+        self._done.committing = self._recorder.tick()
+        session.save_changes()
+        history.committed(number)
+
+
+def _upsert(done: record.Transaction, document: Document, step: Step) -> None:
+    stored.set_total(done, document, 1)
+    stored.set_detail(done, document, step.name, 1)
+
+
+def _delete(done: record.Transaction, document: Document, step: Step) -> None:
+    stored.set_total(done, document, 1)
+    stored.delete_detail(done, document, step.name, 1)
+
+
+def _move(done: record.Transaction, document: Document, step: Step) -> None:
+    """The header is left alone."""
+    stored.set_detail(done, document, step.name, 1)
+    stored.set_detail(done, document, step.other, 1)
+
+
+_CHANGES: Mapping[Operation, Callable[[record.Transaction, Document, Step], None]] = {
+    Operation.UPSERT: _upsert,
+    Operation.DELETE: _delete,
+    Operation.MOVE: _move,
+}
+
+
+def recorded(
+    engine: Engine, plan: VersionedPlan, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Outcome, record.History]:
+    """Carry out the plan; return what the fixture says of it, and the history.
+
+    Without locks all workers meet once, after they have read, so that what goes wrong then goes
+    wrong in every run.
+    """
+    together = threading.Barrier(plan.threads)
+    recorder = Recorder((lambda: None) if plan.locks else (lambda: together.wait(30)))
+    monkeypatch.setattr(runner, "Worker", lambda *how: RecordingWorker(recorder, *how))
+    outcome = run(engine, plan)
+    return outcome, record.History(recorder.done, stored.final_state(engine))
+
+
+# --------------------------------------------------------------------------------------------------
+# Nothing is wrong with the history of sessions that lock; without locks, the checker finds it.
 
 SNAPSHOT = LockOptions.SnapshotRead
 
@@ -41,7 +149,7 @@ def test_with_locks_there_is_no_anomaly(engine: Engine) -> None:
     assert len(history.transactions) == THREADS * TRANSACTIONS
     assert run.ways == WAYS.keys()
     outcomes = Counter(one.outcome for one in history.transactions.values())
-    assert outcomes[Outcome.COMMITTED] > outcomes[Outcome.ABORTED] > 0
+    assert outcomes[SessionsOutcome.COMMITTED] > outcomes[SessionsOutcome.ABORTED] > 0
     seen = [place for each in history.seen.values() for place in each.items()]
     assert len({version.writer for _, version in seen if version != FIRST}) > THREADS
     assert any(history.is_gone(*place) for place in seen)
@@ -60,7 +168,7 @@ def test_without_locks_there_are_lost_updates(engine: Engine, database: Database
 # --------------------------------------------------------------------------------------------------
 # A change that comes between two reads of one document, step by step.
 
-NAMES = ("N0", "N1")
+NAMES_SESSIONS = ("N0", "N1")
 PHANTOMS = {Name.P2, Name.P3, Name.DOCUMENT}
 
 # With a rollback journal, nobody can commit beside a reader.
@@ -71,10 +179,10 @@ def _committed(engine: Engine, tick: int) -> Transaction:
     done = Transaction(tick, tick, tick)
     with LockingSession(engine) as session:
         document = session.get_one_entity(Document, 1, LockOptions.ForUpdate)
-        note(done, document, NAMES)
+        note(done, document, NAMES_SESSIONS)
         set_total(done, document, 1)
-        set_detail(done, document, NAMES[1], 1)
-        delete_detail(done, document, NAMES[0], 1)
+        set_detail(done, document, NAMES_SESSIONS[1], 1)
+        delete_detail(done, document, NAMES_SESSIONS[0], 1)
         balance(document)
         session.save_changes()
     return done
@@ -84,17 +192,17 @@ def _names(engine: Engine, lock: LockOptions, *, again: bool) -> set[Name]:
     """Read a header, and its details or all of it again after the change."""
     if lock is LockOptions.None_ and engine.dialect.name in ("mysql", "mariadb"):
         engine = engine.execution_options(isolation_level="READ COMMITTED")
-    fill(engine, {1: first_state(NAMES[:1])})
+    fill(engine, {1: first_state(NAMES_SESSIONS[:1])})
     reader = Transaction(1, 1, 3)
     with LockingSession(engine) as session:
         document = session.get_one_entity(Document, 1, lock)
         if again:
-            note(reader, document, NAMES)
+            note(reader, document, NAMES_SESSIONS)
         writer = _committed(engine, 2)
         if again:
-            read_again(session, reader, [1], NAMES)
+            read_again(session, reader, [1], NAMES_SESSIONS)
         else:
-            note(reader, document, NAMES)
+            note(reader, document, NAMES_SESSIONS)
     return {found.name for found in check(History([reader, writer], final_state(engine)))}
 
 
@@ -165,7 +273,7 @@ def test_without_locks_it_has(
 def _names_dirty(engine: Engine) -> list[Name]:
     """One session writes a header, and rolls back after the other has read it."""
     fill(engine, {1: first_state(["N0"])})
-    writer, reader = Transaction(1, 1, 3, Outcome.ABORTED), Transaction(2, 2, 4)
+    writer, reader = Transaction(1, 1, 3, SessionsOutcome.ABORTED), Transaction(2, 2, 4)
     with LockingSession(engine, guard="off") as one, LockingSession(engine) as other:
         written = one.get_one_entity(Document, 1)
         set_total(writer, written, 1)

@@ -1,9 +1,11 @@
-"""Cycle after cycle leaves nothing, and leaks made on purpose are found."""
+"""The scene of a test, and how many cycles it runs."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,24 +15,68 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from sa_doclock import LockOptions
 from sa_doclock.core.transaction import dialect_events
-from sa_doclock.tools.cli.workload.tables import Document
+from sa_doclock.tools.cli.workload import fresh_tables
+from sa_doclock.tools.cli.workload.tables import Document, fill
 from tests.integration.asyncio.drivers import url_for
 from tests.reliability import Reliability, Soak
-from tests.reliability.leaks.async_ways import (
+from tests.reliability.leaks.failures import FAILURES, RARE_FAILURES
+from tests.reliability.leaks.footprint import (
+    WARM_UP,
+    footprint,
+    grown_since,
+    growth,
+    leak_of,
+    repeat,
+    run_all,
+)
+from tests.reliability.leaks.scene import CONNECT_ARGS, STATES, Scene, new_engine
+from tests.reliability.leaks.ways import (
     ASYNC_FAILURES,
     ASYNC_WAYS,
     RARE_ASYNC_FAILURES,
+    RARE_WAYS,
+    WAYS,
     AsyncScene,
+    change_and_save,
+    read_and_release,
 )
-from tests.reliability.leaks.cycles import WARM_UP, grown_since, leak_of, repeat, run_all
-from tests.reliability.leaks.failures import FAILURES, RARE_FAILURES
-from tests.reliability.leaks.footprint import footprint, growth
-from tests.reliability.leaks.scene import CONNECT_ARGS, Scene
-from tests.reliability.leaks.ways import RARE_WAYS, WAYS, change_and_save, read_and_release
-from tests.support.databases import PIPELINED
+from tests.support.databases import PIPELINED, Database
 
 pytestmark = pytest.mark.not_databases("sqlite-journal")  # the same code, and slower
 
+
+@pytest.fixture
+def _unheard() -> Iterator[None]:
+    """Keep what the library logs from pytest, which would keep it all."""
+    log = logging.getLogger("sa_doclock")
+
+    def pass_nothing_on(_: logging.LogRecord) -> bool:
+        return False
+
+    log.addFilter(pass_nothing_on)
+    yield
+    log.removeFilter(pass_nothing_on)
+
+
+@pytest.fixture
+def scene(database: Database, _unheard: None) -> Iterator[Scene]:
+    """Fill the documents, and look from now on at nothing that was there before."""
+    compiled: dict[object, object] = {}
+    made = new_engine(database)
+    engine = made.execution_options(compiled_cache=compiled)
+    with fresh_tables(engine):
+        fill(engine, STATES)
+        gc.collect()
+        gc.freeze()  # what other tests have left is neither counted nor searched
+        scene = Scene(database, engine, compiled)
+        footprint(scene)  # which has caches of its own
+        yield scene
+        scene.close()
+    made.dispose()
+
+
+# --------------------------------------------------------------------------------------------------
+# Cycle after cycle leaves nothing, and leaks made on purpose are found.
 
 # --------------------------------------------------------------------------------------------------
 # Leaks made on purpose are found: an object, a number, a listener, a connection, a lock.

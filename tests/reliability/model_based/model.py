@@ -19,14 +19,16 @@ from sa_doclock import (
     UnsavedChanges,
     WrongIsolation,
 )
-from tests.reliability.model_based.docs import Action, Doc, after
 from tests.reliability.model_based.engines import (
+    Action,
+    Doc,
     Failure,
     File,
     ForUpdate,
     Rows,
     SharedRead,
     SnapshotRead,
+    after,
 )
 
 _STRENGTH = (SnapshotRead, SharedRead, ForUpdate)

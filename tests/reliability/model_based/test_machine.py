@@ -35,18 +35,31 @@ from sa_doclock import (
     UnsavedChanges,
     WrongIsolation,
 )
-from tests.reliability.model_based.docs import Doc, Kind, action, after
 from tests.reliability.model_based.engines import (
+    Doc,
     Failure,
     File,
     ForUpdate,
+    Kind,
     Rows,
     SharedRead,
     SnapshotRead,
+    action,
+    after,
 )
 from tests.reliability.model_based.model import Model
-from tests.reliability.model_based.sight import Unsaved, disagreements, unsaved
-from tests.reliability.model_based.world import Order, World, made, perform, plain, read_rows, seen
+from tests.reliability.model_based.world import (
+    Order,
+    Unsaved,
+    World,
+    disagreements,
+    made,
+    perform,
+    plain,
+    read_rows,
+    seen,
+    unsaved,
+)
 from tests.support.databases import Database
 
 FIRST = {1: Doc(30, {11: 10, 12: 20}, {111: (11, 1)}), 2: Doc(5, {21: 5}, {211: (21, 2)})}

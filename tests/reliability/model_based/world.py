@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import ForeignKey
+from sqlalchemy import ForeignKey, inspect
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -16,7 +17,7 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import LockingSession, document
-from tests.reliability.model_based.docs import Action, Doc, Docs, Kind
+from tests.reliability.model_based.engines import Action, Doc, Docs, Kind
 from tests.support.databases import Database
 
 T = TypeVar("T")
@@ -176,3 +177,60 @@ def _found(session: Session, entity: type[T], ident: int) -> T | None:
     """An object that is persistent, or pending."""
     new = (one for one in session.new if isinstance(one, entity) and one.id == ident)  # type: ignore[attr-defined]
     return next(new, None) or session.get(entity, ident)
+
+
+# --------------------------------------------------------------------------------------------------
+# The objects that a session has in memory, looked at without loading anything.
+
+
+def disagreements(session: Session, views: Mapping[int, Doc | None]) -> Iterator[str]:
+    """Yield the loaded attributes of these documents that are not as they should be."""
+    for number, view in views.items():
+        assert view is not None
+        yield from _of_object(session, Order, number, total=view.total, lines=set(view.lines))
+        for line, value in view.lines.items():
+            taxes = {tax for tax, (at, _) in view.taxes.items() if at == line}
+            yield from _of_object(session, Line, line, value=value, order=number, taxes=taxes)
+        for tax, (line, value) in view.taxes.items():
+            yield from _of_object(session, Tax, tax, value=value, line=line)
+
+
+def _of_object(session: Session, entity: Any, ident: int, **expected: object) -> Iterator[str]:
+    instance = session.identity_map.get(session.identity_key(entity, ident))
+    loaded = {} if instance is None else inspect(instance).dict
+    for name, value in expected.items():
+        if name in loaded and (found := _plain(loaded[name])) != value:
+            yield f"{entity.__name__} {ident}: {name} is {found}, should be {value}"
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, list):
+        return {one.id for one in value}
+    return value.id if isinstance(value, (Order, Line)) else value
+
+
+Unsaved = set[tuple[object, ...]]
+
+
+def unsaved(session: Session) -> Unsaved:
+    """The pending changes: of each object and attribute, what was set, added and removed."""
+    found: Unsaved = set()
+    for instance in [*session.new, *session.dirty, *session.deleted]:
+        whose = _named(instance)
+        for attribute in inspect(instance).attrs:
+            history, name = attribute.history, attribute.key
+            removed = history.deleted if name in ("lines", "taxes") else ()
+            found |= {(*whose, name, "added", _of(value)) for value in history.added or ()}
+            found |= {(*whose, name, "removed", _of(value)) for value in removed or ()}
+    return found
+
+
+def _of(value: Any) -> str:
+    return " ".join(map(str, _named(value)))
+
+
+def _named(value: Any) -> tuple[str, object]:
+    state = inspect(value, raiseerr=False)
+    if state is None:
+        return type(value).__name__, value
+    return type(value).__name__, state.identity[0] if state.identity else value.id

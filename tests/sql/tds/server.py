@@ -1,17 +1,149 @@
-"""Listens, and answers for the session model; one thread for each connection."""
+"""Turns what a driver asks for into the tokens that it gets ([MS-TDS] 2.2.1)."""
 
 from __future__ import annotations
 
 import socket
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lab.tsql.checker import Checker
-from tests.sql.tds.conversation import Conversation
+from tests.sql.tds import requests, tokens
+from tests.sql.tds.answers import TEXTS, Called, Ended, Refused, Rows
 from tests.sql.tds.model import Database, Session
-from tests.sql.tds.packets import receive, send
+from tests.sql.tds.packets import TYPES, Kind, Message, login, no_types, prelogin, receive, send
+from tests.sql.tds.tokens import Change, Command, Done, Status
+
+
+class Conversation:
+    """Answers one driver for its session."""
+
+    def __init__(self, session: Session, note: Callable[[str, str], None]) -> None:
+        self._session, self._note = session, note
+        self._prepared: dict[int, str] = {}
+        self._transactions = 0
+
+    def answer(self, message: Message) -> bytes:
+        body = message.body
+        if message.kind is Kind.PRELOGIN:
+            return prelogin()
+        if message.kind is Kind.LOGIN:
+            return login()
+        if message.kind is Kind.ATTENTION:
+            return tokens.done(Done.STATEMENT, Status.ATTENTION)
+        if message.kind is Kind.BATCH:
+            return self._batch(requests.batch(body))
+        if message.kind is Kind.TRANSACTION:
+            return self._manage(requests.transaction(body))
+        found = list(requests.calls(body))
+        return b"".join(self._call(call, more=call is not found[-1]) for call in found)
+
+    def _batch(self, text: str) -> bytes:
+        if text.startswith(TYPES):
+            return no_types(more=True) + tokens.done(Done.STATEMENT, Status.FINAL)
+        self._note("batch", text)
+        before = self._session.begun_at
+        found = b""
+        try:
+            for answer in self._session.batch(text):
+                found += self._one(answer, Done.STATEMENT)
+        except Refused as refused:
+            found += self._refused(refused, before)
+            return found + tokens.done(Done.STATEMENT, Status.ERROR)
+        found += self._changes_of_transaction(before)
+        return found + tokens.done(Done.STATEMENT, Status.FINAL)
+
+    def _call(self, call: requests.Call, *, more: bool) -> bytes:
+        if call.procedure.startswith(f"[sys].{TYPES}"):
+            return no_types(more=more)
+        text, handle, values = self._text_of(call)
+        self._note(call.procedure, text)
+        before = self._session.begun_at
+        found, status = b"", Status.MORE if more else Status.FINAL
+        try:
+            for answer in self._session.procedure(text, values):
+                found += self._one(answer, Done.IN_PROCEDURE)
+        except Refused as refused:
+            found += self._refused(refused, before)
+            status |= Status.ERROR
+        found += tokens.return_status(0)
+        if handle is not None:
+            found += tokens.output_parameter("", handle)
+        return found + tokens.done(Done.PROCEDURE, status)
+
+    def _text_of(self, call: requests.Call) -> tuple[str, int | None, list[object]]:
+        """Return the text to run, the handle to tell, the values."""
+        arguments = call.arguments
+        if call.procedure in ("sp_executesql", "sp_prepexec", "sp_prepare"):
+            self._session.declared.append(str(arguments[1]))
+        if call.procedure == "sp_executesql":
+            return str(arguments[0]), None, arguments[2:]
+        if call.procedure in ("sp_prepexec", "sp_prepare"):
+            handle = len(self._prepared) + 1
+            self._prepared[handle] = str(arguments[2])
+            runs = call.procedure == "sp_prepexec"
+            return (str(arguments[2]) if runs else ""), handle, arguments[3:]
+        if call.procedure == "sp_execute":
+            return self._prepared[int(str(arguments[0]))], None, arguments[1:]
+        if call.procedure == "sp_unprepare":
+            return "", None, []
+        raise NotImplementedError(call)
+
+    def _one(self, answer: Rows | Ended, what: Done) -> bytes:
+        if isinstance(answer, Rows):
+            model = answer.rows[0] if answer.rows else [1] * len(answer.names)
+            found = tokens.columns(answer.names, model) + b"".join(map(tokens.one_row, answer.rows))
+            return found + tokens.done(what, Status.MORE | Status.COUNT, len(answer.rows))
+        if isinstance(answer, Called) and what is Done.STATEMENT:
+            return tokens.return_status(0) + tokens.done(Done.PROCEDURE, Status.MORE)
+        if answer.count is None:
+            return tokens.done(what, Status.MORE, command=Command.SET)
+        return tokens.done(what, Status.MORE | Status.COUNT, answer.count, Command.UPDATE)
+
+    def _refused(self, refused: Refused, before: str | None) -> bytes:
+        found = tokens.error(refused.number, TEXTS[refused.number])
+        return found + self._changes_of_transaction(before, Change.ROLLED_BACK)
+
+    def _manage(self, request: requests.TransactionRequest) -> bytes:
+        self._note(request.verb + (" and begin" if request.begins_next else ""), "")
+        session, found, status = self._session, b"", Status.FINAL
+        begins = request.begins_next or request.verb == "begin"
+        try:
+            if request.verb != "begin":
+                session.end(request.verb)
+                found += self._ended(request.verb)
+        except Refused as refused:
+            found += tokens.error(refused.number, TEXTS[refused.number])
+            status = Status.ERROR
+            begins = begins and session.database.begins_after_3903
+        if begins:
+            session.begin()
+            found += self._begun()
+        return found + tokens.done(Done.STATEMENT, status)
+
+    def _changes_of_transaction(self, before: str | None, how: Change = Change.COMMITTED) -> bytes:
+        now = self._session.begun_at
+        if (before is None) == (now is None):
+            return b""
+        return self._begun() if now else self._ended("", how)
+
+    def _begun(self) -> bytes:
+        self._transactions += 1
+        return tokens.changed(Change.BEGUN, new=self._descriptor())
+
+    def _ended(self, verb: str, how: Change = Change.COMMITTED) -> bytes:
+        return tokens.changed(
+            Change.ROLLED_BACK if verb == "rollback" else how, old=self._descriptor()
+        )
+
+    def _descriptor(self) -> bytes:
+        return tokens.of_bytes(struct.pack("<Q", self._transactions))
+
+
+# --------------------------------------------------------------------------------------------------
+# Listens, and answers for the session model; one thread for each connection.
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from tests.sql.models import Order
 from tests.sql.servers import take_first_lock
 from tests.sql.tds.answers import Ended
 from tests.sql.tds.engines import ENGINES
-from tests.sql.tds.plans import ROW, Table
+from tests.sql.tds.model import ROW, Table
 from tests.sql.tds.server import TDSServer, said
 
 FOR_UPDATE = LockOptions.ForUpdate

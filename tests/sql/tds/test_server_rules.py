@@ -24,12 +24,10 @@ from sa_doclock import (
 from sa_doclock.dialects import strategy_for
 from sa_doclock.testing import recorded_locks
 from tests.sql.models import Customer, Order
-from tests.sql.tds.answers import Rows
+from tests.sql.tds.answers import Refused, Rows
 from tests.sql.tds.drivers import pyodbc
-from tests.sql.tds.errors import Refused
-from tests.sql.tds.model import OFF, READ_COMMITTED, SNAPSHOT, Database, Settings
+from tests.sql.tds.model import OFF, READ_COMMITTED, SNAPSHOT, Database, Settings, Table
 from tests.sql.tds.model import Session as ModelSession
-from tests.sql.tds.plans import Table
 from tests.sql.tds.server import TDSServer, said
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead

@@ -1,6 +1,6 @@
 """Every statement that locks, locks the header's row: not an entry of an index, and not nothing.
 
-By the model of plans.py, which is made of sentences of Microsoft's documentation.  What a real
+By the model of model.py, which is made of sentences of Microsoft's documentation.  What a real
 optimizer does is asked of a real server in tests/integration/locking/sets/test_plans.py.
 """
 
@@ -26,8 +26,8 @@ from sqlalchemy.orm import (
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, claim_each, with_lock
 from tests.sql.models import Contract, Fault, Lease, Line, Order, Ticket
-from tests.sql.tds.errors import Refused
-from tests.sql.tds.plans import ROW, Locked, Table, locked
+from tests.sql.tds.answers import Refused
+from tests.sql.tds.model import ROW, Locked, Table, locked
 from tests.sql.tds.server import TDSServer
 
 ORDER, CONTRACT, LEASE, LINE, TICKET = (

@@ -21,12 +21,12 @@ from tests.docs.pages import blocks_of
 from tests.integration.alembic.scripted import Server, migrating
 from tests.integration.alembic.test_operations import script_of
 from tests.integration.guard.test_written_tables import STATEMENTS as STATEMENTS_OF_TABLES
-from tests.integration.locking.plan_checks import STATEMENTS
-from tests.sql.doctor import check_scripted
+from tests.integration.locking.sets.test_plans import STATEMENTS
+from tests.sql.driver import Script
 from tests.sql.models import Order
 from tests.sql.scenarios import SCENARIOS, sent_by
-from tests.sql.script import Script
 from tests.sql.servers import pymssql, pyodbc, serving
+from tests.sql.test_doctor import check_scripted
 from tests.sql.test_mssql_waits import ACTS, refused
 
 DRIVERS: Mapping[str, Callable[[Script], Engine]] = {"pyodbc": pyodbc, "pymssql": pymssql}

@@ -14,8 +14,7 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import ORMExecuteState
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
-from tests.integration.locking.crosswise import NAMES, TOTALS, cross, rename, set_total, write
-from tests.integration.locking.steps import locks
+from tests.integration.locking.steps import NAMES, TOTALS, cross, locks, rename, set_total, write
 from tests.support.actors import Actor, Step
 from tests.support.models import Customer, Order
 from tests.support.poolers import ENDS_CONNECTION

@@ -14,7 +14,7 @@ from sqlalchemy.orm import sessionmaker, undefer
 from sqlalchemy.orm.exc import ObjectDeletedError
 
 from sa_doclock import LockingSession, LockOptions
-from tests.integration.locking.kinds import KINDS
+from tests.integration.locking.expectations import KINDS
 from tests.integration.locking.steps import Seen, add_ten, move_five, read_again, seen
 from tests.support.models import Account, Clause, Contract, Entry, Lease, Line, Order, Voucher
 

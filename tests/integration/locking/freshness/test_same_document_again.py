@@ -19,8 +19,7 @@ from sa_doclock import (
     WrongIsolation,
     with_lock,
 )
-from tests.integration.locking.expectations import GOES_ON, READER_AFTER_WRITER, WAITS, on
-from tests.integration.locking.kinds import KINDS
+from tests.integration.locking.expectations import GOES_ON, KINDS, READER_AFTER_WRITER, WAITS, on
 from tests.integration.locking.steps import (
     TEN_MORE,
     add_ten,

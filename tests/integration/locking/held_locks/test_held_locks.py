@@ -11,9 +11,16 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 
 from sa_doclock import DeadlockDetected, LockingSession, LockOptions
-from tests.integration.locking.crosswise import cross, set_total
-from tests.integration.locking.kinds import KINDS
-from tests.integration.locking.steps import finds_held, locks, locks_rows, recorded, soon_free
+from tests.integration.locking.expectations import KINDS
+from tests.integration.locking.steps import (
+    cross,
+    finds_held,
+    locks,
+    locks_rows,
+    recorded,
+    set_total,
+    soon_free,
+)
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import ColdStore, Contract, Customer, Lease, Line, Order, Ticket, Voucher

@@ -21,7 +21,7 @@ from sa_doclock import (
     run_transaction,
 )
 from sa_doclock.testing import recorded_locks
-from tests.integration.locking.hold_limits import (
+from tests.integration.locking.connections import (
     DEFAULTS,
     LIMITED,
     LIMITED_BEFORE,

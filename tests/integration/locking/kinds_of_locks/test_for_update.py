@@ -11,13 +11,13 @@ import sqlalchemy as sa
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, LockUpgradeRefused
 from tests.integration.locking.expectations import (
     GOES_ON,
+    KINDS,
     READER_AFTER_WRITER,
     WAITS,
     WAITS_AT_COMMIT,
     WRITER_AFTER_READER,
     on,
 )
-from tests.integration.locking.kinds import KINDS
 from tests.integration.locking.steps import (
     FIRST,
     TEN_MORE,

@@ -12,7 +12,7 @@ from sqlalchemy.orm import sessionmaker
 from sqlalchemy.orm.exc import ObjectDeletedError
 
 from sa_doclock import LockingSession, LockOptions
-from tests.integration.locking.kinds import KINDS, Kind
+from tests.integration.locking.expectations import KINDS, Kind
 from tests.integration.locking.steps import save, seen
 from tests.support.actors import Actor
 from tests.support.models import Clause, Entry, Lease, Line, Order

@@ -1,13 +1,9 @@
-"""On SQL Server, the resource that is locked is the header's row in its clustered index.
-
-Every kind of statement is run on tables with none, one and many nonclustered indexes, small and
-large, and the server is asked which rows of which index the session has locked.
-"""
+"""On SQL Server, the resource that is locked is the header's row in its clustered index."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import sqlalchemy as sa
@@ -21,17 +17,53 @@ from sqlalchemy.orm import (
 )
 
 from sa_doclock import LockingSession, LockOptions, claim_each, with_lock
-from tests.integration.locking.plan_checks import (
-    HIDE_PLAN,
-    INDEXES,
-    ROW_LOCKS,
-    SESSION_ID,
-    SHOW_PLAN,
-)
 from tests.support.databases import Database
 
 pytestmark = pytest.mark.databases("mssql")
-FOR_UPDATE, SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
+
+
+# --------------------------------------------------------------------------------------------------
+# The statements of test_plans.py, which SQL Server is asked about its locks and plans by.
+
+#: The nonclustered indexes that a table has, by the name of the case.  The last one covers all that
+#: a statement reads of the key and one more column.
+INDEXES: Final = {
+    "none": (),
+    "one": ("CREATE INDEX pl_one ON pl_order (total)",),
+    "many": (
+        "CREATE INDEX pl_one ON pl_order (total)",
+        "CREATE INDEX pl_two ON pl_order (total, note)",
+        "CREATE UNIQUE INDEX pl_three ON pl_order (id) INCLUDE (total)",
+    ),
+}
+#: The granted locks of rows of a session: the table, the index, the mode; 1 is the clustered index.
+ROW_LOCKS: Final = """
+    SELECT OBJECT_NAME(p.object_id), p.index_id, l.resource_type, l.request_mode, COUNT(*)
+    FROM sys.dm_tran_locks AS l JOIN sys.partitions AS p
+    ON p.hobt_id = l.resource_associated_entity_id
+    WHERE l.request_session_id = :session AND l.request_status = 'GRANT'
+    AND l.resource_database_id = DB_ID() AND l.resource_type IN ('KEY', 'RID')
+    GROUP BY OBJECT_NAME(p.object_id), p.index_id, l.resource_type, l.request_mode"""
+SESSION_ID: Final = "SELECT @@SPID"
+SHOW_PLAN: Final = "SET SHOWPLAN_XML ON"
+HIDE_PLAN: Final = "SET SHOWPLAN_XML OFF"
+STATEMENTS: Final = (
+    *INDEXES["many"],
+    ROW_LOCKS.replace(":session", "51"),
+    SESSION_ID,
+    SHOW_PLAN,
+    HIDE_PLAN,
+)
+
+
+# --------------------------------------------------------------------------------------------------
+# On SQL Server, the resource that is locked is the header's row in its clustered index.
+#
+# Every kind of statement is run on tables with none, one and many nonclustered indexes, small and
+# large, and the server is asked which rows of which index the session has locked.
+
+FOR_UPDATE = LockOptions.ForUpdate
+SKIP = LockOptions.ForUpdate | LockOptions.SkipLocked
 CLUSTERED = 1
 
 

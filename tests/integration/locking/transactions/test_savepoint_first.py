@@ -18,8 +18,7 @@ from sa_doclock import (
     LockOptions,
     WrongIsolation,
 )
-from tests.integration.locking.crosswise import cross, set_total
-from tests.integration.locking.steps import FIRST, finds_held, reads, seen
+from tests.integration.locking.steps import FIRST, cross, finds_held, reads, seen, set_total
 from tests.support.actors import Actor
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Customer, Line, Order

@@ -15,8 +15,7 @@ from sqlalchemy.exc import PendingRollbackError, SAWarning
 from sqlalchemy.pool import QueuePool
 
 from sa_doclock import DeadlockDetected, LockingSession, LockMisuse, LockNotAvailable, LockOptions
-from tests.integration.locking.crosswise import set_total
-from tests.integration.locking.steps import finds_held, is_free, locks, recorded
+from tests.integration.locking.steps import finds_held, is_free, locks, recorded, set_total
 from tests.support.actors import Actor
 from tests.support.ctrl_c import CtrlC
 from tests.support.models import Customer, Line, Order

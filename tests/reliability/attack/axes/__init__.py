@@ -1,18 +1,15 @@
 """The axes of an attack: each says in one object how programs vary in one direction."""
 
-from tests.reliability.attack.axes.axis import Axis
-from tests.reliability.attack.axes.elsewhere import (
+from tests.reliability.attack.axes.axis import FOREIGN_END, FORK, Axis
+from tests.reliability.attack.axes.second import (
+    IDENTITY_TOKEN,
     LEVEL,
+    LOADER_OPTIONS,
     MAPPED_SCHEMA,
     REPLICA,
     SECOND_ENGINE,
-    SET_SCHEMA,
-)
-from tests.reliability.attack.axes.ends import FOREIGN_END, FORK
-from tests.reliability.attack.axes.second_objects import (
-    IDENTITY_TOKEN,
-    LOADER_OPTIONS,
     SECOND_TABLE,
+    SET_SCHEMA,
 )
 
 #: A program has one of these, which says where its rows are, and how its session comes to them.

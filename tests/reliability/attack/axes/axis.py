@@ -1,15 +1,23 @@
-"""One direction in which programs vary, and several of them at once."""
+"""One direction in which programs vary, and several at once; ends of a transaction that the session does not see."""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sa_doclock import LockingSession
-from tests.reliability.attack.actions import FREE, LOCKS, WRITES, Action, Counted
-from tests.reliability.attack.world import Place, World
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from sa_doclock import LockingSession, LockMisuse
+from tests.reliability.attack.actions import FOR_UPDATE, FREE, LOCKS, WRITES, Action, Counted
+from tests.reliability.attack.world import Order, Place, World
+
+# --------------------------------------------------------------------------------------------------
+# One direction in which programs vary, and several of them at once.
 
 if TYPE_CHECKING:
     from tests.reliability.attack.scenario import Scenario
@@ -88,3 +96,115 @@ def together(stage: Axis, *additions: Axis) -> Axis:
     }
     endings = frozenset().union(*(axis.endings for axis in axes))
     return replace(stage, endings=endings, name=" + ".join(axis.name for axis in axes[1:]), **added)
+
+
+# --------------------------------------------------------------------------------------------------
+# Ends of a transaction that the session does not see, and a fork in the midst of one.
+
+ABSENT = 99
+_INNODB = frozenset({"mysql", "mariadb"})
+
+
+def _believes(action: Callable[[LockingSession], object]) -> Turn:
+    return lambda scenario, _: action(scenario.session)
+
+
+def _sets_level(text: str) -> Turn:
+    def turn(scenario: Any, _: int) -> None:
+        try:
+            scenario.session.execute(sa.text(text))
+        except DBAPIError:  # SQLite; or a statement has run before
+            scenario.roll_back()
+
+    return turn
+
+
+def _ends(
+    end: Callable[[LockingSession], object],
+    *,
+    committed: bool = True,
+    on: frozenset[str] = frozenset(),
+) -> Turn:
+    def turn(scenario: Any, _: int) -> None:
+        if not on or scenario.world.name in on:
+            scenario.end_by(end, committed=committed)
+
+    return turn
+
+
+_ENDINGS: Mapping[str, Turn] = {
+    "exec_driver_sql": _ends(lambda s: s.connection().exec_driver_sql("COMMIT")),
+    "cursor": _ends(lambda s: s.connection().connection.cursor().execute("COMMIT")),
+    "driver's commit": _ends(lambda s: s.connection().connection.commit()),
+    "driver's rollback": _ends(lambda s: s.connection().connection.rollback(), committed=False),
+    "COMMIT with a comment": _ends(lambda s: s.execute(sa.text("/* so */ COMMIT"))),
+    "DDL": _ends(lambda s: s.execute(sa.text("DROP TABLE IF EXISTS at_nothing")), on=_INNODB),
+}
+FOREIGN_END = Axis(
+    "a foreign end without a lock",
+    turns={
+        "inserts": lambda scenario, _: scenario.insert(),
+        "lock_key": _believes(lambda s: s.lock_key("attack", lock_timeout=0)),
+        "locks nothing": _believes(lambda s: s.get_entity(Order, ABSENT, FOR_UPDATE)),
+        "locks an empty set": _believes(
+            lambda s: s.scalars(s.entity_set(Order, FOR_UPDATE).where(Order.id == ABSENT)).all()
+        ),
+        "SET TRANSACTION": _sets_level("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"),
+        "SET with a comment": _sets_level(
+            "/* so */ SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        ),
+        **_ENDINGS,
+    },
+    endings=frozenset(_ENDINGS),
+)
+
+
+def _forks(child: Callable[[Any, int], object], *, refused: bool) -> Turn:
+    def turn(scenario: Any, doc: int) -> None:
+        if not scenario.session.in_transaction():
+            return  # the connections of the pool are the program's to dispose
+        scenario.session.connection()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: none holds a lock
+            process = os.fork()
+        if not process:
+            _run(scenario.session, doc, child, refused=refused)
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        assert status != 1, "the child was not refused"
+        assert status == 0, "the child has failed"
+
+    return turn
+
+
+def _run(session: Any, doc: int, child: Callable[[Any, int], object], *, refused: bool) -> None:
+    """Run the child, and leave it at once: 1 stands for a use that was not refused."""
+    status = 2
+    try:
+        child(session, doc)
+        status = 1 if refused else 0
+    except LockMisuse:
+        status = 0 if refused else 2
+    finally:
+        os._exit(status)
+
+
+_REFUSED: Mapping[str, Callable[[Any, int], object]] = {
+    "child locks": lambda s, doc: s.get_entity(Order, doc, FOR_UPDATE),
+    "child reads": lambda s, _: s.execute(sa.text("SELECT 1")),
+    "child writes": lambda s, doc: s.execute(
+        sa.update(Order).where(Order.id == doc).values(count=77)
+    ),
+    "child commits": lambda s, _: s.commit(),
+}
+_PERMITTED: Mapping[str, Callable[[Any, int], object]] = {
+    "child closes": lambda s, _: s.close(),
+    "child rolls back": lambda s, _: s.rollback(),
+    "child disposes": lambda s, _: (s.close(), s.get_bind().dispose(close=False)),
+}
+FORK = Axis(
+    "a fork",
+    turns={
+        **{name: _forks(child, refused=True) for name, child in _REFUSED.items()},
+        **{name: _forks(child, refused=False) for name, child in _PERMITTED.items()},
+    },
+)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
+import os
 import random
 import signal
 import sqlite3
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 import pytest
@@ -16,7 +23,6 @@ from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.reliability import Row, Soak
 from tests.reliability.faults.model import FOLDERS, Folder
 from tests.reliability.faults.sqlite.conftest import File
-from tests.reliability.faults.sqlite.processes import started, wait_a_moment
 from tests.reliability.faults.sqlite.worker import (
     WAYS,
     DieWriting,
@@ -28,11 +34,71 @@ from tests.reliability.faults.sqlite.worker import (
     hold_much_without_a_journal,
     stop_there,
 )
-from tests.support.actors import Actor
+from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked
 
 pytestmark = [pytest.mark.soak, pytest.mark.databases("sqlite")]
+
+
+# --------------------------------------------------------------------------------------------------
+# Starts child processes, and kills them.
+
+# Each is forked from one process that has imported everything, and has done nothing else.
+_START = multiprocessing.get_context("forkserver")
+_START.set_forkserver_preload(["tests.reliability.faults.sqlite.worker"])
+
+
+@dataclass
+class Child:
+    """A process, and the pipe on which it tells how far it is."""
+
+    process: BaseProcess
+    pipe: Pipe
+
+    def wait_for_reports(self, times: int = 1) -> None:
+        """Wait until it has reported something so many times."""
+        for _ in range(times):
+            assert self.pipe.poll(PATIENCE), f"{self.process} says nothing"
+            self.pipe.recv_bytes()
+
+    def kill(self) -> None:
+        """Kill it at once, and wait until it is gone."""
+        assert self.process.pid is not None
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGKILL)
+        self.ended()
+
+    def ended(self) -> int | None:
+        """Wait for its end; return its exit code, that of a signal negative."""
+        self.process.join(PATIENCE)
+        return self.process.exitcode
+
+
+@contextmanager
+def started(main: Callable[..., None], *arguments: Any) -> Iterator[Child]:
+    """Start a process that is killed in the end, if it is alive."""
+    ours, theirs = _START.Pipe()
+    process = _START.Process(target=main, args=(*arguments, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    child = Child(process, ours)
+    try:
+        yield child
+    finally:
+        child.kill()
+        ours.close()
+
+
+def wait_a_moment(chance: random.Random) -> None:
+    """Let 0 to 3 ms pass: so the process is killed anywhere in its commit, or just behind it."""
+    end = time.perf_counter() + chance.random() * 0.003
+    while time.perf_counter() < end:
+        pass
+
+
+# --------------------------------------------------------------------------------------------------
+# Processes that change the same file are killed at any moment.
 
 
 @pytest.mark.timeout(1800)

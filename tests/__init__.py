@@ -1,1 +1,0 @@
-"""The tests; plugin.py is where the database matrix enters."""

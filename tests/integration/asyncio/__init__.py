@@ -1,1 +1,0 @@
-"""AsyncLockingSession on the asynchronous drivers of each database."""

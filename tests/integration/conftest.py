@@ -1,0 +1,178 @@
+"""Sessions that lock, on tables with the rows of tests/support/models.py in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
+
+from sa_doclock import LockingSession
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.models import Base, refill
+from tests.support.refill import FilledFiles, engine_for_refills
+
+#: No wait ends by itself while a test looks: the other databases have 50 s or more already.
+_PATIENT: dict[str, dict[str, Any]] = {"sqlite": {"connect_args": {"timeout": 60}}}
+
+#: Who looks on waits for nobody; at SQL Server's default level a read waits for writers.
+_ONLOOKER: dict[str, dict[str, Any]] = {**_PATIENT, "mssql": {"isolation_level": "SNAPSHOT"}}
+
+#: Databases whose default isolation level cannot protect a document.
+_REPEATABLE_READ = {"mysql", "mariadb"}
+
+_FILES = FilledFiles(Base.metadata, refill)
+
+
+class Keeper(NamedTuple):
+    """The tables of one server, kept from test to test: making them takes longer than a test."""
+
+    database: Database
+    engine: sa.Engine
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell what the marker of these tests means."""
+    reported = "read_committed: a document may be locked after something else was done"
+    config.addinivalue_line("markers", reported)
+
+
+@pytest.fixture(scope="session")
+def keepers() -> Iterator[dict[str, Keeper]]:
+    """Keep the tables until the last test has ended."""
+    kept: dict[str, Keeper] = {}
+    yield kept
+    for keeper in kept.values():
+        keeper.database.close()
+
+
+@pytest.fixture
+def documents(database: Database, keepers: dict[str, Keeper]) -> Database:
+    """Return the database with the rows of tests/support/models.py in it, and no others."""
+    if database.name == "sqlite":  # a file for each test
+        _FILES.copy_to(database)
+        return database
+    if database.url in keepers:
+        keeper = keepers[database.url]
+    else:
+        kept = database.kept()
+        keeper = keepers[database.url] = Keeper(kept, engine_for_refills(kept))
+    try:
+        with keeper.engine.begin() as connection:
+            refill(connection)
+    except (sa.exc.DBAPIError, keeper.engine.dialect.loaded_dbapi.Error):
+        # The first test, or another file has dropped the tables.
+        keeper.database.create(Base.metadata)
+        with keeper.engine.begin() as connection:
+            refill(connection)
+    return database
+
+
+@pytest.fixture
+def start_over(documents: Database) -> Callable[[], None]:
+    """Return a function that puts the rows back, for a test that goes through many cases."""
+    engine = documents.engine()
+
+    def put_back() -> None:
+        with engine.begin() as connection:
+            refill(connection)
+
+    return put_back
+
+
+@pytest.fixture
+def make_engine(documents: Database) -> Callable[..., sa.Engine]:
+    """Return a maker of engines whose connections wait for locks as long as it takes."""
+
+    def make(**options: Any) -> sa.Engine:
+        return documents.engine(**{**_PATIENT.get(documents.name, {}), **options})
+
+    return make
+
+
+@pytest.fixture
+def read_committed(database: Database) -> dict[str, Any]:
+    """Return the options of an engine in whose open transactions a document can be locked."""
+    return {"isolation_level": "READ COMMITTED"} if database.name in _REPEATABLE_READ else {}
+
+
+@pytest.fixture
+def engine(
+    request: pytest.FixtureRequest,
+    make_engine: Callable[..., sa.Engine],
+    read_committed: dict[str, Any],
+) -> sa.Engine:
+    """Make the engine of the actors and of ``session``; see the marker ``read_committed``."""
+    marked = request.node.get_closest_marker("read_committed")
+    return make_engine(**(read_committed if marked else {}))
+
+
+@pytest.fixture
+def session_factory(engine: sa.Engine) -> sessionmaker[LockingSession]:
+    """Make the sessions of the actors, and ``session``."""
+    return sessionmaker(engine, class_=LockingSession)
+
+
+@pytest.fixture
+def session(session_factory: Callable[[], LockingSession]) -> Iterator[LockingSession]:
+    """Open a session for a test that needs no more than one."""
+    with session_factory() as session:
+        yield session
+
+
+@pytest.fixture
+def other(session_factory: Callable[[], LockingSession]) -> Iterator[LockingSession]:
+    """Open a second session, for a test in which nobody waits."""
+    with session_factory() as session:
+        yield session
+
+
+@pytest.fixture
+def make_session(
+    make_engine: Callable[..., sa.Engine],
+) -> Iterator[Callable[..., LockingSession]]:
+    """Return a maker of sessions on engines with options of their own."""
+    made: list[LockingSession] = []
+
+    def make(**options: Any) -> LockingSession:
+        made.append(LockingSession(make_engine(**options)))
+        return made[-1]
+
+    yield make
+    for session in made:
+        session.close()
+
+
+@pytest.fixture
+def elsewhere(documents: Database) -> Callable[..., list[Any]]:
+    """Return a function that runs statements in a transaction of their own, and commits."""
+    engine = documents.engine(**_ONLOOKER.get(documents.name, {}))
+
+    def run(*statements: sa.Executable) -> list[Any]:
+        rows: list[Any] = []
+        with engine.begin() as connection:
+            for statement in statements:
+                result = connection.execute(statement)
+                rows = [tuple(row) for row in result] if result.returns_rows else []
+        return rows
+
+    return run
+
+
+@pytest.fixture
+def dave(documents: Database) -> Iterator[Callable[..., Actor[LockingSession]]]:
+    """Bring an actor on whose sessions are made in another way than those of the rest."""
+    cast: list[Actor[LockingSession]] = []
+
+    def enter_dave(factory: Callable[[], LockingSession]) -> Actor[LockingSession]:
+        cast.append(Actor("dave", factory, documents))
+        return cast[-1]
+
+    yield enter_dave
+    for actor in cast:
+        actor.leave()
+    for actor in cast:
+        actor.join()

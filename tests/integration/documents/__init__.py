@@ -1,1 +1,0 @@
-"""Documents: what belongs together is locked and read together."""

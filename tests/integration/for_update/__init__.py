@@ -1,1 +1,0 @@
-"""SQLAlchemy's own with_for_update() in a LockingSession."""

@@ -1,1 +1,0 @@
-"""The write guard: declared documents are written under their lock, or not at all."""

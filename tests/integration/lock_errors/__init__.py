@@ -1,1 +1,0 @@
-"""Locks that are not granted: what the page docs/errors.md says, row by row."""

@@ -1,1 +1,0 @@
-"""Many documents at once, and documents of several classes, in an order that cannot deadlock."""

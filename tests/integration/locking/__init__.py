@@ -1,1 +1,0 @@
-"""Two connections, one document, a real database."""

@@ -1,1 +1,0 @@
-"""Every kind of mapping, every way to lock, and every change that another session makes meanwhile."""

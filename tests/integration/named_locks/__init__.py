@@ -1,1 +1,0 @@
-"""Named locks: session.lock_key() and doclock_key()."""

@@ -1,1 +1,0 @@
-"""Functions that run when the locks are gone, or never."""

@@ -1,1 +1,0 @@
-"""sa_doclock.opentelemetry, with OpenTelemetry's exporters in memory."""

@@ -1,1 +1,0 @@
-"""The test kit sa_doclock.testing."""

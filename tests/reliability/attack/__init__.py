@@ -1,1 +1,0 @@
-"""Random programs of one session against its promises: what it writes, and whose lock it has."""

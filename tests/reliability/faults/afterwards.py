@@ -1,0 +1,204 @@
+"""The database and the pool after it all: nothing lost, nothing half there, all connections back."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy.pool import QueuePool
+
+from tests.reliability.faults.model import FOLDERS, Attempt, Folder, Log, Mark, Sheet
+from tests.reliability.history.checker import check
+from tests.reliability.history.record import History, Outcome, Read
+
+# --------------------------------------------------------------------------------------------------
+# The database after it all, compared with the logs: nothing lost, nothing half there.
+
+Marks = Mapping[int, Mapping[int, int]]
+"""By attempt: by folder, the change of its total."""
+
+_TOTALS = select(Folder.id, Folder.total)
+_SUMS = select(Sheet.folder_id, func.sum(Sheet.value).label("total")).group_by(Sheet.folder_id)
+
+
+@dataclass
+class Found:
+    """The errors found, each in words.
+
+    :ivar lost: acknowledged, and not there.
+    :ivar inconsistent: what does not add up, or is there in part, twice, or against an error.
+    """
+
+    acknowledged: int = 0
+    lost: list[str] = field(default_factory=list)
+    inconsistent: list[str] = field(default_factory=list)
+
+
+def look_on_disk(connection: Connection, log: Log, *, was_killed: bool = False) -> Found:
+    """Compare; the connection is a fresh one.
+
+    :param was_killed: the server, in the meantime.
+    """
+    marks = _marks(connection)
+    attempts = list(log.updates())
+    found = Found(sum(attempt.acknowledged for attempt in attempts))
+    found.lost += _lost(attempts, marks)
+    found.inconsistent += [
+        *log.broken_reads,
+        *_half_there(attempts, marks),
+        *_twice(attempts, marks),
+        *_not_adding_up(connection, marks),
+    ]
+    lost = _decide(attempts, marks)
+    history = History(
+        attempt.transaction
+        for attempt in log.attempts
+        if not (was_killed and _saw_too_much(attempt, lost))
+    )
+    found.inconsistent += map(str, check(history))
+    return found
+
+
+def _marks(connection: Connection) -> Marks:
+    marks: dict[int, dict[int, int]] = defaultdict(dict)
+    for attempt, folder, delta in connection.execute(
+        select(Mark.attempt, Mark.folder_id, Mark.delta)
+    ):
+        marks[attempt][folder] = delta
+    return marks
+
+
+def _lost(attempts: Iterable[Attempt], marks: Marks) -> Iterator[str]:
+    for attempt in attempts:
+        if attempt.acknowledged and not marks.get(attempt.number):
+            yield f"attempt {attempt.number} was acknowledged and is not there"
+
+
+def _half_there(attempts: Iterable[Attempt], marks: Marks) -> Iterator[str]:
+    for attempt in attempts:
+        there = marks.get(attempt.number)
+        if there and there != attempt.marks:
+            yield f"attempt {attempt.number} meant {attempt.marks}, and left {there}"
+        elif there and attempt.outcome is Outcome.ABORTED:
+            yield f"attempt {attempt.number} failed before its commit, and is there"
+
+
+def _twice(attempts: Iterable[Attempt], marks: Marks) -> Iterator[str]:
+    there = Counter(attempt.update for attempt in attempts if marks.get(attempt.number))
+    for update, times in there.items():
+        if times > 1:
+            yield f"update {update} was done {times} times"
+
+
+def _not_adding_up(connection: Connection, marks: Marks) -> Iterator[str]:
+    totals = {row.id: row.total for row in connection.execute(_TOTALS)}
+    sums = {row.folder_id: row.total for row in connection.execute(_SUMS)}
+    for folder in FOLDERS:
+        marked = sum(deltas.get(folder, 0) for deltas in marks.values())
+        if not totals[folder] == sums[folder] == marked:
+            yield (
+                f"folder {folder} has the total {totals[folder]}, sheets of {sums[folder]}, and "
+                f"marks of {marked}"
+            )
+
+
+def _decide(attempts: Sequence[Attempt], marks: Marks) -> set[int]:
+    """Decide the outcome of each commit whose answer was lost; its time stays unknown.
+
+    :returns: the attempts that are not there.
+    """
+    ticks = (max(one.transaction.began, one.transaction.ended) for one in attempts)
+    last = max(ticks, default=0)
+    unknown = [attempt for attempt in attempts if attempt.outcome is Outcome.UNKNOWN]
+    for attempt in unknown:
+        there = bool(marks.get(attempt.number))
+        attempt.transaction.outcome = Outcome.COMMITTED if there else Outcome.ABORTED
+        attempt.transaction.ended = last + 1
+    return {attempt.number for attempt in unknown if not marks.get(attempt.number)}
+
+
+def _saw_too_much(attempt: Attempt, lost: set[int]) -> bool:
+    """Return whether a reader saw a commit that was on no disk yet when the server was killed.
+
+    InnoDB gives up the locks of a transaction, and shows what it wrote, before its log is
+    flushed.  Who has only read needs no flush; who has written is on disk behind it, or not.
+    """
+    reads = (one for one in attempt.transaction.operations if isinstance(one, Read))
+    return not attempt.update and any(one.version.writer in lost for one in reads)
+
+
+# --------------------------------------------------------------------------------------------------
+# The pool afterwards: all connections back, and none with a setting of ours.
+
+#: What must be the same on a connection of the pool and on a new one.
+_SETTINGS: Mapping[str, str] = {
+    "postgresql": """
+        SELECT current_setting('transaction_isolation'), current_setting('lock_timeout'),
+        current_setting('statement_timeout'), current_setting('default_transaction_isolation'),
+        current_setting('default_transaction_read_only'),
+        (SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory')
+    """,
+    "mysql": """
+        SELECT @@session.transaction_isolation, @@session.innodb_lock_wait_timeout,
+        @@session.lock_wait_timeout, @@session.max_execution_time, @@session.autocommit,
+        @@session.transaction_read_only
+    """,
+    "mariadb": """
+        SELECT @@session.tx_isolation, @@session.innodb_lock_wait_timeout,
+        @@session.lock_wait_timeout, @@session.max_statement_time, @@session.autocommit,
+        @@session.tx_read_only
+    """,
+    "sqlite": "SELECT * FROM pragma_busy_timeout, pragma_query_only, pragma_read_uncommitted",
+}
+
+
+def pool_is_wrong(engine: Engine, fresh: Engine) -> list[str]:
+    """Return what is wrong with the pool of ``engine``; afterwards it has no dead connection.
+
+    :param fresh: an engine whose next connection is a new one.
+    """
+    pool = engine.pool
+    assert isinstance(pool, QueuePool)
+    if pool.checkedout():
+        return [f"{pool.checkedout()} connections have not come back"]
+    with fresh.connect() as connection:
+        wanted = _settings(connection)
+    _, wrong = _looked_at(engine, pool.checkedin(), wanted)  # at once: one that is dead ends all
+    # The second time a connection that was found dead has been replaced.
+    dead, wrong_now = _looked_at(engine, pool.size(), wanted)
+    if dead:
+        wrong_now.append(f"{dead} connections are dead, and stay in the pool")
+    return wrong + wrong_now
+
+
+def _looked_at(
+    engine: Engine, connections: int, wanted: tuple[object, ...]
+) -> tuple[int, list[str]]:
+    with ExitStack() as out:
+        taken = [out.enter_context(engine.connect()) for _ in range(connections)]
+        found = [_settings_or_error(connection) for connection in taken]
+    errors = [one for one in found if isinstance(one, sa.exc.DBAPIError)]
+    wrong = [f"can do nothing: {error}" for error in errors if not error.connection_invalidated]
+    wrong += [
+        f"has {one}, a new one {wanted}" for one in found if one not in errors and one != wanted
+    ]
+    return len(errors), [f"a connection of the pool {one}" for one in wrong]
+
+
+def _settings_or_error(connection: Connection) -> tuple[object, ...] | sa.exc.DBAPIError:
+    try:
+        return _settings(connection)
+    except sa.exc.DBAPIError as error:
+        return error
+
+
+def _settings(connection: Connection) -> tuple[object, ...]:
+    dialect = connection.dialect
+    product = "mariadb" if getattr(dialect, "is_mariadb", False) else dialect.name
+    found = tuple(connection.exec_driver_sql(_SETTINGS[product]).one())
+    connection.rollback()
+    return found

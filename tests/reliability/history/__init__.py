@@ -1,1 +1,0 @@
-"""Histories of reads and writes, checked afterwards for anomalies by their names."""

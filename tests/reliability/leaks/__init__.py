@@ -1,1 +1,0 @@
-"""Many locks and failures leave nothing behind."""

@@ -1,1 +1,0 @@
-"""The stress fixture as the acceptance test."""

@@ -1,1 +1,0 @@
-"""The statements for SQL Server, read by Microsoft's own T-SQL parser (lab/tsql)."""

@@ -1,1 +1,0 @@
-"""Helpers of all tests: the databases and their servers, actors, waits, models."""
