@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from tests.docs.pages import ROOT, Block
 from tests.support.databases import Database
-from tests.support.work import PACKAGE
+from tests.support.tracing import PACKAGE
 
 _EMPTY: Final = "doclock_sample"
 

@@ -20,11 +20,11 @@ from lab.programs import table as audited
 from lab.versions import table as versions
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
 from sa_doclock.dialects import levels_for, strategy_for
-from tests.docs import compatible, doctor, idioms, invariants, public_names, roles, telemetry
+from tests.docs import compatible, idioms, invariants, reference
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
 from tests.integration.mistakes import rows
-from tests.reliability import soaked
+from tests.reliability import record as soaked
 from tests.sql.models import Lease, Line, Order
 from tests.sql.servers import serving
 
@@ -242,16 +242,16 @@ def module_map() -> Iterator[str]:
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "audited-programs": audited.rows,
     "databases": first_screen,
-    "dialect-roles": roles.table,
+    "dialect-roles": reference.table_of_roles,
     "compatible-servers": compatible.sections,
-    "doctor-checks": doctor.sections,
+    "doctor-checks": reference.sections,
     "idioms": idioms.table,
     "invariants": invariants.table,
     "lock-options": lock_options,
-    "metrics": telemetry.metrics,
+    "metrics": reference.metrics,
     "mistakes": rows.table,
     "module-map": module_map,
-    "public-names": public_names.table,
+    "public-names": reference.table_of_names,
     "failovers": soaked.failovers,
     "versions-tested": versions.table,
     "reliability": soaked.in_short,

@@ -41,7 +41,7 @@ from tests.docs.programs import (
     run,
     run_python,
 )
-from tests.docs.public_names import RETURNED
+from tests.docs.reference import RETURNED
 from tests.docs.tables import PARTS, PRODUCTS, current
 from tests.support.rows import rows
 

@@ -17,7 +17,7 @@ import pytest
 import sa_doclock
 import sa_doclock.opentelemetry
 import sa_doclock.testing
-from tests.docs.public_names import public_names
+from tests.docs.reference import public_names
 
 #: The models, the rows and the factories that the examples use.
 PREPARED = """

@@ -18,7 +18,7 @@ import sa_doclock
 from sa_doclock.errors import DOCS
 from tests.docs.browser import build, chromium, served
 from tests.docs.pages import ROOT, text_of
-from tests.docs.public_names import described, paths, public_name, public_names, since
+from tests.docs.reference import described, paths, public_name, public_names, since
 
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 

@@ -11,8 +11,7 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.testing import recorded_locks
-from tests.frameworks.models import Base, fill
-from tests.frameworks.program import PATIENT, Program, add_ten, save
+from tests.frameworks.program import PATIENT, Base, Program, add_ten, fill, save
 from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.waits import wait_until_blocked

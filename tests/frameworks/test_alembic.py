@@ -10,9 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession, UnlockedWrite
-from tests.frameworks import ON_TWO_DATABASES
 from tests.frameworks.conftest import Enter
-from tests.frameworks.program import Program, add_ten, is_free, save, stored
+from tests.frameworks.program import ON_TWO_DATABASES, Program, add_ten, is_free, save, stored
 from tests.support.actors import Actor
 from tests.support.waits import wait_until_blocked
 
@@ -34,7 +33,7 @@ REVISION = """
     from alembic import op
 
     from sa_doclock import LockingSession, LockOptions
-    from tests.frameworks.models import Order
+    from tests.frameworks.program import Order
 
     revision, down_revision = "1", None
 

@@ -9,9 +9,16 @@ import pytest
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingScopedSession, LockingSession, LockNotAvailable, LockOptions
-from tests.frameworks import ON_TWO_DATABASES
-from tests.frameworks.models import Order, add_line
-from tests.frameworks.program import Program, add_ten, is_free, save, stored
+from tests.frameworks.program import (
+    ON_TWO_DATABASES,
+    Order,
+    Program,
+    add_line,
+    add_ten,
+    is_free,
+    save,
+    stored,
+)
 from tests.support.actors import Actor
 
 pytest.importorskip("dramatiq", reason="DRAMATIQ IS NOT TESTED")

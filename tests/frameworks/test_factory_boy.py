@@ -14,9 +14,7 @@ from sa_doclock import (
     LockOptions,
     UnlockedWrite,
 )
-from tests.frameworks import ON_TWO_DATABASES
-from tests.frameworks.models import Line, Order
-from tests.frameworks.program import Program, is_free, stored
+from tests.frameworks.program import ON_TWO_DATABASES, Line, Order, Program, is_free, stored
 from tests.support.actors import Actor
 
 pytest.importorskip("factory", reason="FACTORY_BOY IS NOT TESTED")

@@ -17,10 +17,17 @@ from sa_doclock import (
     UnlockedWrite,
 )
 from sa_doclock.testing import two_at_once
-from tests.frameworks import ON_TWO_DATABASES
 from tests.frameworks.conftest import Check, Enter
-from tests.frameworks.models import Order, add_line
-from tests.frameworks.program import AsgiClient, Program, add_ten, is_free, stored
+from tests.frameworks.program import (
+    ON_TWO_DATABASES,
+    AsgiClient,
+    Order,
+    Program,
+    add_line,
+    add_ten,
+    is_free,
+    stored,
+)
 from tests.support.actors import Actor
 
 pytest.importorskip("fastapi", reason="FASTAPI IS NOT TESTED")

@@ -13,10 +13,16 @@ from sa_doclock import (
     LockOptions,
     UnlockedWrite,
 )
-from tests.frameworks import ON_TWO_DATABASES
 from tests.frameworks.conftest import Check, Enter
-from tests.frameworks.models import Order, add_line
-from tests.frameworks.program import Program, add_ten, is_free, stored
+from tests.frameworks.program import (
+    ON_TWO_DATABASES,
+    Order,
+    Program,
+    add_line,
+    add_ten,
+    is_free,
+    stored,
+)
 from tests.support.actors import Actor
 
 pytest.importorskip("litestar", reason="LITESTAR IS NOT TESTED")

@@ -10,10 +10,8 @@ from sqlalchemy import event
 from sqlalchemy.orm import ORMExecuteState, Session, sessionmaker, with_loader_criteria
 
 from sa_doclock import LockingSession, LockOptions, UnlockedWrite, run_transaction, with_lock
-from tests.frameworks import ON_TWO_DATABASES
 from tests.frameworks.conftest import Check, Enter
-from tests.frameworks.models import Order, add_line
-from tests.frameworks.program import Program
+from tests.frameworks.program import ON_TWO_DATABASES, Order, Program, add_line
 
 pytestmark = ON_TWO_DATABASES
 FOR_UPDATE = LockOptions.ForUpdate

@@ -11,10 +11,17 @@ from sqlalchemy.ext.asyncio import async_object_session, async_sessionmaker
 from sqlalchemy.orm import object_session, sessionmaker
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
-from tests.frameworks import ON_TWO_DATABASES
 from tests.frameworks.conftest import Enter
-from tests.frameworks.models import Line, Order
-from tests.frameworks.program import AsgiClient, Program, add_ten, save, stored
+from tests.frameworks.program import (
+    ON_TWO_DATABASES,
+    AsgiClient,
+    Line,
+    Order,
+    Program,
+    add_ten,
+    save,
+    stored,
+)
 from tests.support.actors import Actor
 from tests.support.waits import wait_until_blocked
 

@@ -18,10 +18,9 @@ from sa_doclock import (
     document,
     with_lock,
 )
-from tests.frameworks import ON_TWO_DATABASES
-from tests.frameworks import models as tables
+from tests.frameworks import program as tables
 from tests.frameworks.conftest import Check, Enter
-from tests.frameworks.program import Program
+from tests.frameworks.program import ON_TWO_DATABASES, Program
 from tests.support.actors import Actor
 
 sqlmodel = pytest.importorskip("sqlmodel", reason="SQLMODEL IS NOT TESTED")

@@ -22,7 +22,7 @@ from lab.running.shares import server_of, servers_for
 from lab.servers import Missing, Server, UnavailableError
 from lab.servers.model import no_stop
 from tests.reliability import Reliability
-from tests.reliability.soaked import as_json, from_json
+from tests.reliability.record import as_json, from_json
 
 # --------------------------------------------------------------------------------------------------
 # Messages from the workers of pytest-xdist to the controller, and back.

@@ -6,7 +6,6 @@ A test asks for the fixture ``reliability`` and counts in a row of its own; for 
 
 from __future__ import annotations
 
-from tests.reliability.record import Reliability, Row
-from tests.reliability.soaked import Soak
+from tests.reliability.record import Reliability, Row, Soak
 
 __all__ = ["Reliability", "Row", "Soak"]

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import settings
 
 from lab.running.workers import is_worker, worker_output
-from tests.reliability.record import Reliability, long_table, short_table
-from tests.reliability.soaked import Soak, as_json, from_json, save
+from tests.reliability.record import (
+    Reliability,
+    Soak,
+    as_json,
+    from_json,
+    long_table,
+    save,
+    short_table,
+)
 
 RELIABILITY = pytest.StashKey[Reliability]()
 

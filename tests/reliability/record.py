@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -128,3 +132,112 @@ def _rendered(rows: Sequence[Row], *, by_database: bool) -> str:
 def listed_errors(errors: Counter[str]) -> str:
     """Name the classes, the commonest first."""
     return ", ".join(f"{count:,} {name}" for name, count in errors.most_common())
+
+
+# --------------------------------------------------------------------------------------------------
+# The length of a test, and the last long run whose numbers are on the pages.
+
+# --------------------------------------------------------------------------------------------------
+# The length of a test: seconds in ``make test``, as long as ``make soak`` says.
+
+
+def _say_nothing(_: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Soak:
+    """The source of every length.
+
+    :ivar seconds: for each server, of all that is done to it; 0 is the short form.
+    """
+
+    seconds: float = 0
+    say: Callable[[str], None] = field(default=_say_nothing, repr=False)
+
+    @property
+    def long(self) -> bool:
+        """Return whether this is ``make soak``."""
+        return self.seconds > 0
+
+    def times(self, *, short: int, long: int) -> int:
+        """Return how often something is to be done, which takes as long as it takes."""
+        return long if self.long else short
+
+    def rounds(self, *, short: int, share: float = 1.0) -> Iterator[int]:
+        """Count from 0: ``short`` rounds, or in the long form for this share of the seconds.
+
+        The short form does not look at the clock; the long one goes ``short`` rounds at least.
+        """
+        number = 0
+        end = time.monotonic() + self.seconds * share
+        while number < short or (self.long and time.monotonic() < end):
+            yield number
+            number += 1
+
+    def progress(self, text: str) -> None:
+        """Say where the test is, past pytest's capture; nothing in the short form."""
+        if self.long:
+            self.say(text)
+
+
+# --------------------------------------------------------------------------------------------------
+# The last long run whose numbers are on the pages: written by pytest, read by tests/docs.
+
+FILE = Path(__file__).with_name("soaked.json")
+
+
+def save(found: Reliability, path: Path) -> None:
+    """Put these rows in the place of those of the same faults on the same databases."""
+    before = load(path)
+    rows = {(row.fault, row.database): row for row in [*before.rows(), *found.rows()]}
+    both = Reliability()
+    for key in sorted(rows):
+        both.row(*key).add(rows[key])
+    both.inputs.update({**before.inputs, **found.inputs})
+    text = json.dumps(as_json(both), indent=1)
+    path.write_text(f"{text}\n", encoding="utf-8")
+
+
+def as_json(found: Reliability) -> dict[str, Any]:
+    """Return the rows and the inputs as plain types."""
+    rows = [{**vars(row), "errors": dict(row.errors)} for row in found.rows()]
+    return {"rows": rows, "inputs": dict(found.inputs)}
+
+
+def from_json(saved: dict[str, Any]) -> Reliability:
+    """Return the rows and the inputs of :func:`as_json`."""
+    found = Reliability()
+    for row in saved["rows"]:
+        found.row(row["fault"], row["database"]).add(
+            Row(**{**row, "errors": Counter(row["errors"])})
+        )
+    found.inputs.update(saved["inputs"])
+    return found
+
+
+def load(path: Path = FILE) -> Reliability:
+    """Read what was saved; nothing where there is no such file."""
+    return (
+        from_json(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Reliability()
+    )
+
+
+#: The beginning of the names of the faults of tests/reliability/failover, which have a page of their own too.
+SEVERAL = "a server of several killed"
+
+
+def in_short() -> Iterator[str]:
+    """Yield the table with one row for each fault, then the inputs."""
+    found = load()
+    yield from short_table(by_fault(found.rows())).splitlines()
+    yield ""
+    inputs = [f"{count:,} ({what})" for what, count in found.inputs.items()]
+    yield f"Inputs fuzzed: {', '.join(inputs)}."
+
+
+def failovers() -> Iterator[str]:
+    """Yield the rows in which another server takes the place of one."""
+    yield from long_table(
+        [row for row in load().rows() if row.fault.startswith(SEVERAL)]
+    ).splitlines()

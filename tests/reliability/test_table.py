@@ -6,8 +6,7 @@ import itertools
 from pathlib import Path
 
 from tests.reliability import Reliability, Soak
-from tests.reliability.record import long_table, short_table
-from tests.reliability.soaked import load, save
+from tests.reliability.record import load, long_table, save, short_table
 
 
 def some_rows() -> Reliability:

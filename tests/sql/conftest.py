@@ -1,4 +1,8 @@
-"""A scripted SQL Server, for the tests that are about it alone."""
+"""The exact SQL, with no server: what is compiled, and what a session sends in which order.
+
+None of it proves that a row is locked.  It proves that the words are there which, on a real server,
+lock it (tests/integration/locking), and that they come in the right order.
+"""
 
 from __future__ import annotations
 

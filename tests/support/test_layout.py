@@ -20,7 +20,7 @@ from tests.docs.pages import ROOT, text_of
 from tests.integration.questions.conftest import pytest_collection_modifyitems as leave_out
 from tests.support.fresh_process import Ended, FreshProcesses
 from tests.support.rows import rows
-from tests.support.work import PACKAGE
+from tests.support.tracing import PACKAGE
 
 # --------------------------------------------------------------------------------------------------
 # tests/README.md has a line for each folder, no combination is left to nobody, slow tests are listed.

@@ -28,7 +28,7 @@ from sa_doclock import (
     claim_each,
 )
 from sa_doclock.core.session import context_of
-from tests.support.work import own_path
+from tests.support.tracing import own_path
 from tests.unit.mappings import World, refers
 
 ForUpdate = LockOptions.ForUpdate

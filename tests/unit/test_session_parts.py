@@ -29,7 +29,7 @@ from sa_doclock.dialects.base import LockStrategy
 from sa_doclock.features import install
 from sa_doclock.guard.write_guard import WriteGuard
 from sa_doclock.sqlalchemy_internals import allow_listening, insert_listener, listen_first
-from tests.docs.roles import ROLES
+from tests.docs.reference import ROLES
 from tests.support.models import Base, Order
 from tests.support.rows import rows
 

@@ -20,7 +20,7 @@ from sa_doclock.features.diagnosis import blockers_text
 from sa_doclock.tools.monitoring import WaitGraph
 from sa_doclock.wait_info import Wait
 from tests.support.rows import rows
-from tests.support.work import calls_of
+from tests.support.tracing import calls_of
 
 Pairs = list[tuple[int, int]]
 

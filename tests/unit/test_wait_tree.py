@@ -14,7 +14,7 @@ from sa_doclock import LockConnection, LockWait
 from sa_doclock.tools.cli.wait_forest import forest_of
 from sa_doclock.tools.cli.wait_tree import line_of, picture_of, summary_of
 from tests.support.rows import rows
-from tests.support.work import calls_of
+from tests.support.tracing import calls_of
 
 ANN, BOB, CAT = (
     LockConnection(

@@ -26,8 +26,8 @@ from sa_doclock import (
 from sa_doclock.dialects import strategy_for
 from tests.integration.checkouts.conftest import Factory
 from tests.integration.checkouts.models import CHECKOUTS, Order, expire
-from tests.support.ctrl_c import UNFINISHED, CtrlC
 from tests.support.databases import Database
+from tests.support.tracing import UNFINISHED, CtrlC
 from tests.support.waits import wait_until
 
 TODO = sa.select(Order).where(Order.total == 0)

@@ -1,21 +1,40 @@
-"""Twelve callers at once for a row that is not there: one row, no error, at any isolation level."""
+"""Callers that all begin at the same moment, each in a thread of its own."""
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, wait
-from typing import Any
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, DocumentGate, LockingSession, LockNotAvailable, LockOptions
-from tests.integration.creation.callers import all_at_once
 from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Account, Lease, Order, Voucher
 from tests.support.waits import wait_until, wait_until_blocked
+
+T = TypeVar("T")
+
+
+def all_at_once(number: int, call: Callable[[], T]) -> list[T]:
+    """Return what each call has returned; raise the first error."""
+    start = threading.Barrier(number)
+
+    def begin() -> T:
+        start.wait(PATIENCE)
+        return call()
+
+    with ThreadPoolExecutor(number) as threads:
+        calls = [threads.submit(begin) for _ in range(number)]
+        return [one.result(PATIENCE) for one in calls]
+
+
+# --------------------------------------------------------------------------------------------------
+# Twelve callers at once for a row that is not there: one row, no error, at any isolation level.
 
 CALLERS = 12
 LEVELS = ("READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")

@@ -42,8 +42,7 @@ from sa_doclock import (
 )
 from sa_doclock.testing import recorded_locks
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
-from tests.integration.creation.callers import all_at_once
-from tests.integration.creation.test_at_once import LEVELS
+from tests.integration.creation.test_at_once import LEVELS, all_at_once
 from tests.integration.creation.test_what_is_created import statements_of
 from tests.support.actors import Actor
 from tests.support.databases import Database

@@ -22,7 +22,7 @@ from sa_doclock import (
     document,
 )
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
-from tests.integration.creation.callers import all_at_once
+from tests.integration.creation.test_at_once import all_at_once
 from tests.support.databases import Database
 from tests.support.models import Account, Contract, Invoice, Lease, Line, Order, Voucher
 

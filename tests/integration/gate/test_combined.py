@@ -29,8 +29,8 @@ from sa_doclock import (
 from sa_doclock.process_waits import Wakeup
 from tests.integration.gate.queueing import wait_until_queued
 from tests.support.actors import PATIENCE, Actor
-from tests.support.ctrl_c import CtrlC
 from tests.support.models import Account, Customer, Line, Order
+from tests.support.tracing import CtrlC
 from tests.support.waits import wait_until
 
 Session = LockingSession

@@ -24,8 +24,8 @@ from sa_doclock.features.gate.queue import QueueEntry, under_mutex
 from tests.integration.gate.queueing import enter, wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
 from tests.support.actors import Actor
-from tests.support.ctrl_c import CtrlC
 from tests.support.models import Order
+from tests.support.tracing import CtrlC
 
 ForUpdate = LockOptions.ForUpdate
 

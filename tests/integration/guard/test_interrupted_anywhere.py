@@ -25,8 +25,8 @@ from sa_doclock import (
 from tests.integration.guard.models import Order
 from tests.integration.locking.steps import is_free
 from tests.support.actors import PATIENCE
-from tests.support.ctrl_c import UNFINISHED, CtrlC
 from tests.support.databases import PIPELINED, Database
+from tests.support.tracing import UNFINISHED, CtrlC
 
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 Call = Callable[[], object]

@@ -20,7 +20,7 @@ from sqlalchemy import Engine, ForeignKey, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
 from sa_doclock import LockingSession, LockOptions, document, with_lock
-from tests.support.work import own_path
+from tests.support.tracing import own_path
 
 INDENT = "  "
 ForUpdate = LockOptions.ForUpdate

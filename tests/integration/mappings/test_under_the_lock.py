@@ -8,23 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.integration.mappings import (
-    attributes,
-    concrete,
-    details,
-    joined,
-    keys,
-    relationships,
-    single_table,
-    tables,
-)
+from tests.integration.mappings import attributes, details, inheritance, keys, relationships, tables
 from tests.integration.mappings.conftest import Meet
 from tests.integration.mappings.mapped_document import CHANGES, MappedDocument
 from tests.integration.mappings.ways import DEFECTS, REFUSED, WAYS, Way, defects_of, refusal_of
 from tests.support.databases import MATRIX, Database
 
 FAMILIES: Sequence[Any] = (
-    *(single_table, joined, concrete, keys),
+    *(inheritance, keys),
     *(attributes, details, relationships, tables),
 )
 MAPPINGS: list[MappedDocument] = [one for family in FAMILIES for one in family.MAPPINGS]

@@ -1,15 +1,60 @@
-"""The named locks that the server lists."""
+"""The key of these tests, and the named locks that the server lists."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from tests.integration.named_locks.keys import HELD
+from sa_doclock import LockingSession, LockNotAvailable
 from tests.support.databases import Database
 from tests.support.waits import _write_lock_is_taken, wait_until
+
+# --------------------------------------------------------------------------------------------------
+# The key of these tests, what is done with it, and how a server is asked for it.
+
+KEY = "user:42"
+Step = Callable[[LockingSession], Any]
+
+HELD: Mapping[str, str] = {
+    "postgresql": """
+        SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())""",
+    "mysql": f"SELECT COUNT(IS_USED_LOCK(CONCAT(DATABASE(), '.{KEY}')))",
+    "mariadb": f"SELECT COUNT(IS_USED_LOCK(CONCAT(DATABASE(), '.{KEY}')))",
+    "mssql": "SELECT COUNT(*) FROM sys.dm_tran_locks WHERE resource_type = 'APPLICATION' "
+    "AND resource_database_id = DB_ID()",
+}
+
+
+def takes(key: str = KEY, **how: Any) -> Step:
+    """Make the step that takes the key, and keeps it."""
+
+    def step(session: LockingSession) -> None:
+        session.lock_key(key, **how)
+
+    return step
+
+
+def finds_taken(key: str = KEY, **how: Any) -> Callable[[LockingSession], bool]:
+    """Make the step that says whether another has the key; it keeps nothing."""
+
+    def step(session: LockingSession) -> bool:
+        try:
+            session.lock_key(key, lock_timeout=0, **how)
+        except LockNotAvailable:
+            return True
+        finally:
+            session.rollback()
+        return False
+
+    return step
+
+
+# --------------------------------------------------------------------------------------------------
+# The named locks that the server lists.
 
 
 @pytest.fixture

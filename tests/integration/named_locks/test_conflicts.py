@@ -12,7 +12,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable
 from tests.integration.locking.steps import FIRST, NAMES, locks, read_again, rename, roll_back, save
-from tests.integration.named_locks.keys import KEY, finds_taken, takes
+from tests.integration.named_locks.conftest import KEY, finds_taken, takes
 from tests.support.actors import PATIENCE, Actor
 from tests.support.models import Order
 from tests.support.waits import wait_until_blocked

@@ -26,7 +26,7 @@ from sa_doclock import (
 from sa_doclock.dialects.named_locks import short_name
 from sa_doclock.dialects.postgresql.named_locks import number_of
 from tests.integration.locking.steps import recorded
-from tests.integration.named_locks.keys import KEY, finds_taken
+from tests.integration.named_locks.conftest import KEY, finds_taken
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Order
 

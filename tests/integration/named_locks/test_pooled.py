@@ -11,7 +11,7 @@ from sqlalchemy import event
 from sa_doclock import LockingSession
 from sa_doclock.pool import ExecuteStatement, execute_statements_now, on_return
 from tests.integration.locking.steps import recorded
-from tests.integration.named_locks.keys import KEY
+from tests.integration.named_locks.conftest import KEY
 
 pytestmark = pytest.mark.databases("mysql", "mariadb")
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.integration.named_locks.keys import KEY
+from tests.integration.named_locks.conftest import KEY
 from tests.support.databases import Database
 from tests.support.models import Order
 from tests.support.poolers import ENDS_CONNECTION

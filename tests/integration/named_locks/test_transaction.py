@@ -24,7 +24,7 @@ from sa_doclock.dialects.innodb_named_locks import InnoDBNamedLocks
 from sa_doclock.pool import actions_of
 from tests.integration.locking.connections import patience_of, set_patience
 from tests.integration.locking.steps import finds_held, recorded
-from tests.integration.named_locks.keys import KEY, finds_taken
+from tests.integration.named_locks.conftest import KEY, finds_taken
 from tests.support.models import Base, Customer, Order
 from tests.support.poolers import SETS_CONNECTION
 

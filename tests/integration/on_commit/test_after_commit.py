@@ -1,4 +1,4 @@
-"""on_commit: called in order, after the outermost commit, when the locks are gone."""
+"""Functions to be called after a commit that write down that they were called."""
 
 from __future__ import annotations
 
@@ -13,10 +13,37 @@ from sqlalchemy import event
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from tests.integration.locking.steps import finds_held
-from tests.integration.on_commit.promises import Promises
 from tests.support.models import Customer, Order
 
 pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
+
+
+class Promises:
+    """The functions that were called, in order."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+
+    def note(self, name: str = "called") -> Callable[[], None]:
+        """Make a function that writes this name down."""
+
+        def function() -> None:
+            self.kept.append(name)
+
+        return function
+
+    def fail(self, error: BaseException) -> Callable[[], None]:
+        """Make a function that fails like this."""
+
+        def failing() -> None:
+            self.kept.append(str(error))
+            raise error
+
+        return failing
+
+
+# --------------------------------------------------------------------------------------------------
+# on_commit: called in order, after the outermost commit, when the locks are gone.
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from sa_doclock import AsyncLockingSession, LockOptions
 from tests.integration.asyncio.drivers import in_a_loop, opened, url_for
-from tests.integration.on_commit.promises import Promises
+from tests.integration.on_commit.test_after_commit import Promises
 from tests.support.databases import Database
 from tests.support.models import Order
 

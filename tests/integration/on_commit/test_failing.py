@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, Pend
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
 from tests.integration.locking.steps import finds_held
-from tests.integration.on_commit.promises import Promises
+from tests.integration.on_commit.test_after_commit import Promises
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 

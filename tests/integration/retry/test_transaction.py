@@ -14,7 +14,7 @@ from sqlalchemy.orm.exc import DetachedInstanceError
 
 from sa_doclock import DeadlockDetected, LockingSession, LockMisuse, run_transaction
 from sa_doclock import LockOptions as Lock
-from tests.integration.on_commit.promises import Promises
+from tests.integration.on_commit.test_after_commit import Promises
 from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
 from tests.support.models import Customer, Order
 

@@ -13,10 +13,9 @@ from sqlalchemy import Engine
 from sqlalchemy.pool import NullPool
 
 from tests.reliability import Reliability, Row, Soak
-from tests.reliability.faults.afterwards import Found, look_on_disk, pool_is_wrong
+from tests.reliability.faults.afterwards import Found, locks_left, look_on_disk, pool_is_wrong
 from tests.reliability.faults.chaos import Chaos
 from tests.reliability.faults.clients import CLIENTS, Clients
-from tests.reliability.faults.leftovers import locks_left
 from tests.reliability.faults.model import Base, Log, fill
 from tests.reliability.faults.ways import go_on
 from tests.support.databases import PIPELINED, Database

@@ -13,10 +13,10 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import DeadlockDetected, LockFailed, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.core.ledger import Ledger
-from tests.reliability.faults import leftovers, ways
-from tests.reliability.faults.afterwards import Found, look_on_disk, pool_is_wrong
+from tests.reliability.faults import afterwards as leftovers
+from tests.reliability.faults import ways
+from tests.reliability.faults.afterwards import Found, locks_left, look_on_disk, pool_is_wrong
 from tests.reliability.faults.clients import take
-from tests.reliability.faults.leftovers import locks_left
 from tests.reliability.faults.model import Folder, Injected, Log, Mark, change, is_typed, look
 from tests.reliability.faults.scene import Scene
 from tests.reliability.faults.ways import Desk

@@ -17,18 +17,21 @@ from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, run, runner
 from sa_doclock.tools.cli.workload.plan import Step
 from sa_doclock.tools.cli.workload.runner import Worker
 from sa_doclock.tools.cli.workload.tables import NAMES, Document, State, fill
-from tests.reliability.history import record, stored
+from tests.reliability.history import record
 from tests.reliability.history.checker import check
 from tests.reliability.history.items import Name
 from tests.reliability.history.record import ABSENT, FIRST, History, Transaction
 from tests.reliability.history.record import Outcome as SessionsOutcome
-from tests.reliability.history.sessions import THREADS, TRANSACTIONS, WAYS, played
-from tests.reliability.history.stored import (
+from tests.reliability.history.sessions import (
+    THREADS,
+    TRANSACTIONS,
+    WAYS,
     balance,
     delete_detail,
     final_state,
     first_state,
     note,
+    played,
     read_again,
     set_detail,
     set_total,
@@ -40,7 +43,7 @@ class VersionedPlan(Plan):
     """The same steps; every value says who wrote it."""
 
     def first_states(self) -> dict[int, State]:
-        return {number: stored.first_state(NAMES) for number in range(self.documents)}
+        return {number: first_state(NAMES) for number in range(self.documents)}
 
 
 @dataclass
@@ -77,9 +80,9 @@ class RecordingWorker(Worker):
 
     def _read(self, session: LockingSession, step: Step) -> tuple[Document, float]:
         document, waited = super()._read(session, step)
-        stored.note(self._done, document, NAMES)
+        note(self._done, document, NAMES)
         if step.operation is Operation.LOAD:
-            stored.read_again(session, self._done, [document.id], NAMES)
+            read_again(session, self._done, [document.id], NAMES)
         if not self._has_met:
             self._has_met = True
             self._recorder.meet()
@@ -88,7 +91,7 @@ class RecordingWorker(Worker):
     def _change(self, session: LockingSession, document: Document, step: Step) -> None:
         history = self.histories[step.document]
         _CHANGES[step.operation](self._done, document, step)
-        stored.balance(document)
+        balance(document)
         number = history.announce(document.values())
         self._done.committing = self._recorder.tick()
         session.save_changes()
@@ -96,19 +99,19 @@ class RecordingWorker(Worker):
 
 
 def _upsert(done: record.Transaction, document: Document, step: Step) -> None:
-    stored.set_total(done, document, 1)
-    stored.set_detail(done, document, step.name, 1)
+    set_total(done, document, 1)
+    set_detail(done, document, step.name, 1)
 
 
 def _delete(done: record.Transaction, document: Document, step: Step) -> None:
-    stored.set_total(done, document, 1)
-    stored.delete_detail(done, document, step.name, 1)
+    set_total(done, document, 1)
+    delete_detail(done, document, step.name, 1)
 
 
 def _move(done: record.Transaction, document: Document, step: Step) -> None:
     """The header is left alone."""
-    stored.set_detail(done, document, step.name, 1)
-    stored.set_detail(done, document, step.other, 1)
+    set_detail(done, document, step.name, 1)
+    set_detail(done, document, step.other, 1)
 
 
 _CHANGES: Mapping[Operation, Callable[[record.Transaction, Document, Step], None]] = {
@@ -130,7 +133,7 @@ def recorded(
     recorder = Recorder((lambda: None) if plan.locks else (lambda: together.wait(30)))
     monkeypatch.setattr(runner, "Worker", lambda *how: RecordingWorker(recorder, *how))
     outcome = run(engine, plan)
-    return outcome, record.History(recorder.done, stored.final_state(engine))
+    return outcome, record.History(recorder.done, final_state(engine))
 
 
 # --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from sa_doclock import (
     run_transaction,
 )
 from sa_doclock.tools.cli.workload.tables import NAMES, Detail, Document
-from tests.reliability.leaks.scene import Scene, Way
+from tests.reliability.leaks.footprint import Scene, Way
 from tests.support.actors import PATIENCE
 
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead

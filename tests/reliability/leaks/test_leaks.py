@@ -21,15 +21,18 @@ from tests.integration.asyncio.drivers import url_for
 from tests.reliability import Reliability, Soak
 from tests.reliability.leaks.failures import FAILURES, RARE_FAILURES
 from tests.reliability.leaks.footprint import (
+    CONNECT_ARGS,
+    STATES,
     WARM_UP,
+    Scene,
     footprint,
     grown_since,
     growth,
     leak_of,
+    new_engine,
     repeat,
     run_all,
 )
-from tests.reliability.leaks.scene import CONNECT_ARGS, STATES, Scene, new_engine
 from tests.reliability.leaks.ways import (
     ASYNC_FAILURES,
     ASYNC_WAYS,

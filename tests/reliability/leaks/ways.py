@@ -26,8 +26,7 @@ from sa_doclock import (
     with_lock,
 )
 from sa_doclock.tools.cli.workload.tables import Detail, Document
-from tests.reliability.leaks.footprint import WARM_UP
-from tests.reliability.leaks.scene import DOCUMENTS, Scene, Way, new_engine
+from tests.reliability.leaks.footprint import DOCUMENTS, WARM_UP, Scene, Way, new_engine
 
 SHARED, NO_WAIT, SNAPSHOT = LockOptions.SharedRead, LockOptions.NoWait, LockOptions.SnapshotRead
 

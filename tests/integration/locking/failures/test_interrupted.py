@@ -26,10 +26,10 @@ from tests.reliability.faults.proxy import (
     StatementReset,
     proxy_to,
 )
-from tests.support.ctrl_c import CtrlC
 from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order
 from tests.support.rows import rows
+from tests.support.tracing import CtrlC
 
 # --------------------------------------------------------------------------------------------------
 # A statement that is interrupted: its connection is given up, and so is the lock, at once.

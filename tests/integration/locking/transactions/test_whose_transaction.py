@@ -17,8 +17,8 @@ from sqlalchemy.pool import QueuePool
 from sa_doclock import DeadlockDetected, LockingSession, LockMisuse, LockNotAvailable, LockOptions
 from tests.integration.locking.steps import finds_held, is_free, locks, recorded, set_total
 from tests.support.actors import Actor
-from tests.support.ctrl_c import CtrlC
 from tests.support.models import Customer, Line, Order
+from tests.support.tracing import CtrlC
 
 pytestmark = pytest.mark.quick
 

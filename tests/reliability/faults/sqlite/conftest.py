@@ -1,4 +1,9 @@
-"""The file after a process was killed: whole, free, and with all that was acknowledged."""
+"""Processes that are killed while they write an SQLite file, and the state that the others find then.
+
+A child process (``worker.py``) changes folders as the clients of tests/reliability/faults do, and writes down
+on disk what it means to commit and what was acknowledged. ``test_processes.py`` starts and kills it; here
+file and log are compared when it is dead.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from tests.reliability import Reliability, Row
-from tests.reliability.faults.afterwards import Found, look_on_disk
-from tests.reliability.faults.leftovers import locks_left
+from tests.reliability.faults.afterwards import Found, locks_left, look_on_disk
 from tests.reliability.faults.model import Base, Log, Mark, fill
 from tests.reliability.faults.sqlite.worker import read_logs
 from tests.support.databases import Database
