@@ -76,7 +76,11 @@ class LockInstrumentation:
 
         :param seconds: the limit of the wait that the program has set; None: it has set none.
         """
-        level = logging.INFO if _is_expected(error, seconds) else logging.WARNING
+        lock = error.lock or LockOptions.None_
+        at_once = LockOptions.NoWait in lock or LockOptions.SkipLocked in lock
+        only_tried = at_once or (seconds is not None and seconds <= SHORT_LIMIT)
+        expected = isinstance(error, LockNotAvailable) and only_tried
+        level = logging.INFO if expected else logging.WARNING
         if _log.isEnabledFor(level):
             fields = log_fields(error, waited, outcome_of(error).replace("_", " "))
             _log.log(level, "%s", error.args[0], extra=fields)
@@ -107,15 +111,6 @@ class LockInstrumentation:
 def reports_released() -> bool:
     """Return whether anybody listens for the release of locks."""
     return "locks_released" in listened or _log.isEnabledFor(logging.DEBUG)
-
-
-def _is_expected(error: LockFailed, seconds: float | None) -> bool:
-    """Return whether the program has only tried to get the lock."""
-    if not isinstance(error, LockNotAvailable):
-        return False
-    lock = error.lock or LockOptions.None_
-    at_once = LockOptions.NoWait in lock or LockOptions.SkipLocked in lock
-    return at_once or (seconds is not None and seconds <= SHORT_LIMIT)
 
 
 def _label_of(document: DocumentKey | LockedName) -> str:

@@ -19,7 +19,9 @@ from .connection import (
 from .driver_frames import raised_by_driver
 from .error_codes import code_of
 from .lock_statements import NO_TEXT, has_hints
+from .mariadb import HAS_SKIP_LOCKED
 from .monitoring import LockMonitoring, describe_connections
+from .mysql import HAS_MODIFIERS
 from .names import (
     SCHEMA_OPTION,
     quoted_name,

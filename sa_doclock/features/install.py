@@ -103,7 +103,8 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
     if options.commit_outcome:
         from .commit_lookup import CommitLookup
 
-        yield CommitLookup(session, state)
+        lookup = parts.commit_outcome = CommitLookup(session, state)
+        yield lookup
     if options.pipeline:
         from .pipeline import SessionPipeline
 

@@ -10,7 +10,7 @@ There are three ways, and no other place loads details:
    keys of the headers, however many owners are between: the taxes of the lines of two orders are
    ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
    their own kind, and parts that are loaded again, start from the keys of their owners.
-3. A relationship to an ``aliased()``, as SQLAlchemy loads it: ``_Loader._load_by_relationship()``.
+3. A relationship to an ``aliased()``, as SQLAlchemy loads it.
 
 A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
 """
@@ -127,18 +127,15 @@ def _collections(
     """
     root = root_of(mapper)
     steps = _steps(root, lock)
-    plain = all(_is_collection(step) and _has_part(mapper, step.part) for step in steps)
-    if not plain or _may_have_own_columns(root):
+    if _may_have_own_columns(root):
         return None
+    for step in steps:
+        part = step.part
+        of_header = len(step.chain) == 1 and not part.owner_path
+        plain = part.alias is None and part.relationship.uselist and not repeats_details(step)
+        if not (of_header and step.is_last and plain and _has_part(mapper, part)):
+            return None
     return [(step.part.name, select_by_one_key(step), key_names(step.part.owner)) for step in steps]
-
-
-def _is_collection(step: Step) -> bool:
-    """Return whether a step loads a collection of the header, by its key, and nothing follows."""
-    part = step.part
-    of_header = len(step.chain) == 1 and not part.owner_path
-    plain = part.alias is None and part.relationship.uselist and not repeats_details(step)
-    return of_header and step.is_last and bool(plain)
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list[Read]:
@@ -197,11 +194,16 @@ class _Loader:
 
     def load_missing(self, step: Step, owners: Iterable[Any]) -> None:
         """Load the details of these owners where they are not loaded."""
-        missing = [owner for owner in owners if _is_incomplete(owner, step.part)]
-        if missing and step.part.alias is not None:
-            self._load_by_relationship(step.part, missing)
-        elif missing:
+        part = step.part
+        missing = [owner for owner in owners if _is_incomplete(owner, part)]
+        if missing and part.alias is None:
             self._load_details(step, missing)
+        elif missing:  # as SQLAlchemy loads a relationship to an aliased()
+            persistent = _by_identity(missing)
+            for owner in persistent.values():
+                self._session.expire(owner, [part.name])
+            option = selectinload(getattr(part.owner.class_, part.name))
+            self._read_again(part.owner, [*persistent], option)
 
     def found(self, part: Part, owners: Iterable[Any]) -> list[Any]:
         """Return the details of these owners, complete."""
@@ -228,14 +230,6 @@ class _Loader:
                 found = details.get(key, ())
                 value = found if part.relationship.uselist else next(iter(found), None)
                 set_committed_value(owner, part.name, value)
-
-    def _load_by_relationship(self, part: Part, owners: Iterable[Any]) -> None:
-        """Load the collections of a relationship to an ``aliased()`` as SQLAlchemy loads them."""
-        persistent = _by_identity(owners)
-        for owner in persistent.values():
-            self._session.expire(owner, [part.name])
-        option = selectinload(getattr(part.owner.class_, part.name))
-        self._read_again(part.owner, [*persistent], option)
 
     def _load_own_columns(self, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
         """Load the columns that subclasses of the mapper have and its own SELECT does not read."""
@@ -271,22 +265,15 @@ def _has_part(mapper: Mapper[Any], part: Part) -> bool:
 def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
-    chains = {part: chain_of(root, part) for part in parts}
-    return tuple(
-        Step(
-            (part,) if _has_unknown_depth(parts, part) else chain,
-            part,
-            base,
-            is_last=_is_last(parts, part),
-        )
-        for part, chain in chains.items()
-        if set(parts).issuperset(chain)
-    )
-
-
-def _is_last(parts: Iterable[Part], part: Part) -> bool:
-    owns = any(below.owner_path == part.path for below in parts)
-    return not (owns or part.recursive or _may_have_own_columns(part.detail))
+    owners = {part.owner_path for part in parts}
+    steps = []
+    for part in parts:
+        chain = chain_of(root, part)
+        if set(parts).issuperset(chain):
+            chain = (part,) if _has_unknown_depth(parts, part) else chain
+            follow = part.path in owners or part.recursive or _may_have_own_columns(part.detail)
+            steps.append(Step(chain, part, base, is_last=not follow))
+    return tuple(steps)
 
 
 def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
@@ -294,7 +281,7 @@ def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
 
     So it is below parts that have parts of their own kind; the SELECT starts from the owner then.
     """
-    recursive = [one.owner_path for one in parts if one.recursive]
+    recursive = [above.owner_path for above in parts if above.recursive]
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
 
 

@@ -166,7 +166,11 @@ class LockTarget(ABC, Generic[T]):
         """
         if call.opens:
             self.context.roll_back_quietly()
-        elif _is_failure_of_lock(call, error):
+        elif (
+            isinstance(error, DBAPIError)
+            or not isinstance(error, Exception)  # an interruption
+            or call.met is not None
+        ):  # the locks of the transaction are no longer known
             self.context.transaction.refuse_from_now_on(error)
 
 
@@ -393,7 +397,7 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
     if (
         call.requested is not None
         or "lock_acquired" in listened
-        or context.parts.granted
+        or context.parts.settled
         or waited >= instrumentation.CONTENDED
         or _log.isEnabledFor(logging.DEBUG)
     ):
@@ -405,8 +409,8 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
 def _report_granted(context: LockContext, call: LockCall, waited: float) -> None:
     new, lock = tuple(call.new), call.request.lock
     try:
-        for granted in context.parts.granted:
-            granted(new, lock)
+        for settled in context.parts.settled:
+            settled(call, None)
         context.instrumentation.report_granted(new, lock, waited)
         _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
@@ -428,19 +432,13 @@ def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -
         _report_end(context, call, (), waited, error)
 
 
-def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
-    """Return whether the locks of the transaction are no longer known."""
-    interrupted = not isinstance(error, Exception)
-    return interrupted or isinstance(error, DBAPIError) or call.met is not None
-
-
 def _report_failed(
     context: LockContext, call: LockCall, error: BaseException, waited: float
 ) -> None:
     if isinstance(error, LockFailed):
         error.waited = waited
-        for failed in context.parts.failed:
-            failed(error, call)
+        for settled in context.parts.settled:
+            settled(call, error)
         context.instrumentation.report_failed(error, waited, call.request.seconds)
 
 

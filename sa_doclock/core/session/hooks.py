@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -40,10 +41,8 @@ class SessionWithContext(EventfulSession):
             using(bind)
         self._given_binds = (*self._given_binds, bind)
 
-    @FirstUse
-    def _context(self) -> LockContext:
-        """All that the session keeps for its locks; it has none before its first use."""
-        return self._make_context()
+    _context: FirstUse[LockContext] = FirstUse(methodcaller("_make_context"))
+    """All that the session keeps for its locks; it has none before its first use."""
 
     def _make_context(self) -> LockContext:
         """Make the context of this session, which has it only when all of it is made.

@@ -48,7 +48,10 @@ def translate_error(
     assert connection is not None
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
     own = [one for one in states if connection in one.connections.all()]
-    _refuse_in_fork(own, context)
+    for state in own:
+        if state.transaction.parent is not None:  # another process's, which has forked this one
+            context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
+            state.transaction.parent.refuse()
     if context.sqlalchemy_exception is not None:
         return _translate(own, connection, context) if own else None
     strategy = find_strategy(connection)
@@ -56,14 +59,6 @@ def translate_error(
     met = None if strategy is None else DriverError(context, connection, strategy, None)
     lost = None if met is None else _note_unwrapped(own, met)
     return noise or lost or _interruption_of(context)
-
-
-def _refuse_in_fork(states: Sequence[LockContext], context: ExceptionContext) -> None:
-    """:raises LockMisuse: the connection is that of another process, which has forked this one."""
-    for state in states:
-        if state.transaction.parent is not None:
-            context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
-            state.transaction.parent.refuse()
 
 
 def _note_unwrapped(
@@ -140,9 +135,10 @@ def _translate_answer(
     :param state: the one whose call, or whose locks, the error names.
     """
     error = _typed_error(state, met) or _error_of_savepoint(state, met)
-    if error is None:
-        _add_advice(met)
-    raised = error or met.context.sqlalchemy_exception or met.context.original_exception
+    advice, wrapped = met.strategy.errors[met.code].advice, met.context.sqlalchemy_exception
+    if error is None and advice and wrapped is not None:
+        wrapped.add_detail(advice)
+    raised = error or wrapped or met.context.original_exception
     ended = _has_ended(states, met)
     for one in states:
         _note(one, met, error, raised, ended=ended)
@@ -155,13 +151,6 @@ def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None
     """Return the error of a savepoint that has ended with the locks of its transaction."""
     ends_savepoint = (met.context.statement or "").startswith(("ROLLBACK", "RELEASE"))
     return state.transaction.lost_error() if ends_savepoint else None
-
-
-def _add_advice(met: DriverError) -> None:
-    """Add advice to the driver's error."""
-    advice = met.strategy.errors[met.code].advice
-    if advice and met.context.sqlalchemy_exception is not None:
-        met.context.sqlalchemy_exception.add_detail(advice)
 
 
 def _note_locks_lost(
@@ -387,8 +376,8 @@ def _lost_with_locks(
 
 def _is_not_done(state: LockContext) -> bool:
     """Return whether the COMMIT that failed, of one database, was certainly not done."""
-    not_done = any(not_done() for not_done in state.parts.commit_not_done)
-    return not_done and len(state.connections.all()) == 1
+    outcome = state.parts.commit_outcome
+    return outcome is not None and outcome.commit_not_done() and len(state.connections.all()) == 1
 
 
 def _not_committed(state: LockContext, context: ExceptionContext) -> LockLost:

@@ -41,7 +41,7 @@ from ..names import quoted_name, schema_of
 from ..table_answers import kept_answer
 from .commit_outcome import PostgreSQLCommitOutcomes
 from .errors import PostgreSQLErrors
-from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
+from .limits import HAS_TRANSACTION_TIMEOUT, PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
 from .lockable_rows import check_rows
 from .monitoring import PostgreSQLMonitoring
 from .named_locks import PostgreSQLNamedLocks
