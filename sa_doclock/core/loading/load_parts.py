@@ -150,7 +150,6 @@ def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list
 def _by_key_of_header(
     entity: Mapper[Any], lock: LockOptions
 ) -> Sequence[tuple[Select[Any], tuple[str, ...]]]:
-    """Return these SELECTs, each with the names of its parameters."""
     root, found = root_of(entity), []
     if spans_rows(entity):  # its other tables are read once the root is locked
         found.append((select_by_key(entity, LockOptions.None_), key_names(entity)))
@@ -247,7 +246,6 @@ class _Loader:
     def _read_again(
         self, mapper: Mapper[Any], keys: Sequence[Identity], *options: ORMOption
     ) -> None:
-        """Read objects by their keys, with their unloaded attributes."""
         for some in chunks(keys):
             statement = select_by_keys(mapper, LockOptions.None_, some)
             if options:
@@ -286,7 +284,6 @@ def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
 
 
 def _by_identity(instances: Iterable[Any]) -> dict[Identity, Any]:
-    """Return the instances that have a primary key, by it; all of one hierarchy."""
     return {key[1]: one for one in instances if (key := instance_state(one).key) is not None}
 
 
@@ -463,7 +460,6 @@ def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Selec
 
 
 def _compares_keys(relationship: RelationshipProperty[Any]) -> bool:
-    """Return whether the relationship compares the keys and nothing else."""
     pairs = relationship.synchronize_pairs
     if {owner for owner, _ in pairs} != set(relationship.parent.primary_key):
         return False

@@ -237,7 +237,7 @@ def _complete(error: BaseException, target: LockTarget[Any]) -> None:
     database = database_name(target.session, request.bind_arguments)
     add_document(error, request.entity, request.ident, request.lock, database)
     if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
-        target.context.instrumentation.report_order_violation(error)
+        instrumentation.report_order_violation(error)
 
 
 def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
@@ -353,7 +353,6 @@ def _database_of(
 
 
 def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
-    """Return the dialect of a database that was not asked before, for which it may connect."""
     started = time.monotonic()
     strategy = strategy_for(bind)
     context.calls.connecting += time.monotonic() - started
@@ -377,14 +376,13 @@ def _blocks(
 
 def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLock | None:
     """Report that a call begins, except for rows of tables; return the report, where anybody listens."""
-    instrumentation = target.context.instrumentation
-    rows_of_tables = request.entity is None and not request.named
-    if rows_of_tables or not instrumentation.dispatch.before_lock:
+    listeners = target.session.dispatch.before_lock
+    if (request.entity is None and not request.named) or not listeners:
         return None
     entity, ident, lock, seconds, *_ = request
-    return instrumentation.report_requested(
-        RequestedLock(entity, ident, lock, seconds, request.bind_arguments)
-    )
+    requested = RequestedLock(entity, ident, lock, seconds, request.bind_arguments)
+    listeners(target.session, requested)
+    return requested
 
 
 def _end_granted(context: LockContext, call: LockCall) -> None:
@@ -411,7 +409,7 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
     try:
         for settled in context.parts.settled:
             settled(call, None)
-        context.instrumentation.report_granted(new, lock, waited)
+        instrumentation.report_granted(context.session(), new, lock, waited)
         _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
         if call.opens:
@@ -421,7 +419,6 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
 
 
 def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    """End a call: undo its effects, and report its error."""
     context = target.context
     waited = context.calls.now() - call.started
     context.calls.current = call.outer
@@ -439,7 +436,7 @@ def _report_failed(
         error.waited = waited
         for settled in context.parts.settled:
             settled(call, error)
-        context.instrumentation.report_failed(error, waited, call.request.seconds)
+        instrumentation.report_failed(context.session(), error, waited, call.request.seconds)
 
 
 def _report_end(
@@ -452,4 +449,5 @@ def _report_end(
     """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
-        context.instrumentation.report_ended(requested, granted, waited, error)
+        session = context.session()
+        session.dispatch.after_lock(session, requested, granted, waited, error)

@@ -86,7 +86,6 @@ class _Listener:
 
 
 def _entities_of(statement: Select) -> list[Any]:  # type: ignore[type-arg]
-    """Return the entities that the statement reads whole."""
     read = statement.column_descriptions
     return [column["expr"] for column in read if column["expr"] is column.get("entity")]
 

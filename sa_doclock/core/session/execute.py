@@ -188,7 +188,6 @@ class ExecutingSession(SessionWithContext):
 
 
 def _executor_of(context: LockContext, session: Session, statement: Any) -> Executor | None:
-    """Return the executor of the statement as a lock; None: it is the session's."""
     adoption = context.parts.adoption
     return None if adoption is None else adoption.executor(session, statement)
 

@@ -36,7 +36,6 @@ class SessionWithContext(EventfulSession):
     _given_binds: tuple[Engine | Connection, ...] = ()
 
     def _note_given(self, bind: Engine | Connection) -> None:
-        """Note a database that the session is given for a class or a table."""
         for using in self._context.parts.using:
             using(bind)
         self._given_binds = (*self._given_binds, bind)
@@ -212,7 +211,6 @@ def _before_commit(session: SessionWithContext) -> None:
 
 @event.listens_for(SessionWithContext, "after_commit")
 def _after_commit(session: SessionWithContext) -> None:
-    """Note that the databases have committed."""
     context = session._context
     committed = innermost(session)
     if committed.nested:

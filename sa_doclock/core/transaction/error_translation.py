@@ -17,6 +17,7 @@ from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNot
 from ...interruptions import ErrorsIgnored
 from ...keys import public_key
 from ...options import LockOptions
+from ..instrumentation import report_failed
 from ..ledger import document_of
 from ..lock_request import add_document, database_name, reason
 from .connection import is_broken
@@ -143,12 +144,11 @@ def _translate_answer(
     for one in states:
         _note(one, met, error, raised, ended=ended)
     if state.calls.current is None and isinstance(error, LockFailed):
-        state.instrumentation.report_failed(error, None)
+        report_failed(state.session(), error, None)
     return error
 
 
 def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None:
-    """Return the error of a savepoint that has ended with the locks of its transaction."""
     ends_savepoint = (met.context.statement or "").startswith(("ROLLBACK", "RELEASE"))
     return state.transaction.lost_error() if ends_savepoint else None
 
@@ -156,7 +156,6 @@ def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None
 def _note_locks_lost(
     states: Sequence[LockContext], met: DriverError
 ) -> LockLost | CommitUnknown | None:
-    """Have the states forget their locks, where the connection is lost; return the error of it."""
     context, connection, strategy, code = met
     if not (context.is_disconnect or is_broken(connection, strategy, context.original_exception)):
         return None
@@ -178,7 +177,7 @@ def _note_lost(
         error = lost_with_connection(one, strategy, code, context)
         one.transaction.note_locks_lost()
         if isinstance(error, LockFailed) and one.calls.current is None:
-            one.instrumentation.report_failed(error, None)
+            report_failed(one.session(), error, None)
         lost = lost or error
     return lost
 
@@ -310,7 +309,6 @@ def _note(
 
 
 def _needs_rollback(met: DriverError) -> bool:
-    """Return whether the error has a class of ours, and has aborted a transaction that is still there."""
     errors = met.strategy.errors
     return errors.every_error is EveryError.ABORTS and errors[met.code].error is not None
 
@@ -324,7 +322,6 @@ def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None
 
 
 def _doubt(state: LockContext, connection: Connection, raised: BaseException) -> None:
-    """Have the server asked later whether the error has ended a transaction with locks."""
     found = state.connections.find(connection)
     if found is not None and found.mark is not None:
         state.transaction.doubt(found, raised)
@@ -375,13 +372,11 @@ def _lost_with_locks(
 
 
 def _is_not_done(state: LockContext) -> bool:
-    """Return whether the COMMIT that failed, of one database, was certainly not done."""
     outcome = state.parts.commit_outcome
     return outcome is not None and outcome.commit_not_done() and len(state.connections.all()) == 1
 
 
 def _not_committed(state: LockContext, context: ExceptionContext) -> LockLost:
-    """Return the error of a COMMIT of which it is known that the server did not do it."""
     error = failure_of(
         LockLost,
         "the connection to the server was lost in COMMIT, and the server did not commit: nothing of the "
@@ -394,7 +389,6 @@ def _not_committed(state: LockContext, context: ExceptionContext) -> LockLost:
 
 
 def _commit_unknown(state: LockContext, context: ExceptionContext) -> CommitUnknown:
-    """Return the error of a COMMIT whose answer is lost."""
     databases = len(state.connections.all())
     if databases > 1:
         saved = f"each of the {databases} databases has saved its part, or has not"
