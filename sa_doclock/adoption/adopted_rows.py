@@ -41,7 +41,7 @@ from ..core.transaction import (
     make_plan,
     open_for_lock,
 )
-from ..dialects import NO_TEXT, has_hints
+from ..dialects import NO_TEXT, has_hints, locking_read_is_latest
 from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
@@ -202,7 +202,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         joined = connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
         strategy.check_autocommit(joined.connection)
-        if not (opens and strategy.isolation.locking_read_is_latest):
+        if not (opens and locking_read_is_latest(strategy.isolation)):
             self._check_level(joined, strategy)
         return joined, LockPlan(strategy, lock, None, row_lock, table=None)
 
@@ -228,7 +228,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         mapper, lock = self.mapper, self.request.lock
         if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
             mapper = None
-        plan = strategy.plans.get((mapper, lock, True)) or make_plan(
+        plan = strategy.findings.get((LockPlan, mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
         return open_for_lock(self.context, bind, plan, None), plan

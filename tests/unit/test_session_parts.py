@@ -141,7 +141,6 @@ CORE = (
 OF_EVERY_SESSION = (
     "__init__.py",
     "install.py",
-    "no_checkouts.py",
     "named_locks.py",
 )
 FAMILY = ("adoption", "dml_internals.py", "guard", "kinds.py", "versions.py")

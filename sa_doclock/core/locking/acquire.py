@@ -121,7 +121,7 @@ class LockTarget(ABC, Generic[T]):
         :raises LockNotSupported: this database or connection cannot give the lock.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         """
-        plan = strategy.plans.get((self.mapper, request.lock, False)) or make_plan(
+        plan = strategy.findings.get((LockPlan, self.mapper, request.lock, False)) or make_plan(
             self.mapper, request.lock, strategy
         )
         connection = open_for_lock(self.context, bind, plan, request.seconds)

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm.attributes import instance_state
 
-from ...dialects.base import Locked, parameters_for_keys, read_beside
+from ...dialects.base import Locked, Reach, parameters_for_keys, read_beside
 from ...errors import LockNotSupported
 from ...keys import DocumentKey, Identity
 from ...options import LockOptions, is_row_lock
@@ -195,7 +195,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        beside = self._beside if limit.strategy.statements.locks_one_table_of_join else None
+        beside = self._beside if Reach.ONE_TABLE in limit.strategy.statements.reach else None
         if beside is not None and (skips_some or not whole_row):
             columns = [*key, *beside]
             found = limit.send(lambda lock: only_columns(self.under_lock(lock), columns), keys_of)
