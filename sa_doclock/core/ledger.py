@@ -170,7 +170,8 @@ class Ledger:
             return  # as mostly, without a call
         place = place_of(bind, *options)
         if known is None or not known.is_same(place):
-            self._refuse_other_place(root, place)
+            if self._places_of_classes:
+                self._refuse_other_place(root, place)
             self._places_of_classes[root.class_] = place
 
     def _refuse_other_place(self, root: Mapper[Any], place: RowPlace) -> None:

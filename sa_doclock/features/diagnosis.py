@@ -48,7 +48,7 @@ class Diagnosis(SessionPart):
     def __init__(self, state: LockContext) -> None:
         self._session = state.session
 
-    def failed(self, error: LockFailed, call: LockCall) -> None:
+    def settled(self, call: LockCall, error: LockFailed | None) -> None:
         """See :class:`SessionPart`: the error stays as it is if nobody can be asked.
 
         By now this session waits for nobody.

@@ -118,7 +118,7 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
     if options.commit_outcome:
         from .commit_lookup import CommitLookup
 
-        lookup = CommitLookup(session, state)
+        lookup = parts.commit_outcome = CommitLookup(session, state)
         learn = lookup.learn_with_writes
         yield lookup
     if options.pipeline:

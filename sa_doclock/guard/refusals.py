@@ -28,6 +28,7 @@ from ..core.documents import (
     notify_in_time,
     parts_of,
 )
+from ..core.instrumentation import report_unlocked_write
 from ..core.ledger import ledger_of
 from ..core.loading import in_session_order
 from ..core.transaction import (
@@ -355,4 +356,4 @@ class Refusals:
             warn_program(background, UnlockedWriteWarning)
         if (entity, identity) not in self._reported:
             self._reported[entity, identity] = None
-            self._state().instrumentation.report_unlocked_write(error, line_of_program())
+            report_unlocked_write(self.session(), error, line_of_program())

@@ -137,7 +137,6 @@ def _decimal(column_type: ColumnType, value: Any) -> Decimal:
 
 
 def _has_digits(number: Decimal, before: int, behind: int) -> bool:
-    """Return whether it has at most so many digits before its point, and behind it."""
     _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int) or number.adjusted() >= before:  # NaN and infinite are texts
         return False

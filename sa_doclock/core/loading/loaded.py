@@ -120,6 +120,5 @@ class LoadedDocuments:
 
 @mapper_cache
 def _version_of(mapper: Mapper[Any]) -> str | None:
-    """Return the attribute of the version of a row; None if there is none."""
     column = mapper.version_id_col
     return None if column is None else mapper.get_property_by_column(column).key

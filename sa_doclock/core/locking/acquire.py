@@ -166,7 +166,11 @@ class LockTarget(ABC, Generic[T]):
         """
         if call.opens:
             self.context.roll_back_quietly()
-        elif _is_failure_of_lock(call, error):
+        elif (
+            isinstance(error, DBAPIError)
+            or not isinstance(error, Exception)  # an interruption
+            or call.met is not None
+        ):  # the locks of the transaction are no longer known
             self.context.transaction.refuse_from_now_on(error)
 
 
@@ -233,7 +237,7 @@ def _complete(error: BaseException, target: LockTarget[Any]) -> None:
     database = database_name(target.session, request.bind_arguments)
     add_document(error, request.entity, request.ident, request.lock, database)
     if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
-        target.context.instrumentation.report_order_violation(error)
+        instrumentation.report_order_violation(error)
 
 
 def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
@@ -349,7 +353,6 @@ def _database_of(
 
 
 def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
-    """Return the dialect of a database that was not asked before, for which it may connect."""
     started = time.monotonic()
     strategy = strategy_for(bind)
     context.calls.connecting += time.monotonic() - started
@@ -373,14 +376,13 @@ def _blocks(
 
 def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLock | None:
     """Report that a call begins, except for rows of tables; return the report, where anybody listens."""
-    instrumentation = target.context.instrumentation
-    rows_of_tables = request.entity is None and not request.named
-    if rows_of_tables or not instrumentation.dispatch.before_lock:
+    listeners = target.session.dispatch.before_lock
+    if (request.entity is None and not request.named) or not listeners:
         return None
     entity, ident, lock, seconds, *_ = request
-    return instrumentation.report_requested(
-        RequestedLock(entity, ident, lock, seconds, request.bind_arguments)
-    )
+    requested = RequestedLock(entity, ident, lock, seconds, request.bind_arguments)
+    listeners(target.session, requested)
+    return requested
 
 
 def _end_granted(context: LockContext, call: LockCall) -> None:
@@ -393,7 +395,7 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
     if (
         call.requested is not None
         or "lock_acquired" in listened
-        or context.parts.granted
+        or context.parts.settled
         or waited >= instrumentation.CONTENDED
         or _log.isEnabledFor(logging.DEBUG)
     ):
@@ -405,9 +407,9 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
 def _report_granted(context: LockContext, call: LockCall, waited: float) -> None:
     new, lock = tuple(call.new), call.request.lock
     try:
-        for granted in context.parts.granted:
-            granted(new, lock)
-        context.instrumentation.report_granted(new, lock, waited)
+        for settled in context.parts.settled:
+            settled(call, None)
+        instrumentation.report_granted(context.session(), new, lock, waited)
         _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
         if call.opens:
@@ -417,7 +419,6 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
 
 
 def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    """End a call: undo its effects, and report its error."""
     context = target.context
     waited = context.calls.now() - call.started
     context.calls.current = call.outer
@@ -428,20 +429,14 @@ def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -
         _report_end(context, call, (), waited, error)
 
 
-def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
-    """Return whether the locks of the transaction are no longer known."""
-    interrupted = not isinstance(error, Exception)
-    return interrupted or isinstance(error, DBAPIError) or call.met is not None
-
-
 def _report_failed(
     context: LockContext, call: LockCall, error: BaseException, waited: float
 ) -> None:
     if isinstance(error, LockFailed):
         error.waited = waited
-        for failed in context.parts.failed:
-            failed(error, call)
-        context.instrumentation.report_failed(error, waited, call.request.seconds)
+        for settled in context.parts.settled:
+            settled(call, error)
+        instrumentation.report_failed(context.session(), error, waited, call.request.seconds)
 
 
 def _report_end(
@@ -454,4 +449,5 @@ def _report_end(
     """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
-        context.instrumentation.report_ended(requested, granted, waited, error)
+        session = context.session()
+        session.dispatch.after_lock(session, requested, granted, waited, error)

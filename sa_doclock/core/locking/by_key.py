@@ -278,7 +278,6 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         return found
 
     def _with(self, found: Found, more: Found) -> Found:
-        """Return both, the rows in ascending key order."""
         rows = sorted(_distinct(found.rows + more.rows), key=row_order(self.mapper))
         return Found(rows, [*found.keys, *more.keys])
 

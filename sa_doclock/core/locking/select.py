@@ -149,7 +149,9 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         alone = _reads_header_alone(self._statement)
         statements = plan.strategy.statements
         if whole_row or statements.locked is Locked.SHARED_ENTRIES:
-            unread = self._columns_unread() if alone else header_table(self._locked.entity).columns
+            entity = self._locked.entity
+            alone_unread = alone and self._places and not options_of(self._statement)
+            unread = unread_columns(entity) if alone_unread else header_table(entity).columns
             table = own_table(self.mapper)
             self._beside = read_beside(statements, self.request.lock, table, unread)
         if not alone or self._beside is None:
@@ -238,11 +240,6 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         found[:] = ordered
         return result.columns(*range(width))
 
-    def _columns_unread(self) -> Sequence[ColumnElement[Any]]:
-        if self._places and not options_of(self._statement):
-            return unread_columns(self._locked.entity)
-        return tuple(header_table(self._locked.entity).columns)
-
     def read(self, statement: Select[Any]) -> Found:
         """Return the rows, and the keys of the entity that is locked among them."""
         result = self._run(statement)
@@ -270,16 +267,12 @@ def _reads_more(statement: Select[Any]) -> bool:
         if expression is described["entity"]:
             if spans_rows(expression, undeferred=undeferred):
                 return True
-        elif has_subquery(_clause_of(expression)):
+            continue
+        while not isinstance(expression, ClauseElement):  # an attribute of a class, or a Bundle
+            expression = expression.__clause_element__()
+        if has_subquery(expression):
             return True
     return False
-
-
-def _clause_of(expression: Any) -> ClauseElement:
-    """Return the SQL of a select's column, attribute of a class, or Bundle."""
-    while not isinstance(expression, ClauseElement):
-        expression = expression.__clause_element__()
-    return expression
 
 
 def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:

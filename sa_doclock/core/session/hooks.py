@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -35,15 +36,12 @@ class SessionWithContext(EventfulSession):
     _given_binds: tuple[Engine | Connection, ...] = ()
 
     def _note_given(self, bind: Engine | Connection) -> None:
-        """Note a database that the session is given for a class or a table."""
         for using in self._context.parts.using:
             using(bind)
         self._given_binds = (*self._given_binds, bind)
 
-    @FirstUse
-    def _context(self) -> LockContext:
-        """All that the session keeps for its locks; it has none before its first use."""
-        return self._make_context()
+    _context: FirstUse[LockContext] = FirstUse(methodcaller("_make_context"))
+    """All that the session keeps for its locks; it has none before its first use."""
 
     def _make_context(self) -> LockContext:
         """Make the context of this session, which has it only when all of it is made.
@@ -213,7 +211,6 @@ def _before_commit(session: SessionWithContext) -> None:
 
 @event.listens_for(SessionWithContext, "after_commit")
 def _after_commit(session: SessionWithContext) -> None:
-    """Note that the databases have committed."""
     context = session._context
     committed = innermost(session)
     if committed.nested:

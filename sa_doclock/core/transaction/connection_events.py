@@ -129,7 +129,6 @@ class ConnectionEvents:
         self._engine, self._lent = connection.engine, lent
 
     def _found(self) -> tuple[LockTransaction, TransactionConnection] | None:
-        """Return the transaction, and the state of the connection; None where it has ended."""
         transaction = self._transaction()
         one = None if transaction is None else transaction.connections.by_engine.get(self._engine)
         return None if transaction is None or one is None else (transaction, one)

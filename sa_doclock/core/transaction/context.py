@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 from ...events import EventfulSession
 from ...first_use import FirstUse
 from ...interruptions import ErrorsIgnored
-from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger
 from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
@@ -47,11 +46,6 @@ class LockContext:
     def loaded(self) -> LoadedDocuments:
         """The objects of documents in the session: most sessions lock before they load any."""
         return LoadedDocuments(self.session)
-
-    @FirstUse
-    def instrumentation(self) -> LockInstrumentation:
-        """The reports to the listeners of the session, and to the log."""
-        return LockInstrumentation(self.session)
 
     transaction = FirstUse(LockTransaction)
     """The transaction of the session; the next one is another object."""

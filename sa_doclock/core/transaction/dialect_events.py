@@ -5,7 +5,7 @@ A listener of each connection would cost every transaction more than all that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakSet, ref
@@ -91,16 +91,15 @@ def _listen(dialect: Dialect) -> None:
             _listened.add(dialect)
 
 
-def _states_of(connection: Connection) -> Sequence[LockContext]:
-    # A session that was collected, with its transaction open, may leave its state for a moment.
-    known: tuple[ReferenceType[LockContext], ...] = getattr(connection, _STATES, ())
-    return [state for one in known if (state := one()) is not None and state.session() is not None]
-
-
 def _on_error(context: ExceptionContext) -> BaseException | None:
     connection = context.connection
-    states = () if connection is None else _states_of(connection)
-    if not states:
+    # A session that was collected, with its transaction open, may leave its state for a moment.
+    states = [
+        state
+        for reference in getattr(connection, _STATES, ())
+        if (state := reference()) is not None and state.session() is not None
+    ]
+    if connection is None or not states:
         return None
     with Interruptible(connection):  # else an error that nobody has noted
         error = translate_error(states, context)
@@ -124,20 +123,14 @@ def _before_execute(*arguments: Any) -> None:
     try:
         checks = compiled.sa_doclock_checks
     except AttributeError:  # it is sent first
-        checks = _find_checks(compiled)
+        found = [find(compiled) for find in _finders]
+        checks = compiled.sa_doclock_checks = tuple(filter(None, found))
     for check, in_calls in checks:
         for reference in getattr(context.root_connection, _STATES, ()):
             state = reference()
             # Not by a function, which each lock would call.
             if state and (in_calls or not (call := state.calls.current) or call.request.as_is):
                 check(state, context)
-
-
-def _find_checks(compiled: Any) -> Sequence[StatementCheck]:
-    """Return the checks of this Compiled, and keep them in it."""
-    found = [find(compiled) for find in _finders]
-    checks = compiled.sa_doclock_checks = tuple(one for one in found if one is not None)
-    return checks
 
 
 def _check_of(compiled: Compiled) -> StatementCheck | None:

@@ -17,6 +17,7 @@ from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNot
 from ...interruptions import ErrorsIgnored
 from ...keys import public_key
 from ...options import LockOptions
+from ..instrumentation import report_failed
 from ..ledger import document_of
 from ..lock_request import add_document, database_name, reason
 from .connection import is_broken
@@ -48,7 +49,10 @@ def translate_error(
     assert connection is not None
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
     own = [one for one in states if connection in one.connections.all()]
-    _refuse_in_fork(own, context)
+    for state in own:
+        if state.transaction.parent is not None:  # another process's, which has forked this one
+            context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
+            state.transaction.parent.refuse()
     if context.sqlalchemy_exception is not None:
         return _translate(own, connection, context) if own else None
     strategy = find_strategy(connection)
@@ -56,14 +60,6 @@ def translate_error(
     met = None if strategy is None else DriverError(context, connection, strategy, None)
     lost = None if met is None else _note_unwrapped(own, met)
     return noise or lost or _interruption_of(context)
-
-
-def _refuse_in_fork(states: Sequence[LockContext], context: ExceptionContext) -> None:
-    """:raises LockMisuse: the connection is that of another process, which has forked this one."""
-    for state in states:
-        if state.transaction.parent is not None:
-            context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
-            state.transaction.parent.refuse()
 
 
 def _note_unwrapped(
@@ -140,34 +136,26 @@ def _translate_answer(
     :param state: the one whose call, or whose locks, the error names.
     """
     error = _typed_error(state, met) or _error_of_savepoint(state, met)
-    if error is None:
-        _add_advice(met)
-    raised = error or met.context.sqlalchemy_exception or met.context.original_exception
+    advice, wrapped = met.strategy.errors[met.code].advice, met.context.sqlalchemy_exception
+    if error is None and advice and wrapped is not None:
+        wrapped.add_detail(advice)
+    raised = error or wrapped or met.context.original_exception
     ended = _has_ended(states, met)
     for one in states:
         _note(one, met, error, raised, ended=ended)
     if state.calls.current is None and isinstance(error, LockFailed):
-        state.instrumentation.report_failed(error, None)
+        report_failed(state.session(), error, None)
     return error
 
 
 def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None:
-    """Return the error of a savepoint that has ended with the locks of its transaction."""
     ends_savepoint = (met.context.statement or "").startswith(("ROLLBACK", "RELEASE"))
     return state.transaction.lost_error() if ends_savepoint else None
-
-
-def _add_advice(met: DriverError) -> None:
-    """Add advice to the driver's error."""
-    advice = met.strategy.errors[met.code].advice
-    if advice and met.context.sqlalchemy_exception is not None:
-        met.context.sqlalchemy_exception.add_detail(advice)
 
 
 def _note_locks_lost(
     states: Sequence[LockContext], met: DriverError
 ) -> LockLost | CommitUnknown | None:
-    """Have the states forget their locks, where the connection is lost; return the error of it."""
     context, connection, strategy, code = met
     if not (context.is_disconnect or is_broken(connection, strategy, context.original_exception)):
         return None
@@ -189,7 +177,7 @@ def _note_lost(
         error = lost_with_connection(one, strategy, code, context)
         one.transaction.note_locks_lost()
         if isinstance(error, LockFailed) and one.calls.current is None:
-            one.instrumentation.report_failed(error, None)
+            report_failed(one.session(), error, None)
         lost = lost or error
     return lost
 
@@ -321,7 +309,6 @@ def _note(
 
 
 def _needs_rollback(met: DriverError) -> bool:
-    """Return whether the error has a class of ours, and has aborted a transaction that is still there."""
     errors = met.strategy.errors
     return errors.every_error is EveryError.ABORTS and errors[met.code].error is not None
 
@@ -335,7 +322,6 @@ def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None
 
 
 def _doubt(state: LockContext, connection: Connection, raised: BaseException) -> None:
-    """Have the server asked later whether the error has ended a transaction with locks."""
     found = state.connections.find(connection)
     if found is not None and found.mark is not None:
         state.transaction.doubt(found, raised)
@@ -386,13 +372,11 @@ def _lost_with_locks(
 
 
 def _is_not_done(state: LockContext) -> bool:
-    """Return whether the COMMIT that failed, of one database, was certainly not done."""
-    not_done = any(not_done() for not_done in state.parts.commit_not_done)
-    return not_done and len(state.connections.all()) == 1
+    outcome = state.parts.commit_outcome
+    return outcome is not None and outcome.commit_not_done() and len(state.connections.all()) == 1
 
 
 def _not_committed(state: LockContext, context: ExceptionContext) -> LockLost:
-    """Return the error of a COMMIT of which it is known that the server did not do it."""
     error = failure_of(
         LockLost,
         "the connection to the server was lost in COMMIT, and the server did not commit: nothing of the "
@@ -405,7 +389,6 @@ def _not_committed(state: LockContext, context: ExceptionContext) -> LockLost:
 
 
 def _commit_unknown(state: LockContext, context: ExceptionContext) -> CommitUnknown:
-    """Return the error of a COMMIT whose answer is lost."""
     databases = len(state.connections.all())
     if databases > 1:
         saved = f"each of the {databases} databases has saved its part, or has not"

@@ -301,7 +301,7 @@ class CheckOutCalls:
             extra={**fields, "outcome": change},
         )
         if "checkout_changed" in listened:
-            dispatch = self._state.instrumentation.dispatch
+            dispatch = self._state.session().dispatch
             dispatch.checkout_changed(self._reader.session(), checkout, change)
         return checkout
 
