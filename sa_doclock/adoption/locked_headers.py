@@ -30,7 +30,7 @@ from ..core.documents import (
 )
 from ..core.same_tables import folded_name, may_be_same
 from ..core.statements import key_not_in, refuse_combined_rows, statement_cache
-from ..dialects.base import Locked, LockStatements, is_in_index, read_beside
+from ..dialects.base import Locked, LockStatements, Reach, is_in_index, read_beside
 from ..errors import LockNotSupported
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions, base_of
@@ -177,7 +177,7 @@ def check_headers(
     :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
     for one in _locked_entities(statement):
-        if not (statements.locks_subqueries and is_subquery(inspect(one).selectable)):
+        if not (Reach.SUBQUERIES in statements.reach and is_subquery(inspect(one).selectable)):
             header_table(one)
     shared = base_of(lock) is LockOptions.SharedRead
     in_index = shared and statements.locked is Locked.SHARED_ENTRIES

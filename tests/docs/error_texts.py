@@ -75,8 +75,7 @@ CURES: Final[Mapping[str, str]] = {
     'the engine with `isolation_level="READ COMMITTED"`',
     "SNAPSHOT was set after": "take the lock before any other statement of the transaction",
     "SkipLocked needs READ COMMITTED": "make the engine with one of these levels",
-    "the next row comes up": "leave the `with` block of the claim before you ask for the next one",
-    "... adds the lock itself": "leave the lock out of the select",
+    "leave the block of this claim": "leave the `with` block of the claim first",
     "... needs new sessions": "give it the factory, not a session in use",
     "the database has ... rows for the key": "map a key that is unique, and give values of the "
     "type of its column",
@@ -94,7 +93,7 @@ _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 _VERBS = (
     "add|ALTER|ask|begin|Bind|call|Call|claim|connect|end|End|execute|Expunge|flush|Fork|give|have|hint|leave|"
     "let|load|lock|Lock|look|make|map|migrate|name|open|pass|Pass|read|roll|run|say|select|set|Set|show|take|try|"
-    "use|Use|wait|decorate|reload|enter"
+    "use|Use|page|wait|decorate|reload|remove|enter"
 )
 _CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)")
 

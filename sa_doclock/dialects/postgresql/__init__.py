@@ -28,10 +28,12 @@ from ..base import (
     NativeCode,
     Pipeline,
     PlainReads,
+    Reach,
     ServerClock,
     TransactionLifecycle,
     TransactionMarks,
     TransactionStatus,
+    note_default_level,
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver, asked_here, socket_descriptor
@@ -41,6 +43,7 @@ from ..names import quoted_name, schema_of
 from ..table_answers import kept_answer
 from .commit_outcome import PostgreSQLCommitOutcomes
 from .errors import PostgreSQLErrors
+from .limits import HAS_TRANSACTION_TIMEOUT as HAS_TRANSACTION_TIMEOUT
 from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
 from .lockable_rows import check_rows
 from .monitoring import PostgreSQLMonitoring
@@ -91,15 +94,12 @@ class PostgreSQLIsolation(IsolationLevels):
         "SERIALIZABLE": PlainReads.OLDER | PlainReads.CONFLICT,
     }
 
-    def note_default(self, connection: Connection) -> None:
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
-
 
 class PostgreSQLStatements(LockStatements):
     # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.
     # However, these clauses do not apply to WITH queries referenced by the primary query."
     # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
-    locks_subqueries = True
+    reach = Reach.ONE_TABLE | Reach.SUBQUERIES
     # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
@@ -213,6 +213,7 @@ class PostgreSQLLocks(LockStrategy):
         return super().asking(connection)
 
     def note_server(self, connection: Connection) -> None:
+        note_default_level(connection)
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
         if self.compatible is not None:

@@ -24,7 +24,7 @@ from ...core.documents import (
     select_equal_keys,
 )
 from ...core.transaction import LockContext, add_document, database_name
-from ...dialects import strategy_for
+from ...dialects import locking_read_is_latest, strategy_for
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
 from ...keys import Identity, document_label, is_storable, key_text, public_key
@@ -83,9 +83,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
         raise TypeError("lease must be seconds or a timedelta, not None")
     seconds = check_time("lease", lease)
     if not MILLISECOND.total_seconds() <= seconds <= _LONGEST_LEASE.total_seconds():
-        raise ValueError(
-            f"lease must be above 0, a millisecond at least, and at most 100 years, not {lease!r}"
-        )
+        raise ValueError(f"lease must be between a millisecond and 100 years, not {lease!r}")
     return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
 
 
@@ -281,7 +279,7 @@ class CheckOutCalls:
         self, root: Mapper[Any], identity: Identity, *, writes: bool = False
     ) -> tuple[CheckoutRows, DocumentName]:
         connection = self._reader.connection(root, writes=writes)
-        latest = writes and strategy_for(connection).isolation.locking_read_is_latest
+        latest = writes and locking_read_is_latest(strategy_for(connection).isolation)
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
 
