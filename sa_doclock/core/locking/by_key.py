@@ -104,7 +104,13 @@ class _RowsByKey(LockedRows[T]):
         self.expire_loaded(self.root, keys)
         # A listener for "expire" may have changed the document, with values from before the lock.
         if any(states_to_flush(self.session)):
-            refuse_unsaved(self.context, self.root, keys)
+            self.recheck |= refuse_unsaved(self.context, self.root, keys)
+
+    def before_load(self) -> None:
+        """Refuse changes of a listener of the engine, as those of one for "expire"."""
+        if any(states_to_flush(self.session)):
+            keys = frozenset(self.sent or self.request.keys)
+            self.recheck |= refuse_unsaved(self.context, self.root, keys)
 
     def forget_vanished(self, key: Identity) -> None:
         """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
@@ -206,7 +212,8 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
         # Not by parameters_by_key(), which every lock of one document would call.
         parameters = dict(zip(key_names(self.mapper), self.request.keys[0], strict=True))
         options = self.request.options
-        return Found(objects_of(self.session, statement, parameters, options, self.binds))
+        session, check = self.session, self.before_load
+        return Found(objects_of(session, statement, parameters, options, self.binds, check))
 
     def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         locking = partial(lock_by_key, self.mapper, whole_row=whole_row)
@@ -311,7 +318,8 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
 
     def _select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[T]:
         options = self.request.options
-        return objects_of(self.session, statement, parameters_by_keys(keys), options, self.binds)
+        parameters, check = parameters_by_keys(keys), self.before_load
+        return objects_of(self.session, statement, parameters, options, self.binds, check)
 
     def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         mapper, sent = self.mapper, self.sent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -119,13 +119,19 @@ def objects_of(
     parameters: Mapping[str, Any],
     options: Sequence[ORMOption] = (),
     bind_arguments: dict[str, Any] | None = None,
+    before_load: Callable[[], None] | None = None,
 ) -> list[Any]:
     """Execute a SELECT of ours, past the session's own execute(), which looks for locks.
 
     :param options: loader options of the caller.
+    :param before_load: is called where listeners of the engine were, before a row is loaded.
     :returns: the objects that it has found.
     """
     if options:
         statement = statement.options(*options)
     found = Session.execute(session, statement, parameters, bind_arguments=bind_arguments)
+    if before_load is not None and bind_arguments is not None:
+        heard = bind_arguments["bind"].dispatch
+        if heard.before_cursor_execute or heard.before_execute:
+            before_load()
     return list(found.scalars().unique())
