@@ -130,7 +130,8 @@ class SessionPipeline(SessionPart):
         hold_limit: HoldLimit | None,
         learn: Callable[[Connection, Pipeline], bool] | None,
     ) -> None:
-        self._state, self._hold_limit, self._learn = ref(state), hold_limit, learn
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
+        self._hold_limit, self._learn = hold_limit, learn
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
         self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
@@ -141,9 +142,7 @@ class SessionPipeline(SessionPart):
         return TransactionOutbox(self)
 
     def _outbox(self) -> TransactionOutbox:
-        state = self._state()
-        assert state is not None
-        outbox = state.transaction.outbox
+        outbox = self._state().transaction.outbox
         assert isinstance(outbox, TransactionOutbox)
         return outbox
 
@@ -182,9 +181,8 @@ class SessionPipeline(SessionPart):
 
     def may_commit(self) -> bool:
         """Return whether the writes that wait may be sent together with COMMIT, which comes next."""
-        state, outbox = self._state(), self._outbox()
-        assert state is not None
-        state.transaction.refuse()
+        outbox = self._outbox()
+        self._state().transaction.refuse()
         if len(outbox.by_connection) > 1:
             outbox.send_writes()  # all of them, before any is committed
             return False
