@@ -380,7 +380,7 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
             where = place._replace(schemas={})
             text = f"rows of {table.name} in {where} would be written by table(), to which schema_translate_map does not apply,"
         elif held is None:
-            state.ledger.check_place(root, place)
+            state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
         elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
             continue

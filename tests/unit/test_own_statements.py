@@ -30,13 +30,12 @@ NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what 
 QUESTIONS = (
     "claims/sessions.py:_view_names",
     "dialects/innodb_tables.py:check_view",
-    "dialects/innodb.py:SessionIsolation.note_default",
+    "dialects/isolation.py:note_default_level",
     "dialects/innodb.py:InnoDBLocks.note_server",
     "dialects/innodb_tables.py:engine_in_schema",
     "dialects/mssql.py:SQLServerLocks.note_server",
     "dialects/mssql.py:SQLServerWaits._restores_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine",
-    "dialects/postgresql/__init__.py:PostgreSQLIsolation.note_default",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.note_server",
     "features/commit_lookup.py:_can_ask",
     *(

@@ -192,11 +192,11 @@ MOST = {"statements": 9}
 #: The classes of the state of a session that have more than ten members: the most that each may have.
 #: The classes of the state of a session that have more than ten members: the most that each may have.
 STATE = {
-    "LockContext": 14,
+    "LockContext": 15,
     "LockTransaction": 65,
     "TransactionConnections": 31,
     "TransactionConnection": 42,
-    "Ledger": 36,
+    "Ledger": 37,
     "LoadedDocuments": 14,
     "DocumentIndex": 36,
 }
