@@ -188,7 +188,10 @@ class CommitLookup(SessionPart):
 def look_up_commits(session: Session, state: LockContext) -> None:
     """Have a session look up the outcome of its commits, if it does not yet."""
     if state.parts.find(CommitLookup) is None:
-        state.parts.add(CommitLookup(session, state))
+        lookup = CommitLookup(session, state)
+        state.parts.add(lookup)
+        if state.parts.pipeline is not None:
+            state.parts.pipeline.learn = lookup.learn_with_writes
 
 
 def _outcomes_of(one: TransactionConnection) -> CommitOutcomes:

@@ -120,18 +120,13 @@ class SessionPipeline(SessionPart):
     """Several statements of one session in one round trip; it makes the outbox of each transaction.
 
     :param hold_limit: of the session, where it has one: it travels with the lock.
-    :param learn: asks the server for the transaction together with the writes, where its outcome is
-        looked up; returns whether it has asked.
     """
 
-    def __init__(
-        self,
-        state: LockContext,
-        hold_limit: HoldLimit | None,
-        learn: Callable[[Connection, Pipeline], bool] | None,
-    ) -> None:
+    learn: Callable[[Connection, Pipeline], bool] | None = None
+
+    def __init__(self, state: LockContext, hold_limit: HoldLimit | None) -> None:
         self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
-        self._hold_limit, self._learn = hold_limit, learn
+        self._hold_limit = hold_limit
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
         self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
@@ -188,7 +183,7 @@ class SessionPipeline(SessionPart):
             return False
         # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
         ((connection, pipeline),) = outbox.by_connection.items()
-        return self._learn is None or not self._learn(connection, pipeline)
+        return self.learn is None or not self.learn(connection, pipeline)
 
     def discard(self) -> None:
         """Drop rows read ahead and waiting writes, before a connection is given back."""
