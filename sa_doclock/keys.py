@@ -9,9 +9,12 @@ records of a log, and a megabyte of it would be repeated in each.
 from __future__ import annotations
 
 import unicodedata
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import islice
 from reprlib import Repr
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import inspect
 
@@ -100,6 +103,12 @@ def document_label(entity: type[Any] | None, ident: Any) -> str:
     if entity is not None:
         return f"{entity.__name__} {'rows' if ident is None else key_text(ident)}"
     return "the transaction" if ident is None else f"named lock {key_text(ident)}"
+
+
+IMMUTABLE: Final = frozenset(
+    {bool, bytes, date, datetime, Decimal, float, int, str, time, timedelta, type(None), UUID}
+)
+"""Types of values that cannot change in their place."""
 
 
 def folded_key(key: Any) -> str:

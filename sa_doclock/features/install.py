@@ -104,7 +104,7 @@ def _install_guard(session: Session, state: LockContext, options: PartOptions) -
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield the parts that choose the database of a lock, and limit, save or follow its wait."""
-    parts, limit, pipeline, learn = state.parts, None, None, None
+    parts, limit, pipeline, lookup = state.parts, None, None, None
     if is_routed(session):
         from .routing import BindRouter
 
@@ -119,14 +119,14 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
         from .commit_lookup import CommitLookup
 
         lookup = parts.commit_outcome = CommitLookup(session, state)
-        learn = lookup.learn_with_writes
         yield lookup
     if options.pipeline:
         from .pipeline import SessionPipeline
 
         if session.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
-        pipeline = parts.pipeline = SessionPipeline(state, limit, learn)
+        pipeline = parts.pipeline = SessionPipeline(state, limit)
+        pipeline.learn = None if lookup is None else lookup.learn_with_writes
         yield pipeline  # sends what limits the wait and the hold
     if options.gate is not None:  # a try, and the connection for it, wait for their turn
         yield from _of_gate(state, options.gate)

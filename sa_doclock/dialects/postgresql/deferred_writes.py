@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, NoReturn
-from uuid import UUID
 from weakref import WeakSet, ref
 
 from sqlalchemy import Connection, RootTransaction, event
@@ -24,6 +21,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import greenlet_spawn
 
 from ...interruptions import ErrorsIgnored
+from ...keys import IMMUTABLE
 from ...pool import CallFunction, actions_of
 from ..base import Read
 from .limits import after_lock
@@ -43,12 +41,6 @@ _EXACTLY_ONE: Final = (
     "WITH doclock AS ({}\nRETURNING 1) "
     "SELECT width_bucket(1, 0, 1, (count(*) = 1)::int) FROM doclock"
 )
-
-# Values that cannot change between the flush and COMMIT, when the driver reads them.
-_IMMUTABLE: Final = frozenset(
-    {bool, bytes, date, datetime, Decimal, float, int, str, time, timedelta, type(None), UUID}
-)
-
 
 _COMMIT: Final = "COMMIT"
 
@@ -384,7 +376,7 @@ def _are_immutable(rows: Any) -> bool:
     if not isinstance(rows, (tuple, list)):
         return False
     for row in rows:
-        if not (isinstance(row, dict) and _IMMUTABLE.issuperset(map(type, row.values()))):
+        if not (isinstance(row, dict) and IMMUTABLE.issuperset(map(type, row.values()))):
             return False
     return True
 

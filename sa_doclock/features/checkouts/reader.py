@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -28,7 +28,7 @@ class CheckoutReader:
     def __init__(self, state: LockContext, table: Table) -> None:
         self.table = table
         self.session = state.session
-        self._state = ref(state)
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
 
     @property
     def binds(self) -> dict[Mapper[Any], Engine | Connection]:
@@ -38,9 +38,7 @@ class CheckoutReader:
     @property
     def state(self) -> LockContext:
         """The state of the session."""
-        state = self._state()
-        assert state is not None  # the session reads
-        return state
+        return self._state()
 
     def connection(self, root: Mapper[Any], *, writes: bool = False) -> Connection:
         """Return the connection to the database of these documents; it may begin a transaction.
