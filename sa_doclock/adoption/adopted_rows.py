@@ -78,7 +78,7 @@ Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
 """A header, and the text of the error: the next flush would overwrite another session's write."""
 
-_TOUCHED: Final = "a listener changed {} after the lock was asked for and before it was granted; change it under the lock"
+_TOUCHED: Final = "a listener changed {} while the session waited for the lock. Change it after the lock is granted"
 
 
 def execute_for_update(
@@ -214,10 +214,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         reads = strategy.isolation.plain_reads.get(level or "", PlainReads(0))
         if PlainReads.OLDER in reads:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where reads after the lock can be older than the "
-                "lock: another transaction's change of a part would be overwritten. Lock before any other "
-                "statement by session.get_entity(), which sets the level, or make the engine with "
-                f'isolation_level="{READ_COMMITTED}"'
+                f"the transaction is open at {level}, where a read after the lock can return rows from before "
+                "it: a flush would overwrite another transaction's change of a part. Lock by "
+                "session.get_entity() before any other statement: it sets the level. Or make the engine "
+                f'with isolation_level="{READ_COMMITTED}"'
             )
 
     def _take_in_transaction(

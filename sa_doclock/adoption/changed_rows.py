@@ -21,8 +21,8 @@ from ..sqlalchemy_internals import deleted_states, modified_states
 State = InstanceState[Any]
 
 CHANGED: Final = (
-    "{} has a pending change or delete from before the lock, and another session has changed the row "
-    "meanwhile; lock first, then change, or flush() before"
+    "{} has a pending change or delete from before the lock, and another session changed the row "
+    "meanwhile. Lock first, then change, or flush() before"
 )
 """The text of the error."""
 

@@ -50,12 +50,12 @@ from .for_update import (
 )
 
 _NO_ROWS: Final = (
-    "a SELECT of functions alone cannot lock rows here: the lock might be on entries of an index; "
-    "select the mapped class"
+    "a SELECT of functions alone may lock entries of an index instead of rows on this database. "
+    "Select the mapped class"
 )
 _BY_INDEX: Final = (
-    "this database might lock entries of an index of {!r} instead of its rows: an index covers all columns of "
-    "the table, or the SELECT does not list them all; lock by session.get_entity() or session.entity_set()"
+    "this database may lock entries of an index of {!r} instead of its rows: an index covers all columns of "
+    "the table, or the SELECT does not list them all. Lock by session.get_entity() or session.entity_set()"
 )
 
 Statement = Select[Any] | FromStatement[Any]

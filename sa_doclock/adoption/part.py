@@ -152,7 +152,7 @@ def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | N
     """:raises LockNotSupported: the SQL of one of these carries no lock."""
     if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
-            "SQLAlchemy sends no FOR UPDATE for a UNION: lock the rows in a separate select"
+            "SQLAlchemy sends no FOR UPDATE for a UNION. Lock the rows by a select of their own"
         )
     if strategy is None or not has_hints(strategy.statements):
         return
@@ -164,7 +164,7 @@ def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | N
             tables = ", ".join(table.name for table in lock.tables_on(statements))
             raise LockNotSupported(
                 f"{strategy.name} has no FOR UPDATE, and no table hint can replace the with_for_update() of "
-                f"{tables} at its place: execute that select by itself"
+                f"{tables} within another statement. Execute that select by itself"
             )
 
 

@@ -287,7 +287,7 @@ def atomic_update(statement: U) -> U:
         ``version_id_generator`` of its own, and ``values()`` does not set the version.
     """
     if not isinstance(statement, Update):
-        raise TypeError(f"atomic_update() takes an update(), not {statement!r}")
+        raise TypeError(f"atomic_update() takes an update(), got {statement!r}")
     rows = values_of(statement).rows
     versions = set(chain.from_iterable(map(_names_of_version, _versioned(statement))))
     plain = [
@@ -299,8 +299,8 @@ def atomic_update(statement: U) -> U:
     if plain or not rows:
         subject = f"the value of {plain[0]}" if plain else "its new value"
         raise ValueError(
-            f"{subject} is not an SQL expression such as Item.stock - 2: it may come from a read "
-            "without the lock; take the lock, and change the object"
+            f"atomic_update(): {subject} is not an SQL expression such as Item.stock - 2, so it may come "
+            "from a read without the lock. Take the lock, and change the object"
         )
     return _raising_versions(statement).execution_options(**{ATOMIC: True})
 
@@ -339,23 +339,24 @@ def _raising_versions(statement: U) -> U:
             statement = statement.values({version: version + 1})
         except (ArgumentError, InvalidRequestError):
             raise ValueError(
-                f"the version of {mapper.class_.__name__} cannot be added to ordered_values(): set it there, or use values()"
+                f"atomic_update() cannot add the version of {mapper.class_.__name__} to ordered_values(). Set it there, or use values()"
             ) from None
     return statement
 
 
 def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
     """:raises ValueError: the UPDATE cannot raise the version of these rows."""
-    what, column = f"the version of {mapper.class_.__name__}", mapper.version_id_col
+    what, column = (
+        f"atomic_update(): the version of {mapper.class_.__name__}",
+        mapper.version_id_col,
+    )
     if column is None or column.table is not table_of(statement):
         raise ValueError(
-            f"{what} is in another table than the one that the UPDATE writes: take the lock, and "
-            "change the object"
+            f"{what} is in another table than the UPDATE's. Take the lock, and change the object"
         )
     if not counts_up(mapper):
         raise ValueError(
-            f"{what} comes from a version_id_generator, which SQL cannot call: set the version in "
-            "values() too"
+            f"{what} comes from a version_id_generator, which SQL cannot call. Set the version in values() too"
         )
 
 

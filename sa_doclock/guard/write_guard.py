@@ -374,16 +374,14 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         mapped = place.schemas.get(table.schema, table.schema) or default
         if not isinstance(table, Table) and mapped != (table.schema or default):
             where = place._replace(schemas={})
-            text = f"rows of {table.name} in {where} would be written by table(), to which schema_translate_map does not apply,"
+            text = f"table() would write rows of {table.name} in {where}, because schema_translate_map does not apply to it,"
         elif held is None:
             state.ledger.check_place(root, place)
             continue
         elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
             continue
         else:
-            text = (
-                f"rows of {table.name} in {place} would be written, while those held are in {held},"
-            )
+            text = f"a statement would write rows of {table.name} in {place}, but the locked rows are in {held},"
         guard.refuse(Refusal(root, (), text, text))
 
 

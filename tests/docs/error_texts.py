@@ -51,9 +51,9 @@ CURES: Final[Mapping[str, str]] = {
     "SKIP LOCKED needs MariaDB": "leave out SkipLocked, or use a newer server",
     "the table has a clustered columnstore": "lock another table, or a name by `lock_key()`",
     "the table is memory-optimized": "lock another table, or a name by `lock_key()`",
-    "sp_getapplock has answered": "look up the answer in Microsoft's page on sp_getapplock; the "
+    "SQL Server refused the lock": "look up the answer in Microsoft's page on sp_getapplock; the "
     "account may lack a privilege",
-    "a pooler is in between": "set in `create_engine()` what the text says for your driver; see "
+    "a connection pooler executed": "set in `create_engine()` what the text says for your driver; see "
     "[Poolers](poolers.md)",
     "... needs MySQL": "leave out the modifier, or use a newer server",
     "SharedRead on MySQL needs": "update SQLAlchemy",
@@ -71,10 +71,10 @@ CURES: Final[Mapping[str, str]] = {
     "nobody tells who waits": "use a database that [tells it](monitoring.md)",
     "the account may not read who waits": "grant the privilege that [monitoring]"
     "(monitoring.md) names",
-    "a listener or the driver has opened": "lock before the listener sends a statement, or make "
+    "a listener or the driver opened": "lock before the listener sends a statement, or make "
     'the engine with `isolation_level="READ COMMITTED"`',
-    "SNAPSHOT was set after": "take the lock before any other statement of the transaction",
-    "SkipLocked needs READ COMMITTED": "make the engine with one of these levels",
+    "the transaction had started before": "take the lock before any other statement of the transaction",
+    "SkipLocked needs a transaction at": "make the engine with one of these levels",
     "the next row comes up": "leave the `with` block of the claim before you ask for the next one",
     "... adds the lock itself": "leave the lock out of the select",
     "... needs new sessions": "give it the factory, not a session in use",
@@ -92,11 +92,11 @@ _DEFAULT: Final = "give what the text asks for"
 _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
-    "add|ALTER|ask|begin|Bind|call|Call|claim|connect|end|End|execute|Expunge|flush|Fork|give|have|hint|leave|"
-    "let|load|lock|Lock|look|make|map|migrate|name|open|pass|Pass|read|roll|run|say|select|set|Set|show|take|try|"
-    "use|Use|wait|decorate|reload|enter"
+    "add|alter|ask|begin|bind|call|change|claim|connect|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
+    "let|load|lock|look|make|map|migrate|name|open|pass|read|roll|run|say|select|set|show|switch|take|try|use|"
+    "wait|decorate|reload|enter"
 )
-_CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)")
+_CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)", re.IGNORECASE)
 
 
 class ErrorText(NamedTuple):
