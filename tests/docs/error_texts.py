@@ -46,15 +46,11 @@ CURES: Final[Mapping[str, str]] = {
     "... is a view, which": "claim the rows of the table",
     "the lock dialect for ... has no named locks": "lock a row; or give the dialect named locks, as on "
     "[Adding a dialect](adding-a-dialect.md)",
-    "the mapped key is not the PRIMARY KEY": "give the table that key or index, or lock one "
-    "document at a time",
     "SKIP LOCKED needs MariaDB": "leave out SkipLocked, or use a newer server",
     "the table has a clustered columnstore": "lock another table, or a name by `lock_key()`",
     "the table is memory-optimized": "lock another table, or a name by `lock_key()`",
     "SQL Server refused the lock": "look up the answer in Microsoft's page on sp_getapplock; the "
     "account may lack a privilege",
-    "a connection pooler executed": "set in `create_engine()` what the text says for your driver; see "
-    "[Poolers](poolers.md)",
     "... needs MySQL": "leave out the modifier, or use a newer server",
     "SharedRead on MySQL needs": "update SQLAlchemy",
     "PostgreSQL cannot lock the rows": "select the entity alone, with EXISTS in place of a join",
@@ -71,8 +67,6 @@ CURES: Final[Mapping[str, str]] = {
     "nobody tells who waits": "use a database that [tells it](monitoring.md)",
     "the account may not read who waits": "grant the privilege that [monitoring]"
     "(monitoring.md) names",
-    "a listener or the driver opened": "lock before the listener sends a statement, or make "
-    'the engine with `isolation_level="READ COMMITTED"`',
     "the transaction had started before": "take the lock before any other statement of the transaction",
     "SkipLocked needs a transaction at": "make the engine with one of these levels",
     "the next row comes up": "leave the `with` block of the claim before you ask for the next one",
