@@ -73,7 +73,7 @@ def checked_statement(
     session, run = refusals.session(), Execution(refusals.session(), statement, parameters, how)
     targets: tuple[Target, ...] = ()
     if refusals.enabled:
-        targets = targets_of(statement, parameters, _tables_elsewhere(run))
+        targets = targets_here(run)
     if targets:
         # The execution would flush too, but the rows that the check finds depend on it.
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
@@ -87,6 +87,11 @@ def checked_statement(
     with _checked(refusals, targets, write, lambda one: one.statement(run), of_headers) as checks:
         asked = _number_asked(checks, run)
         yield partial(_after, refusals, statement, write, checks, asked)
+
+
+def targets_here(run: Execution) -> tuple[Target, ...]:
+    """Return the targets of a statement, but for tables that only have the name of a document's table."""
+    return targets_of(run.statement, run.parameters, _tables_elsewhere(run))
 
 
 def _tables_elsewhere(run: Execution) -> Collection[Any]:
@@ -308,6 +313,8 @@ def atomic_update(statement: U) -> U:
 def _versioned(statement: Update) -> list[Mapper[Any]]:
     """Return the classes of the rows that have a version."""
     named = mapper_named(statement)
+    if named is None and named_alone(statement) is not table_of(statement):
+        return []  # another object for the table, of which only a session knows whether it is here
     if named is None:
         headers = filter(is_header_target, targets_of(statement, None))
         found = [*dict.fromkeys(one.mapper for one in headers if one.mapper is not None)]
