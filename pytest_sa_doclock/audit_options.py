@@ -41,7 +41,7 @@ def add_options(group: pytest.OptionGroup) -> None:
 def separate_from_tests(config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
     """Keep the option from taking the test that follows it for its file."""
     if _OPTION in args:
-        args[:] = [f"{_OPTION}=" if one == _OPTION else one for one in args]
+        args[:] = [f"{_OPTION}=" if arg == _OPTION else arg for arg in args]
         config.known_args_namespace = parser.parse_known_args(args, namespace=copy(config.option))
 
 

@@ -85,9 +85,9 @@ class LeftSessions:
         known = set(self._all())
         yield
         self._fixture = around
-        for one in self._all():
-            if one not in known:
-                self._made.setdefault(one, fixture)
+        for found in self._all():
+            if found not in known:
+                self._made.setdefault(found, fixture)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_call(self, item: pytest.Item) -> None:
@@ -155,12 +155,12 @@ class LeftSessions:
         """Close what is left."""
         if self._open is not None and (left := self._left()):
             self._open.wait_for_threads(left)
-            self._texts += [self._end_session(*one) for one in self._left()]
+            self._texts += [self._end_session(*left) for left in self._left()]
 
     def _left(self) -> list[tuple[Session, OpenTransaction]]:
         """Return the sessions that no fixture of wider scope needs any more."""
         assert self._open is not None
-        return [one for one in self._open.found() if not self._is_needed(*one)]
+        return [found for found in self._open.found() if not self._is_needed(*found)]
 
     def _is_needed(self, session: Session, transaction: OpenTransaction) -> bool:
         fixtures = (
@@ -168,7 +168,7 @@ class LeftSessions:
             self._made.get(session),
             self._made.get(transaction.thread),
         )
-        return any(one is not None and not one.ended for one in fixtures)
+        return any(fixture is not None and not fixture.ended for fixture in fixtures)
 
     def _end_session(self, session: Session, transaction: OpenTransaction) -> str:
         """Close a session, and return the text that names it."""

@@ -2,14 +2,14 @@
 
 DocLockError
 ├── LockFailed(DocLockError, sqlalchemy.exc.OperationalError)   the database said no
-│   ├── LockNotAvailable   held by another past the wait: tell the user, or try later
+│   ├── LockNotAvailable   another transaction held it for too long: tell the user, or try later
 │   ├── DeadlockDetected   run the transaction again
 │   ├── SnapshotConflict   run the transaction again
 │   └── LockLost           the lock ended before the commit, and nothing is saved: find out why
-├── CommitUnknown(DocLockError, sqlalchemy.exc.OperationalError)   the answer to COMMIT was lost: look whether it was done
-├── StaleDocument          its version is not the one that the caller has seen: show it again
+├── CommitUnknown(DocLockError, sqlalchemy.exc.OperationalError)   no answer to COMMIT: look in the database
+├── StaleDocument          the document has another version: show it again
 ├── CheckedOut             another owner has it checked out: say who, and until when
-├── CheckoutLost           the check-out was taken over, or checked in: show it again
+├── CheckoutLost           the check-out was taken over or checked in: show the document again
 ├── LockNotSupported       this database, table or connection cannot give that lock
 └── LockMisuse             the program is wrong: change it
     ├── UnsavedChanges     the object to lock has pending changes
@@ -43,22 +43,22 @@ PAGE: Final = f"{DOCS}/errors.html"
 
 
 def with_background(text: str, kind: str, anchor: str) -> str:
-    """Return the text of an error or a warning with the address of its background, as SQLAlchemy's.
+    """Return the text of an error or a warning with a link to its background, as SQLAlchemy has it.
 
     :param kind: "error" or "warning".
     """
-    end = "\n" if "\n" in text else " "  # as SQLAlchemy, behind the lines of a statement
+    end = "\n" if "\n" in text else " "  # as SQLAlchemy does, after the lines of a statement
     return f"{text}{end}(Background on this {kind} at: {PAGE}#{anchor})"
 
 
 class DocLockError(Exception):
     """The base class of the errors of this library: ``except DocLockError`` catches all of them.
 
-    :ivar entity: the mapped class of the document; None where it is not known.
-    :ivar ident: its primary key, as the caller gave it; None where it is not known.
-    :ivar lock: the lock that was asked for; None where it is not known, as in a commit.
-    :ivar retryable: the whole transaction, run again, may succeed.
-    :ivar attempts: how often run_transaction() tried before it gave up; 0 where it did not.
+    :ivar entity: the mapped class of the document; None if unknown.
+    :ivar ident: its primary key, as the caller gave it; None if unknown.
+    :ivar lock: the requested lock; None if unknown, as in a commit.
+    :ivar retryable: True if the whole transaction may succeed when it is run again.
+    :ivar attempts: the attempts of run_transaction() before it gave up; 0 outside of it.
     """
 
     retryable: bool = False
@@ -83,7 +83,7 @@ class DocLockError(Exception):
 
     @property
     def reason(self) -> str:
-        """The text without SQL, parameters and other connections, as for a log or a user.
+        """The text for a log or a user: without SQL, parameters and other connections.
 
         It names the document and its primary key.
         """
@@ -91,7 +91,7 @@ class DocLockError(Exception):
         return text.replace(self._details, "") if self._details else text
 
     def add_details(self, text: str) -> None:
-        """Add the statement to the text; it is not part of the reason."""
+        """Add the statement to the text, but not to the reason."""
         self._details = text
         self.args = (f"{self.args[0]}{text}", *self.args[1:])
 
@@ -100,14 +100,14 @@ class DocLockError(Exception):
 
 
 class LockFailed(DocLockError, OperationalError):
-    """The database refused the lock, or ended the transaction; also an OperationalError of SQLAlchemy.
+    """The database refused the lock or ended the transaction; also an OperationalError of SQLAlchemy.
 
-    :ivar orig: the driver's own exception; None where the server answered by value.
-    :ivar waited: seconds that the call for the lock took.  A flush, a commit or another statement
-        is not such a call, and is not measured: 0.0.
+    :ivar orig: the driver's exception; None if the server answered with a value.
+    :ivar waited: seconds that the call for the lock took; 0.0 for a flush, a commit or another
+        statement, which are not measured.
     """
 
-    code = None  # type: ignore[assignment]  # SQLAlchemy's page on such errors knows no locks
+    code = None  # type: ignore[assignment]  # SQLAlchemy's page on such errors has nothing on locks
     waited: float = 0.0
 
     def __init__(
@@ -129,10 +129,10 @@ class LockFailed(DocLockError, OperationalError):
 
 
 class LockNotAvailable(LockFailed):
-    """Another transaction held the document for longer than this one would wait.
+    """Another transaction held the document for longer than this one waits.
 
-    :ivar blockers: the connections that held it when this one stopped waiting, as far as the server
-        tells; empty unless the session was made with ``LockingSession(diagnose=True)``.
+    :ivar blockers: the connections that held it when the wait ended, as far as the server tells;
+        empty unless the session was made with ``LockingSession(diagnose=True)``.
     """
 
     retryable = True
@@ -140,13 +140,13 @@ class LockNotAvailable(LockFailed):
 
 
 class DeadlockDetected(LockFailed):
-    """The server ended a circle of waiting transactions by ending this one."""
+    """The server ended this transaction to resolve a deadlock."""
 
     retryable = True
 
 
 class SnapshotConflict(LockFailed):
-    """Another transaction changed a row that this one had read, or the table of the statement."""
+    """Another transaction changed a row that this one has read, or the table of the statement."""
 
     retryable = True
 
@@ -154,37 +154,39 @@ class SnapshotConflict(LockFailed):
 class LockLost(LockFailed):
     """The lock was lost before the commit, and changes that depend on it are not saved.
 
-    It was held for longer than the session's ``hold_limit``; or the connection was lost, or ended by
-    the server; or another than the session has ended the transaction: the program on the session's
-    Connection, a statement that commits by itself, the driver.  A connection that is lost in COMMIT
-    is :class:`CommitUnknown`, unless the session knows that the server did not commit.
+    It was held for longer than the session's ``hold_limit``; or the connection was lost or ended by the
+    server; or the transaction was ended behind the session's back: by the program on the session's
+    Connection, by a statement that commits, or by the driver.
 
-    :ivar retryable: True where a session made with ``commit_outcome=True`` lost its connection in
-        COMMIT, and the server says that it did not commit.
+    If the connection is lost in COMMIT, the error is :class:`CommitUnknown`, unless the session knows that
+    the server did not commit.
+
+    :ivar retryable: True if a session with ``commit_outcome=True`` lost its connection in COMMIT, and
+        the server says that it did not commit.
     """
 
 
 class CommitUnknown(DocLockError, OperationalError):
-    """The connection was lost in COMMIT, and the transaction is either saved as a whole or not at all.
+    """The connection was lost in COMMIT: the transaction is either saved as a whole, or not at all.
 
-    Look in the database before you run it again.  A session made with ``commit_outcome=True`` asks
-    PostgreSQL, and raises this only where the server cannot tell.
+    Look in the database before you run it again.  A session with ``commit_outcome=True`` asks
+    PostgreSQL, and raises this error only if the server cannot tell.
 
-    :ivar orig: the driver's own exception.
+    :ivar orig: the driver's exception.
     """
 
-    code = None  # type: ignore[assignment]  # as of LockFailed
+    code = None  # type: ignore[assignment]  # as for LockFailed
 
     def __init__(self, message: str, **failure: Any) -> None:
-        # As a function: the two classes have the same bases, and neither is the other.
+        # As a function: the two classes have the same bases, but neither derives from the other.
         LockFailed.__init__(self, message, **failure)  # type: ignore[arg-type]
 
 
 class StaleDocument(DocLockError):
-    """The document was changed since the caller has read it, as its version shows.
+    """The version of the document shows that it has changed since the caller read it.
 
     :ivar expected: the version that the caller has seen.
-    :ivar found: the version of the document now.
+    :ivar found: the version that the document has now.
     """
 
     def __init__(
@@ -198,8 +200,8 @@ class StaleDocument(DocLockError):
 class CheckedOut(DocLockError):
     """Another owner has the document checked out.
 
-    :ivar checkout: who, since when and until when, as it was when the lock was granted.  Only an
-        error that a program makes itself, without it, lacks the attribute.
+    :ivar checkout: who has it, since when and until when, as of the grant of the lock.  Only an error
+        that a program constructs without it lacks the attribute.
     """
 
     checkout: Checkout
@@ -211,11 +213,11 @@ class CheckedOut(DocLockError):
 
 
 class CheckoutLost(DocLockError):
-    """The check-out is over: the document was taken over, or checked in.
+    """The check-out has ended: the document was taken over or checked in.
 
-    :ivar expected: the epoch that the caller has given.  Only an error that a program makes
-        itself, without it, lacks the attribute.
-    :ivar found: that of the check-out that there is now; None where there is none.
+    :ivar expected: the epoch that the caller gave.  Only an error that a program constructs without it
+        lacks the attribute.
+    :ivar found: the epoch of the present check-out; None if there is none.
     """
 
     expected: int
@@ -235,11 +237,11 @@ class CheckoutLost(DocLockError):
 
 
 class LockNotSupported(DocLockError):
-    """The database, table, connection or statement cannot give the lock that was asked for."""
+    """The database, table, connection or statement cannot give the requested lock."""
 
 
 class LockMisuse(DocLockError):
-    """The program uses locks in a way that cannot work; the text names the change."""
+    """The program uses locks in a way that cannot work; the message says what to change."""
 
 
 class UnsavedChanges(LockMisuse):
@@ -251,7 +253,7 @@ class WrongIsolation(LockMisuse):
 
 
 class LockUpgradeRefused(LockMisuse):
-    """A read lock cannot become ForUpdate: two sessions that do so deadlock."""
+    """A read lock cannot become ForUpdate: two sessions that try it deadlock."""
 
 
 class LockOrderViolation(LockMisuse):
@@ -267,16 +269,16 @@ class UnlockedWriteWarning(SAWarning):
 
 
 class ClusterLockWarning(UserWarning):
-    """The warning that only one node of a cluster knows the lock, and that other nodes take writes too.
+    """Only one node of a cluster knows the lock, and other nodes accept writes too.
 
-    An engine gives it once for locks of rows, and once for named locks.
+    An engine warns once for row locks, and once for named locks.
     """
 
 
 def outcome_of(error: BaseException) -> str:
-    """Return the code of the error, in its text, in logs and metrics: ``not_available``.
+    """Return the code of the error in its text, in logs and in metrics: ``not_available``.
 
-    :returns: that of the library's own class, for a subclass too; ``failed`` for any other error.
+    :returns: a subclass has the code of the library's class; any other error has ``failed``.
     """
     if not isinstance(error, DocLockError):
         return "cancelled" if type(error).__name__ == "CancelledError" else "failed"

@@ -1,4 +1,4 @@
-"""The events of locks, which ``sqlalchemy.event`` listens for on any LockingSession."""
+"""The events of locks, for ``sqlalchemy.event`` on any LockingSession."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sqlalchemy_internals import collect_listeners
 
 
 class EventfulSession(Session):
-    """A Session whose class, makers and instances can be listened to for the events below."""
+    """A Session that has the events below: of its class, its makers and its instances."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Collect the listeners of the classes above for this one."""
@@ -24,16 +24,16 @@ class EventfulSession(Session):
         collect_listeners(cls)  # in the thread that makes the class, before another thread has it
 
 
-# Threads: a set's add() and the search in it are atomic; it only grows.
+# Threads: add() and the search in a set are atomic, and the set only grows.
 listened: Final = set[str]()
-"""The names of the events that anything in this process has ever listened to.
+"""The names of the events that have ever had a listener in this process.
 
-To ask a session, SQLAlchemy makes an object for each event; so it is asked for these alone.
+SQLAlchemy makes an object for each event that a session is asked for, so only these are asked for.
 """
 
 
 class RequestedLock(NamedTuple):
-    """A lock as a call asks for it."""
+    """A lock as a call requests it."""
 
     entity: type[Any] | None
     """The mapped class of the call; None for a named lock."""
@@ -42,7 +42,7 @@ class RequestedLock(NamedTuple):
     lock: LockOptions
     """The lock with its modifiers."""
     lock_timeout: float | None
-    """The seconds that the call may wait; None: as the server is configured."""
+    """Seconds that the call may wait; None: as the server is configured."""
     bind_arguments: Mapping[str, Any] = MappingProxyType({})
     """The arguments of ``Session.get_bind()``, which chooses the database."""
 
@@ -64,13 +64,13 @@ class LockEvents(SessionEvents):
     with all events of SQLAlchemy.  A listener must not use the session.
     """
 
-    # The attributes that make a class of events one of SQLAlchemy's: not documented for others, the same
-    # since 0.7, and tested by tests/integration/instrumentation.
+    # SQLAlchemy needs these attributes of a class of events.  They are not documented, have been the same
+    # since 0.7, and are tested by tests/integration/instrumentation.
     _target_class_doc = "SomeLockingSession"
     _dispatch_target = EventfulSession
 
-    # SQLAlchemy calls it for each event.listen() on our sessions, as the classes of events of its own
-    # have it.  Were it not called, nobody would be told: tests/integration/instrumentation.
+    # SQLAlchemy calls it for each event.listen() on our sessions.  If it did not, no listener would be
+    # called: tests/integration/instrumentation.
     @classmethod
     def _listen(cls, event_key: Any, **options: Any) -> None:
         listened.add(event_key.identifier)
@@ -79,10 +79,10 @@ class LockEvents(SessionEvents):
     def before_lock(self, session: Session, requested: RequestedLock) -> None:
         """A call for a lock begins, before its wait at a gate and its first statement.
 
-        There is no event for a document that the transaction holds already, nor for a call that is
+        There is no event for a document that the transaction already holds, nor for a call that is
         refused as a misuse before anything is sent.
 
-        :param requested: the lock that the call asks for.
+        :param requested: the requested lock.
         """
 
     def after_lock(
@@ -95,14 +95,13 @@ class LockEvents(SessionEvents):
     ) -> None:
         """A call for a lock ends: once after each ``before_lock``, in the same thread or task.
 
-        It comes after the ``lock_acquired`` or ``lock_failed`` of the call, and after the
-        rollback that its failure needs.
+        It follows the ``lock_acquired`` or ``lock_failed`` of the call, and the rollback after a failure.
 
-        :param requested: that of ``before_lock``.
-        :param granted: the documents that the transaction holds by this call, and held less
-            strongly before; empty where no row was found.
+        :param requested: as for ``before_lock``.
+        :param granted: the documents that this call has locked, or locked more strongly; empty if no row
+            was found.
         :param waited: seconds that the call took, with its round trips.
-        :param error: comes out of the call after this; None where the lock was granted.
+        :param error: the error that the call is about to raise; None if the lock was granted.
         """
 
     def lock_acquired(
@@ -114,18 +113,18 @@ class LockEvents(SessionEvents):
     ) -> None:
         """A document has been locked.
 
-        :param document: ``(root mapped class, primary key)``, as in ``held_locks``; of a named lock
-            ``(None, (key,))``.
-        :param waited: seconds that the call took, with its round trips; one call that locks
-            many documents reports each of them with its whole time.
+        :param document: ``(root mapped class, primary key)``, as in ``held_locks``; ``(None, (key,))``
+            for a named lock.
+        :param waited: seconds that the call took, with its round trips.  A call that locks many documents
+            reports its whole time for each of them.
         """
 
     def lock_failed(self, session: Session, error: LockFailed, waited: float | None) -> None:
-        """The database has refused a lock, or ended the transaction.
+        """The database has refused a lock or ended the transaction.
 
-        :param error: it names the document, and comes out of the call after this.
-        :param waited: seconds that the call took; None where it was no call for a lock, but
-            a flush, a commit or another statement.
+        :param error: the error that the call is about to raise; it names the document.
+        :param waited: seconds that the call took; None in a flush, a commit or another statement, which
+            are no calls for a lock.
         """
 
     def unlocked_write(self, session: Session, error: UnlockedWrite, line: str | None) -> None:
@@ -136,24 +135,24 @@ class LockEvents(SessionEvents):
         """
 
     def checkout_changed(self, session: Session, checkout: Checkout, change: str) -> None:
-        """A check-out was written.  It counts when the transaction is committed.
+        """A check-out was written; it takes effect with the commit.
 
-        :param checkout: as it is now; one that was checked in, as it was.
+        :param checkout: its new state; after a check-in, its last one.
         :param change: ``"checked out"``, ``"renewed"``, ``"taken over"`` or ``"checked in"``.
         """
 
     def locks_released(
         self, session: Session, released: Sequence[ReleasedLock], outcome: str
     ) -> None:
-        """A transaction or savepoint has ended, and the session counts on its locks no more.
+        """A transaction or savepoint has ended, and the session no longer relies on its locks.
 
-        The server has given them up, with two exceptions. After the rollback of a savepoint InnoDB
-        keeps its row locks to the end of the transaction, and SQL Server the locks that it has
-        escalated or converted there. A Connection that was lent with its transaction open keeps
-        all to the end of that.
+        The server has released them, with two exceptions. After the rollback of a savepoint InnoDB
+        keeps its row locks until the transaction ends, and so does SQL Server with locks that it has
+        escalated or converted there. A Connection that was lent with an open transaction keeps all
+        locks until that transaction ends.
 
-        :param outcome: ``"committed"``, ``"rolled back"``, or ``"lost"`` with the connection
-            or by the server's own decision.
+        :param outcome: ``"committed"``, ``"rolled back"``, or ``"lost"``: with the connection, or because
+            the server ended the transaction.
         """
 
     def transaction_retried(
@@ -161,8 +160,8 @@ class LockEvents(SessionEvents):
     ) -> None:
         """``run_transaction()`` runs its function again, or gives up, because of this error.
 
-        :param error: one of ours, unless ``retry_on=`` named another.
-        :param session: that of the attempt that has failed; it is closed.
-        :param attempt: the number of that attempt, from 1.
-        :param pause: seconds until the next attempt; None: there is none, and the error comes out.
+        :param error: one of this library, or of ``retry_on=``.
+        :param session: the session of the failed attempt; it is closed.
+        :param attempt: the number of the failed attempt, from 1.
+        :param pause: seconds until the next attempt; None if it gives up, and the error is raised.
         """

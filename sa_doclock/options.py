@@ -10,25 +10,25 @@ from typing import Final, Literal
 
 
 class LockOptions(enum.Flag):
-    """The lock that a document is read with: one base lock, with at most one modifier.
+    """The lock with which a document is read: one base lock, with at most one modifier.
 
-    docs/lock-options.md describes each on each database.
+    docs/lock-options.md describes each lock on each database.
     """
 
     None_ = 0
-    """A plain read, as ``Session.get()``."""
+    """A plain read, as by ``Session.get()``."""
 
     NoLock = 1
     """A dirty read: ``WITH (NOLOCK)`` on SQL Server, a plain read elsewhere."""
 
     SharedRead = 2
-    """Readers run side by side, and none of them sees a document in mid-update."""
+    """Readers share the lock; writers wait, so no reader sees a document in mid-update."""
 
     ForUpdate = 4
     """Exclusive, until the transaction ends."""
 
     NoWait = 8
-    """Modifier of ForUpdate and SharedRead: fail at once instead of queueing."""
+    """Modifier of ForUpdate and SharedRead: fail at once instead of waiting."""
 
     SkipLocked = 16
     """Modifier of ForUpdate and SharedRead, for sets: leave out rows that others hold."""
@@ -37,10 +37,10 @@ class LockOptions(enum.Flag):
     """A consistent read that neither waits nor blocks; it runs on read replicas too."""
 
     NoKey = 64
-    """Modifier of ForUpdate: the holder does not change or delete the key, so that others may
-    insert rows that refer to it. ``FOR NO KEY UPDATE`` on PostgreSQL, plain ForUpdate elsewhere."""
+    """Modifier of ForUpdate for a holder that does not change or delete the key: others may insert rows
+    that refer to it. ``FOR NO KEY UPDATE`` on PostgreSQL, plain ForUpdate elsewhere."""
 
-    # Members are singletons; Flag's own hash is a Python function, which slows down each lock.
+    # Members are singletons, and Flag's own hash is a Python function that slows down each lock.
     __hash__ = object.__hash__
 
 
@@ -51,9 +51,9 @@ BASES: Final = (
     LockOptions.SnapshotRead,
 )
 MODIFIERS: Final = (LockOptions.NoWait, LockOptions.SkipLocked)
-"""The modifiers that decide a call whose row another holds."""
+"""The modifiers that decide what happens if another transaction holds the row."""
 QUEUEING: Final = (LockOptions.SharedRead, LockOptions.ForUpdate)
-"""The locks that may have to wait for another holder."""
+"""The locks that may wait for another holder."""
 
 LockTimeout = float | timedelta | None
 
@@ -61,10 +61,10 @@ GuardMode = Literal["raise", "warn", "off"]
 Priority = Literal["interactive", "batch"]
 
 BATCH_WAIT: Final = 60.0
-"""Seconds that a batch session tries for a lock without a lock_timeout: no server ends it."""
+"""Seconds for which a batch session without a lock_timeout tries: no server ends its wait."""
 
-# A lock that is waited for longer than this is waited for without a limit: it
-# keeps every server's own range (PostgreSQL: 2**31 - 1 milliseconds) out of reach.
+# Longer limits are cut to this one, which is within the range of every server (PostgreSQL:
+# 2**31 - 1 milliseconds).
 LONGEST_WAIT: Final = 7 * 24 * 3600.0
 
 _IN_SQL = {
@@ -87,25 +87,25 @@ def base_of(lock: LockOptions) -> LockOptions:
 
 @functools.cache
 def held_lock(lock: LockOptions) -> LockOptions:
-    """Return the lock as it is held once it is granted: without NoWait and SkipLocked."""
+    """Return the lock as the transaction then holds it: without NoWait and SkipLocked."""
     return lock & ~(LockOptions.NoWait | LockOptions.SkipLocked)
 
 
 @functools.cache
 def without_no_key(lock: LockOptions) -> LockOptions:
-    """Return the lock as table hints, and texts at the end of a SELECT, have it."""
+    """Return the lock as table hints and the texts at the end of a SELECT know it."""
     return lock & ~LockOptions.NoKey
 
 
 @functools.cache
 def is_row_lock(lock: LockOptions) -> bool:
-    """Return whether the lock is on rows, and so may conflict with another holder."""
+    """Return whether the lock is on rows, so that it may conflict with another holder."""
     return base_of(lock) in QUEUEING
 
 
 @functools.cache
 def may_queue(lock: LockOptions) -> bool:
-    """Return whether it waits for another holder: it neither fails nor skips the row."""
+    """Return whether the lock waits for another holder, and neither fails nor skips the row."""
     return is_row_lock(lock) and lock is held_lock(lock)
 
 
@@ -116,10 +116,10 @@ def lock_label(lock: LockOptions) -> str:
 
 
 def check_lock(lock: LockOptions) -> LockOptions:
-    """Return the lock if its members go together.
+    """Return the lock if its members can be combined.
 
     :raises TypeError: not a LockOptions.
-    :raises ValueError: two members collide; the text names both.
+    :raises ValueError: two members collide; the message names both.
     """
     if not isinstance(lock, LockOptions):
         raise TypeError(f"lock must be a LockOptions member, not {lock!r}")
@@ -132,16 +132,18 @@ def _check_members(lock: LockOptions) -> LockOptions:
     if len(bases) > 1:
         raise _collision(bases[0], bases[1], "a document has one lock at a time")
     if len(modifiers) > 1:
-        raise _collision(modifiers[0], modifiers[1], "either fail at once, or leave out")
+        raise _collision(
+            modifiers[0], modifiers[1], "a lock either fails at once or leaves rows out"
+        )
     if modifiers and bases[0] not in QUEUEING:
-        raise _collision(modifiers[0], bases[0], "it goes with ForUpdate or SharedRead alone")
+        raise _collision(modifiers[0], bases[0], "it modifies only ForUpdate and SharedRead")
     if LockOptions.NoKey in lock and bases[0] is not LockOptions.ForUpdate:
-        raise _collision(LockOptions.NoKey, bases[0], "it goes with ForUpdate alone")
+        raise _collision(LockOptions.NoKey, bases[0], "it modifies only ForUpdate")
     return lock
 
 
 def _members(of: tuple[LockOptions, ...], lock: LockOptions) -> list[LockOptions]:
-    return [one for one in of if one in lock]
+    return [member for member in of if member in lock]
 
 
 def _collision(one: LockOptions, other: LockOptions, why: str) -> ValueError:
@@ -152,15 +154,15 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
     """Return the lock and the seconds to wait for it; a time-out of 0 becomes NoWait.
 
     :raises TypeError: not a number of seconds, a timedelta or None.
-    :raises ValueError: negative, NaN or infinite; given with a lock that never waits,
-        or a positive one beside NoWait.
+    :raises ValueError: negative, NaN or infinite; given with a lock that never waits; positive, with
+        NoWait.
     """
     if lock_timeout is None:
         return lock, None
     seconds = min(check_time("lock_timeout", lock_timeout), LONGEST_WAIT)
     if not is_row_lock(lock):
         raise ValueError(
-            f"lock_timeout={lock_timeout!r} has no meaning with {lock}: that read never waits"
+            f"lock_timeout={lock_timeout!r} has no meaning with {lock}: this read never waits"
         )
     if seconds == 0 and LockOptions.SkipLocked in lock:
         raise ValueError("lock_timeout=0 is NoWait, which collides with LockOptions.SkipLocked")
@@ -168,7 +170,7 @@ def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOption
         return lock | LockOptions.NoWait, None
     if LockOptions.NoWait in lock:
         raise ValueError(f"lock_timeout={lock_timeout!r} and LockOptions.NoWait collide")
-    # SkipLocked skips rows; it may wait behind a lock on a table, a page or the table's definition.
+    # SkipLocked skips rows, but may wait for a lock of a table, a page or the table's definition.
     return lock, seconds
 
 
@@ -179,9 +181,9 @@ def check_priority(priority: object) -> None:
 
 
 def check_hold_limit(hold_limit: LockTimeout) -> float | None:
-    """Return the seconds that a transaction may hold its locks; None: any time.
+    """Return the seconds for which a transaction may hold its locks; None: no limit.
 
-    :raises TypeError, ValueError: as for ``lock_timeout``; and 0, which no lock can keep.
+    :raises TypeError, ValueError: as for ``lock_timeout``; also 0, within which no lock can be held.
     """
     seconds = check_seconds("hold_limit", hold_limit)
     if seconds == 0:
@@ -190,7 +192,7 @@ def check_hold_limit(hold_limit: LockTimeout) -> float | None:
 
 
 def check_seconds(name: str, value: LockTimeout) -> float | None:
-    """Return a time of the option ``name`` in seconds; None where it is None.
+    """Return the time of the option ``name`` in seconds; None if it is None.
 
     :raises TypeError: not a number of seconds, a timedelta or None.
     :raises ValueError: negative, NaN or infinite.
@@ -202,7 +204,7 @@ _LONGEST_TIME: Final = timedelta.max.total_seconds()
 
 
 def check_time(name: str, value: object) -> float:
-    """Return a time of the option ``name`` in seconds, however long.
+    """Return the time of the option ``name`` in seconds, however long.
 
     :raises TypeError: neither a number of seconds nor a timedelta.
     :raises ValueError: negative, NaN or infinite.

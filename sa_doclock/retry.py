@@ -1,9 +1,8 @@
 """run_transaction(): a function in a transaction of its own, repeated after a conflict.
 
-A deadlock or a snapshot conflict has undone the whole transaction, so that the whole
-transaction has to be run again, in a new session.  ``retry_on`` names further errors of which
-the program knows the same.  Only this module decides which errors are repeated; when, and how long to
-wait, is tenacity's part.
+A deadlock or a snapshot conflict undoes the whole transaction, so all of it has to be run again, in a
+new session.  ``retry_on`` names further errors that the program wants to be repeated.  This module
+decides which errors are repeated; tenacity repeats and waits.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sqlalchemy.exc import (
 
 from .core.instrumentation import log_fields
 from .core.session import commits_of, context_of
-from .core.transaction import Condition, SessionPart
+from .core.transaction import Condition, SessionPart, binds_of
 from .dialects import is_rolled_back_later
 from .errors import (
     CommitUnknown,
@@ -51,7 +50,7 @@ S = TypeVar("S", bound=LockingSession)
 T = TypeVar("T")
 
 RetryOn: TypeAlias = type[Exception] | tuple[type[Exception], ...] | Callable[[Exception], bool]
-"""The errors that run_transaction() repeats beside its own."""
+"""The errors that run_transaction() repeats besides its own."""
 
 _log = logging.getLogger("sa_doclock")
 
@@ -67,17 +66,19 @@ def run_transaction(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> T:
-    """Return ``fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
+    """Run ``fn(session)`` in a transaction of its own, commit, and return its result.
 
-    Each attempt opens a session with the factory, opens its transaction, so that
-    ``save_changes()`` in it only flushes, calls the function, commits, and closes the session.
-    DeadlockDetected and SnapshotConflict are repeated, whatever statement, flush or commit met
-    them, also where the function has swallowed them; no other error is, unless ``retry_on`` names
-    it, and nothing after a commit.  docs/retrying.md has the cases one by one.
+    After a deadlock or a snapshot conflict the function is run again.
 
-    All that the function does happens once for each attempt.  Effects outside the
-    transaction, such as a mail, belongs in ``session.on_commit()``.  Entities that the function
-    returns are detached, and with ``expire_on_commit`` (the default) expired.
+    Each attempt makes a session, begins its transaction, calls the function, commits, and closes the
+    session; ``save_changes()`` in the function only flushes.  DeadlockDetected and SnapshotConflict are
+    repeated whether a statement, a flush or the commit raises them, even if the function swallows them.
+    No other error is repeated unless ``retry_on`` names it, and nothing after a commit.
+    docs/retrying.md has the cases.
+
+    The function runs once for each attempt, so effects outside of the transaction, such as a mail, belong
+    in ``session.on_commit()``.  Entities that it returns are detached, and with ``expire_on_commit`` (the
+    default) expired.
 
     Example::
 
@@ -90,25 +91,24 @@ def run_transaction(
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``, or another function
         without arguments that makes a new LockingSession.
     :param fn: a function of the session.
-    :param attempts: how often it is run at most, the first time included.
-    :param backoff: seconds; the wait before the next attempt is a random part of this, of twice
-        as much the time after, and so on ("full jitter").  0: it does not wait.
-    :param max_backoff: seconds that no wait exceeds.
-    :param retry_not_available: repeat LockNotAvailable too.  On Python 3.10 SQLite does not tell
-        a snapshot conflict from a lock that is held, and LockNotAvailable is both.
-    :param retry_on: the errors to repeat as well: an exception class such as StaleDataError, a
-        tuple of classes, or a function of the error that returns whether to repeat it.  An error
-        that leaves open whether COMMIT was done is raised all the same.
-    :param commit_outcome: True sets this option of :class:`LockingSession` for the sessions of the
-        call, so that a COMMIT whose connection is lost is looked up.  One that the server has not
-        done is repeated.
-    :raises DeadlockDetected: the error of the last attempt; its attribute ``attempts`` says how
-        many there were.  An error of ``retry_on`` comes out in the same way.
+    :param attempts: the most times that it is run, including the first.
+    :param backoff: seconds; the pause before the second attempt is a random part of it, before the third
+        of twice as much, and so on ("full jitter").  0: no pause.
+    :param max_backoff: the longest pause, in seconds.
+    :param retry_not_available: repeat LockNotAvailable too.  On Python 3.10 SQLite does not tell a
+        snapshot conflict from a lock that is held: both are LockNotAvailable.
+    :param retry_on: further errors to repeat: an exception class such as StaleDataError, a tuple of
+        classes, or a function of the error that returns True or False.  An error that leaves open
+        whether COMMIT was done is never repeated.
+    :param commit_outcome: True sets this option of :class:`LockingSession` for the sessions of the call,
+        so that a COMMIT whose connection is lost is looked up, and repeated if it was not done.
+    :raises DeadlockDetected: in the last attempt; ``error.attempts`` is their number.  An error of
+        ``retry_on`` is raised in the same way.
     :raises SnapshotConflict: likewise.
-    :raises CommitUnknown: the connection was lost in COMMIT, which may or may not be done.
-    :raises LockMisuse: called by a function that runs in a transaction of this kind, or the
-        factory has returned a session that is in a transaction.
-    :raises TypeError: an argument of another kind; the factory makes other sessions.
+    :raises CommitUnknown: the connection was lost in COMMIT, which may or may not have been done.
+    :raises LockMisuse: called within the function of another run_transaction(); or the factory
+        returned a session with an open transaction.
+    :raises TypeError: an argument has the wrong type; the factory makes other sessions.
     :raises ValueError: less than one attempt; seconds that are negative, NaN or infinite.
     """
     policy = checked_policy(
@@ -120,9 +120,9 @@ def run_transaction(
 
 
 class Policy(NamedTuple):
-    """The errors that are repeated, the number of attempts, and the seconds between them.
+    """The errors that are repeated, the number of attempts, and the pauses between them.
 
-    :ivar retry_on: returns whether the program repeats this error as well; None: none.
+    :ivar retry_on: returns whether the program wants this error to be repeated; None: no further ones.
     """
 
     attempts: int
@@ -209,8 +209,8 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
         with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
             check_result("fn", fn, result)
-            # Not left to the block's end, which commits nothing, and says nothing, where a flush
-            # has failed and fn has swallowed the error.
+            # The end of the block would commit nothing, and say nothing, after a flush that failed
+            # and an error that fn swallowed.
             if session.in_transaction():
                 session.commit()
         return result
@@ -239,12 +239,12 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
 
 
 def _is_lent(session: LockingSession) -> bool:
-    binds = (session.bind, *context_of(session).binds)
+    binds = (session.bind, *binds_of(session))
     return any(isinstance(bind, Connection) and bind.in_transaction() for bind in binds)
 
 
 class _Attempt(SessionPart):
-    """One run of the function, in the context of all that it calls."""
+    """One run of the function."""
 
     def __init__(self, session: LockingSession) -> None:
         self.session = session
@@ -254,9 +254,9 @@ class _Attempt(SessionPart):
         self._lent = _is_lent(session)
 
     def using(self, bind: Engine | Connection) -> None:
-        """Check a database that the session had not when the attempt began.
+        """Check a database that the session had not used when the attempt began.
 
-        :raises LockMisuse: a Connection whose transaction is running; nothing was done there.
+        :raises LockMisuse: a Connection with an open transaction; nothing was done there.
         """
         if not isinstance(bind, Connection) or not bind.in_transaction():
             return
@@ -284,10 +284,10 @@ class _Attempt(SessionPart):
         self._in_commit = False
 
     def can_be_repeated(self, failure: BaseException) -> bool:
-        """Return whether nothing of it is in the database, nor in somebody else's transaction."""
+        """Return whether the attempt has left nothing in the database or in another's transaction."""
         if self.has_committed or self._is_in_lenders() or isinstance(failure, CommitUnknown):
             return False
-        # Of COMMIT, these alone are certainly the server's refusal.
+        # Of the errors of COMMIT, only these are certainly the server's refusal.
         if self._in_commit and not isinstance(failure, (LockFailed, IntegrityError)):
             return False
         of_commit = self._in_commit or (
@@ -300,7 +300,7 @@ class _Attempt(SessionPart):
         return not (of_commit and several)
 
     def _is_in_lenders(self) -> bool:
-        """Return whether it was done in a transaction that the rollback would take from a lender."""
+        """Return whether the rollback would undo a lender's transaction."""
         bind = self.session.bind
         if isinstance(bind, Connection) and is_rolled_back_later(bind):
             return (
@@ -309,7 +309,7 @@ class _Attempt(SessionPart):
         return self._lent
 
 
-# A context variable, since a function that fn calls has no other way to know of the attempt.
+# A context variable: a function that fn calls has no other way to find the attempt.
 _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", default=None)
 
 
@@ -331,7 +331,7 @@ class Attempts:
 
     @contextmanager
     def attempt(self, session: LockingSession) -> Iterator[None]:
-        """Note the failure of the block while the session still knows its cause."""
+        """Note a failure of the block while the session still knows its cause."""
         attempt = _Attempt(session)
         if self._policy.commit_outcome:
             from .features.commit_lookup import look_up_commits  # noqa: PLC0415  # of those who want it
@@ -410,9 +410,9 @@ def _summary(failure: BaseException) -> str:
 
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
-    """Return the first failure; some errors only say that there was one before."""
-    # After a flush that failed, SQLAlchemy raises either without a cause; the second is the error that
-    # statements in a block of begin() meet, and is the base class of much else.
+    """Return the first failure: some errors only say that there was one before."""
+    # After a failed flush SQLAlchemy raises one of these two without a cause.  Statements in a block of
+    # begin() raise the second, which is also the base class of many others.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
             error.__cause__ = context_of(session).transaction.undone_by

@@ -1,4 +1,4 @@
-"""@transactional: a function whose every call is a transaction of its own."""
+"""@transactional: each call of a function is a transaction of its own."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def transactional(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]:
-    """Return a decorator of functions whose every call is a transaction of its own.
+    """Decorate a function so that each call is a transaction of its own.
 
-    ``@transactional(Session)``, with a session factory; each call is a :func:`run_transaction`.
-    The function takes the session as its first argument, and is called without it; ``async def``
-    is run by :func:`async_run_transaction`.  It keeps its name, docstring and annotations; its
-    signature is the one without the session.  Not for methods, whose first argument is ``self``.
+    Each call is a :func:`run_transaction`, or an :func:`async_run_transaction` of ``async def``.  The
+    function takes the session as its first argument, and you call it without.  It keeps its name,
+    docstring and annotations, and a signature without the session.  Methods cannot be decorated, since
+    their first argument is ``self``.
 
     The arguments are those of :func:`run_transaction`, and are checked at once.
 
@@ -109,7 +109,7 @@ def _is_in_class(function: Callable[..., Any]) -> bool:
 
 
 def _refuse_method(function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """:raises TypeError: the call is that of a method, which calls its object otherwise than self."""
+    """:raises TypeError: the function is a method whose first parameter is not called ``self``."""
     if not args or not _is_in_class(function):
         return
     owner = args[0] if isinstance(args[0], type) else type(args[0])

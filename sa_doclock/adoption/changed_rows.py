@@ -22,7 +22,7 @@ State = InstanceState[Any]
 
 CHANGED: Final = (
     "{} has a pending change or delete from before the lock, and another session changed the row "
-    "meanwhile. Lock first, then change, or flush() before"
+    "meanwhile. Lock first and change it then, or flush() before the lock"
 )
 """The text of the error."""
 

@@ -143,4 +143,4 @@ def _is_ours(op: MigrateOperation) -> bool:
     if not isinstance(op, (CreateTableOp, DropTableOp)):
         return False
     columns = op.to_table().columns if isinstance(op, DropTableOp) else op.columns
-    return {one.name for one in columns if isinstance(one, Column)} == set(COLUMNS)
+    return {column.name for column in columns if isinstance(column, Column)} == set(COLUMNS)

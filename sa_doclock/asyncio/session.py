@@ -131,13 +131,12 @@ def _documented(call: F, how: str = "awaited", note: str = "") -> F:
 class AsyncLockingSession(AsyncSession):
     """A :class:`sqlalchemy.ext.asyncio.AsyncSession` that locks documents.
 
-    Made by ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method is the
-    one of :class:`LockingSession` with the same name, awaited; each block is used by ``async with``.
+    Make it with ``async_sessionmaker(engine, class_=AsyncLockingSession)``.  Each method works as the
+    method of :class:`LockingSession` with the same name, awaited; each block is used by ``async with``.
 
-    :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session
-        class that is no LockingSession is made one, as is that of another AsyncSession class
-        among the bases of a class.
-    :raises TypeError: the session that it makes is no LockingSession all the same.
+    :param sync_session_class: the class of the session inside, or a ``sessionmaker``.  A Session class
+        that is no LockingSession is combined with it, also one that a base class names.
+    :raises TypeError: the session inside is no LockingSession all the same.
     """
 
     sync_session_class: type[Session] = LockingSession
@@ -171,11 +170,12 @@ class AsyncLockingSession(AsyncSession):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
-        prepare(): only the locks that every database keeps until the commit.
+        Read-only.  Empty after commit, rollback and close, and when the connection is lost.  After
+        prepare() it has only the locks that every database keeps until the commit.
 
-        After ``text()``, DDL and other statements that may have ended the transaction, the property asks the
-        server.  With asyncio it does not: it returns the last known locks until the next flush, lock or commit.
+        After ``text()``, DDL and other statements that may have ended the transaction, a LockingSession
+        asks the server.  Under asyncio a property cannot: it returns the last known locks until the next
+        flush, lock or commit.
 
         Example::
 
@@ -235,27 +235,26 @@ class AsyncLockingSession(AsyncSession):
     entity_set = _forwarded(LockingSession.entity_set)
 
     def on_commit(self, function: Callable[[], Awaitable[object] | object]) -> None:
-        """Call the function when this transaction has been committed and its locks are gone.
+        """Call the function after this transaction has been committed and its locks are released.
 
         As :meth:`LockingSession.on_commit`, not awaited.  The function may be a coroutine
         function: the commit awaits its result.
 
-        Functions are called in the order of this method's calls, after the outermost commit;
-        a rollback drops them, one to a savepoint those since the savepoint.  Where no transaction
-        has begun yet, the next commit is meant.  Functions that need a database read it in a
-        session of their own: this one is still inside of its commit.
+        The functions run in the order in which they were registered, after the outermost commit.  A
+        rollback drops them; a rollback to a savepoint drops those registered since.  If no transaction
+        has begun yet, they wait for the next commit.  A function that reads the database needs a
+        session of its own, because this one is still committing.
 
-        When one fails, the others are called all the same, also after a KeyboardInterrupt, a
-        SystemExit or a cancellation.  Then the first of these comes out of the commit, or else
-        the first error.  The commit is *done*: its changes stay committed.  All other
-        errors are logged by the logger ``sa_doclock``.
+        If a function fails, the others still run, even after a KeyboardInterrupt, a SystemExit or a
+        cancellation.  The commit then raises the first of these, or else the first error; the logger
+        ``sa_doclock`` logs the others.  The changes stay committed.
 
-        Where an interruption, or the error of a listener, comes between the commit and the call,
-        they are called at the next use of the session, or when it is closed.
+        If an interruption or a failing listener comes between the commit and the calls, the functions
+        run at the next use of the session, or when it is closed.
 
-        Not promised: that it is called at all, should the process die between the commit and
-        the call; and of a session that has joined the transaction of a Connection, the
-        outermost commit is the session's own.
+        Not promised: a process that dies between the commit and the call does not call the function.
+        In a session that has joined the transaction of a Connection, the outermost commit is the
+        session's own.
 
         Example::
 
@@ -264,9 +263,9 @@ class AsyncLockingSession(AsyncSession):
             session.on_commit(lambda: print("order 42 was saved"))
             await session.commit()
 
-        Nor that all of it is awaited, should the coroutine that commits be closed, and not
-        cancelled; and where the next use of an interrupted session is not awaited itself, such as
-        ``add()``, it runs in a task of its own.
+        Nor is the result awaited if the committing coroutine is closed rather than cancelled.  If the
+        next use of an interrupted session is not awaited, such as ``add()``, the result is awaited in a
+        task of its own.
 
         :raises TypeError: not a function.
         """

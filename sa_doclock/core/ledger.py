@@ -16,7 +16,7 @@ from ..dialects import SCHEMA_OPTION
 from ..dialects.base import LockStrategy
 from ..errors import LockMisuse, LockOrderViolation, LockUpgradeRefused
 from ..events import ReleasedLock
-from ..keys import DocumentKey, LockedName
+from ..keys import DocumentKey, LockedName, public_key
 from ..options import LockOptions, base_of, held_lock, lock_label
 from .lock_request import LockCalls
 
@@ -78,6 +78,13 @@ def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace
     return RowPlace(bind.engine, {name: to for name, to in schemas.items() if name != "_none"})
 
 
+def document_of(place: DocumentKey | NamedKey) -> tuple[type[Any] | None, Any]:
+    """Return the class and the key of a document; of a named lock None and its name."""
+    if isinstance(place[0], Engine):
+        return None, place[1]
+    return place[0], public_key(place[1])
+
+
 class Ledger:
     """The documents that one transaction of the server may write: those locked and those inserted.
 
@@ -133,8 +140,8 @@ class Ledger:
         last = max(ranked, key=self._ranks.__getitem__)
         if self._ranks[last] > rank:
             raise LockOrderViolation(
-                f"{last.__name__} is held already, and lock_order has "
-                f"{root.class_.__name__} before {last.__name__}: lock it first"
+                f"lock_order has {root.class_.__name__} before {last.__name__}, but this transaction "
+                f"has locked {last.__name__} first: lock {root.class_.__name__} before it"
             )
 
     def add_new(self, key: DocumentKey) -> None:
@@ -147,14 +154,26 @@ class Ledger:
         known = entity in self.classes or entity in self._new_classes
         return self._places_of_classes.get(entity) if known else None
 
-    def check_place(self, root: Mapper[Any], place: RowPlace) -> None:
-        """Note where rows of this class are locked, or inserted.
+    def check_place(
+        self, root: Mapper[Any], bind: Engine | Connection, *options: Mapping[str, Any]
+    ) -> None:
+        """Note where rows of this class are locked, or inserted; see :func:`place_of`.
 
         :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
         """
         known = self._places_of_classes.get(root.class_)
-        if known is not None and (known == place or known.is_same(place)):
-            return
+        if (
+            known is not None
+            and known.engine is bind.engine
+            and not (known.schemas or options or bind.get_execution_options().get(SCHEMA_OPTION))
+        ):
+            return  # as mostly, without a call
+        place = place_of(bind, *options)
+        if known is None or not known.is_same(place):
+            self._refuse_other_place(root, place)
+            self._places_of_classes[root.class_] = place
+
+    def _refuse_other_place(self, root: Mapper[Any], place: RowPlace) -> None:
         for other in self._places_of_classes:  # a second class has the same rows
             held = self.place_of(other)
             if held is None or held.is_same(place):
@@ -165,7 +184,6 @@ class Ledger:
                 f"this transaction holds rows of {other.__name__} in {held}, and cannot lock others in "
                 f"{place}: the same key names another row there. Use one session, or one transaction, for each"
             )
-        self._places_of_classes[root.class_] = place
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.
@@ -308,7 +326,7 @@ def is_as_strong(held: LockOptions, lock: LockOptions) -> bool:
     wanted = base_of(lock)
     if wanted is LockOptions.ForUpdate and base_of(held) is not LockOptions.ForUpdate:
         raise LockUpgradeRefused(
-            f"it is held by {lock_label(held)} in this transaction; two sessions that go on to "
-            "ForUpdate deadlock, so take ForUpdate first"
+            f"this transaction holds it by {lock_label(held)} already; two sessions that upgrade "
+            "to ForUpdate deadlock, so take ForUpdate first"
         )
     return _STRENGTH.index(held) >= _STRENGTH.index(held_lock(lock))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -143,19 +144,20 @@ class LockCall:
     engine: Engine | None = None
     unsaved: UnsavedChanges | None = None
     undone_by_savepoint = False
-    requested: RequestedLock | None = None
 
     def __init__(
         self,
         target: Any,
         request: LockRequest,
-        started: float,
-        outer: LockCall | None,
+        calls: LockCalls,
+        requested: RequestedLock | None,
         *,
         opens: bool,
     ) -> None:
         self.target = target  # a LockTarget, which stands above this file
-        self.request, self.started, self.opens, self.outer = request, started, opens, outer
+        self.request, self.requested, self.opens = request, requested, opens
+        self.outer = calls.current
+        self.started = time.monotonic() - calls.connecting  # now(), without a call
         self.new: list[DocumentKey | LockedName] = []
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:
@@ -186,3 +188,9 @@ class LockCalls:
 
     current: LockCall | None = None
     """The innermost of them, from its begin to its grant or its failure."""
+    connecting = 0.0
+    """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
+
+    def now(self) -> float:
+        """Return the time by a clock that stands still while the session connects."""
+        return time.monotonic() - self.connecting

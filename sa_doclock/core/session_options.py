@@ -57,6 +57,6 @@ def session_options(lock_order: tuple[Any, ...]) -> SessionOptions:
     for rank, entity in enumerate(lock_order):
         root = root_of(mapper_of(entity)).class_
         if root in ranks:
-            raise ValueError(f"lock_order names {root.__name__} twice, or a subclass beside it")
+            raise ValueError(f"lock_order names {root.__name__} twice, or also a subclass of it")
         ranks[root] = rank
     return SessionOptions(ranks)

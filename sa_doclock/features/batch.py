@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 from weakref import ref
 
 from sqlalchemy import Connection
-from sqlalchemy.util import await_only
 
 from ..core.transaction import (
     Condition,
@@ -32,7 +31,7 @@ from ..dialects import strategies
 from ..errors import LockNotAvailable
 from ..interruptions import ErrorsIgnored
 from ..options import LockOptions, is_row_lock, may_queue
-from .gate import SessionQueue, observed_wait
+from ..process_waits import pause
 
 T = TypeVar("T")
 
@@ -40,13 +39,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class BatchPriority(SessionPart):
-    """The tries of one session, none of which waits at the server.
+    """The tries of one session, none of which waits at the server."""
 
-    :param queue: the session's place at a gate, where it has one.
-    """
-
-    def __init__(self, state: LockContext, queue: SessionQueue | None) -> None:
-        self._state, self._queue = ref(state), queue
+    def __init__(self, state: LockContext) -> None:
+        self._state = ref(state)
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """See :class:`SessionPart`: a deadlock ends this transaction rather than another."""
@@ -71,8 +67,9 @@ class BatchPriority(SessionPart):
                 return take(call, at_once, target)
 
             def sleep(seconds: float) -> None:
-                self._begin_again(call)
-                self._pause(seconds)
+                state = self._begin_again(call)
+                bind = state.session().get_bind(**request.bind_arguments)
+                pause(seconds, under_asyncio=bind.dialect.is_async)
 
             return retry_without_queueing(request.seconds, attempt, sleep)
 
@@ -123,8 +120,8 @@ class BatchPriority(SessionPart):
             call.undone_by_savepoint = False
         savepoint.commit()
 
-    def _begin_again(self, call: LockCall) -> None:
-        """Begin anew where the refusal of a try has ended the transaction at the server.
+    def _begin_again(self, call: LockCall) -> LockContext:
+        """Begin anew where the refusal of a try has ended the transaction at the server; return the state.
 
         :raises LockNotAvailable: the call has not opened it: the work before the call is lost.
         """
@@ -134,16 +131,7 @@ class BatchPriority(SessionPart):
             if not call.opens and call.met is not None:
                 raise call.met
             state.roll_back_quietly()
-
-    def _pause(self, seconds: float) -> None:
-        """Sleep between two tries."""
-        state = self._state()
-        assert state is not None
-        connections = state.connections.all()
-        under_asyncio = any(one.dialect.is_async for one in connections)
-        if self._queue is not None and not connections:
-            under_asyncio = self._queue.under_asyncio
-        pause(seconds, under_asyncio=under_asyncio)
+        return state
 
 
 def retry_without_queueing(
@@ -169,14 +157,3 @@ def retry_without_queueing(
         sleep(min(uniform(0, longest), left))  # noqa: S311  # for the pauses of two to differ
         longest = min(2 * longest, _LONGEST_PAUSE)
         left = max(until - time.monotonic(), 0.0)
-
-
-def pause(seconds: float, *, under_asyncio: bool) -> None:
-    """Sleep, and let others run under asyncio, where the session runs in a greenlet."""
-    with observed_wait():
-        if under_asyncio:
-            import asyncio  # noqa: PLC0415  # it is loaded already
-
-            await_only(asyncio.sleep(seconds))
-        else:
-            time.sleep(seconds)

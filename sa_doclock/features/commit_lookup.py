@@ -60,8 +60,9 @@ class CommitLookup(SessionPart):
     def __init__(self, session: Session, state: LockContext) -> None:
         if session.twophase:
             raise ValueError(
-                "commit_outcome=True and twophase=True exclude each other: a prepared transaction "
-                "outlives its connection, and the list of them at the server has its outcome"
+                "commit_outcome=True and twophase=True exclude each other: a prepared "
+                "transaction outlives its connection, and the server's list of prepared "
+                "transactions tells its outcome"
             )
         self._state = ref(state)
         lock, seconds = state.options.resolve(LockOptions.ForUpdate, None)
@@ -166,7 +167,7 @@ class CommitLookup(SessionPart):
         self, connection: Connection, outcomes: CommitOutcomes, transaction: Transaction
     ) -> Outcome:
         """Ask the server until it knows, or the time is over."""
-        from .batch import pause  # noqa: PLC0415  # of a COMMIT that was lost
+        from ..process_waits import pause  # noqa: PLC0415  # of a COMMIT that was lost
 
         until, seconds = time.monotonic() + self._seconds, _FIRST_PAUSE
         with side_engine(connection.engine) as engine:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple, get_args
-from weakref import WeakSet
+from weakref import WeakSet, ref
 
 from sqlalchemy import Result, event
 from sqlalchemy.engine import ChunkedIteratorResult, MergedResult
@@ -35,7 +35,6 @@ from ..core.transaction import (
     SessionPart,
     add_document,
     database_name,
-    state_of,
     watch_lent,
 )
 from ..dml_internals import merged_results, run_before, run_of
@@ -223,6 +222,7 @@ class Refusals:
 
     def __init__(self, state: LockContext, mode: GuardMode, reads: ReadProvenance | None) -> None:
         self.session = state.session
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
         self._mode, self._reads = mode, reads
         self._reported: dict[object, None] = {}  # smaller than a set
         """The documents that were reported, and the texts that the program was warned of."""
@@ -322,11 +322,6 @@ class Refusals:
         except UnlockedWrite as error:
             self._state().transaction.refuse_from_now_on(error)
             raise
-
-    def _state(self) -> LockContext:
-        state = state_of(self.session())
-        assert state is not None
-        return state
 
     def refuse(self, refusal: Refusal) -> None:
         """Raise UnlockedWrite, or warn if this session only warns."""

@@ -94,10 +94,14 @@ class WriteGuard(Refusals):
             if known is None or known() is not memory:
                 _memories[key] = ref(memory, partial(_memories.pop, key))
             if not self.unguarded:
-                self._check_rows(session, rows)
+                self._check_rows(session, rows, memory)
 
     def _check_rows(
-        self, session: Session, rows: Sequence[Rows], along: States | None = None
+        self,
+        session: Session,
+        rows: Sequence[Rows],
+        memory: GuardMemory,
+        along: States | None = None,
     ) -> None:
         """Check these rows.
 
@@ -118,7 +122,7 @@ class WriteGuard(Refusals):
             if write is not Write.INSERT and not (
                 late or (rules.untold and rules.root is not None)
             ):
-                self.memory.held.update(dict.fromkeys(states, rules))
+                memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
         if to_check:
             FullCheck(self, session, along).check(
@@ -207,7 +211,7 @@ class WriteGuard(Refusals):
             changed = [state for state in states if state.key is not None]
             session = self.session()
             with session.no_autoflush:
-                self._check_rows(session, _by_class(session, new, changed, ()), new)
+                self._check_rows(session, _by_class(session, new, changed, ()), self.memory, new)
         with ExitStack() as checks:
             for mapper, write, rows in rows_of_untold(states):
                 checks.enter_context(checked_rows(self, mapper, rows, write))
@@ -376,7 +380,7 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
             where = place._replace(schemas={})
             text = f"table() would write rows of {table.name} in {where}, because schema_translate_map does not apply to it,"
         elif held is None:
-            state.ledger.check_place(root, place)
+            state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
         elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
             continue

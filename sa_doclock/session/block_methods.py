@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, overload
 
 from sqlalchemy import Select, inspect
 from sqlalchemy.orm import Mapper, Session
@@ -18,9 +18,21 @@ from ..core.statements import locked_entity_of, locked_select
 from ..core.transaction import LockRequest, given, refuse_after
 from ..options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 T = TypeVar("T")
 
 _NO_IDENT: Final[Any] = object()
+
+
+class _How(TypedDict, total=False):
+    """The keyword arguments that each form of a block has."""
+
+    lock_timeout: LockTimeout
+    options: Sequence[ORMOption]
+    version: Any
+    checkout: Checkout | int | None
 
 
 class BlockMethods(CoreSession):
@@ -28,51 +40,22 @@ class BlockMethods(CoreSession):
 
     @overload
     def locked(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = ...,
-        *,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
+        self, entity: type[T], ident: Any, lock: LockOptions = ..., **how: Unpack[_How]
     ) -> AbstractContextManager[T]: ...
 
     @overload
     def locked(
-        self,
-        entity: Select[tuple[T]],  # of SQLAlchemy 2.0
-        *,
-        lock: LockOptions = ...,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
-    ) -> AbstractContextManager[T]: ...
+        self, entity: Select[tuple[T]], *, lock: LockOptions = ..., **how: Unpack[_How]
+    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.0
 
     @overload
     def locked(
-        self,
-        entity: Select[T],  # of SQLAlchemy 2.1
-        *,
-        lock: LockOptions = ...,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
-    ) -> AbstractContextManager[T]: ...
+        self, entity: Select[T], *, lock: LockOptions = ..., **how: Unpack[_How]
+    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.1
 
     @overload
     def locked(
-        self,
-        entity: T,
-        *,
-        lock: LockOptions = ...,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
+        self, entity: T, *, lock: LockOptions = ..., **how: Unpack[_How]
     ) -> AbstractContextManager[T]: ...
 
     def locked(
@@ -90,18 +73,18 @@ class BlockMethods(CoreSession):
 
         Under asyncio it is ``async with``.
 
-        The lock is taken when the block begins.  At its end the block calls :meth:`save_changes` after ForUpdate, or :meth:`release_locks`
-        after a read lock; an exception rolls back, and comes out.  A block inside of another, or
-        in a transaction that holds locks, that was opened by ``begin()``, or that has a savepoint
-        open, leaves the transaction alone; so does a read lock in a transaction that had begun by
-        itself before.
+        The block takes the lock when it begins.  At its end it calls :meth:`save_changes` after
+        ForUpdate, or :meth:`release_locks` after a read lock.  An exception rolls back and propagates.
 
-        If an exception leaves a block in a transaction that holds locks already, and is caught
-        further out, the transaction refuses to commit until ``rollback()``: half of the block's
-        work would be saved.  A savepoint (``begin_nested()``) around the block undoes it, and the
-        transaction goes on.
+        The block leaves the transaction open if it is nested in another block, or if the transaction
+        already holds locks, was opened by ``begin()``, or has an open savepoint.  A block with a read
+        lock also leaves a transaction open that an earlier statement began.
 
-        The parameters and errors that are not listed here are those of :meth:`get_entity`.
+        If an exception leaves a block in a transaction that already held locks, and you catch it further
+        out, the transaction refuses to commit until ``rollback()``, because half of the block's work
+        would be saved.  To go on instead, put a savepoint (``begin_nested()``) around the block.
+
+        For the other parameters and errors see :meth:`get_entity`.
 
         Example::
 
@@ -110,7 +93,7 @@ class BlockMethods(CoreSession):
 
         :param entity: a mapped class, with ``ident`` as for :meth:`get_entity`; or an object, as
             for :meth:`lock`; or a select of one mapped class that returns exactly one row.  A
-            select that has its lock already, by :func:`with_lock`, keeps it.
+            select with a lock by :func:`with_lock` keeps that lock.
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         :raises sqlalchemy.exc.MultipleResultsFound: the select returns several.
         :raises ValueError: a lock that locks nothing; a select of columns or of several classes.
@@ -126,51 +109,22 @@ class BlockMethods(CoreSession):
 
     @overload
     def locked_document(
-        self,
-        entity: type[T],
-        ident: Any,
-        lock: LockOptions = ...,
-        *,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
+        self, entity: type[T], ident: Any, lock: LockOptions = ..., **how: Unpack[_How]
     ) -> AbstractContextManager[T]: ...
 
     @overload
     def locked_document(
-        self,
-        entity: Select[tuple[T]],  # of SQLAlchemy 2.0
-        *,
-        lock: LockOptions = ...,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
-    ) -> AbstractContextManager[T]: ...
+        self, entity: Select[tuple[T]], *, lock: LockOptions = ..., **how: Unpack[_How]
+    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.0
 
     @overload
     def locked_document(
-        self,
-        entity: Select[T],  # of SQLAlchemy 2.1
-        *,
-        lock: LockOptions = ...,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
-    ) -> AbstractContextManager[T]: ...
+        self, entity: Select[T], *, lock: LockOptions = ..., **how: Unpack[_How]
+    ) -> AbstractContextManager[T]: ...  # of SQLAlchemy 2.1
 
     @overload
     def locked_document(
-        self,
-        entity: T,
-        *,
-        lock: LockOptions = ...,
-        lock_timeout: LockTimeout = ...,
-        options: Sequence[ORMOption] = ...,
-        version: Any = ...,
-        checkout: Checkout | int | None = ...,
+        self, entity: T, *, lock: LockOptions = ..., **how: Unpack[_How]
     ) -> AbstractContextManager[T]: ...
 
     def locked_document(
@@ -184,11 +138,10 @@ class BlockMethods(CoreSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> AbstractContextManager[Any]:
-        """Return a block that holds the lock of one document, with all its parts loaded.
+        """Return a block that holds the lock of one document and loads all its parts.
 
-        ``with session.locked_document(Order, 42) as order:``, ``async with`` under asyncio.  The
-        block, its parameters and its errors are those of :meth:`locked`; it also loads the parts,
-        as :meth:`get_document` does.
+        It works as :meth:`locked`, with the same parameters and errors, and loads the parts as those of
+        a :meth:`get_document`.  Under asyncio it is ``async with``.
 
         Example::
 
@@ -213,12 +166,11 @@ class BlockMethods(CoreSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
     ) -> AbstractContextManager[list[T]]:
-        """Return a block that holds the locks of several documents, with all their parts loaded.
+        """Return a block that holds the locks of several documents and loads all their parts.
 
-        ``with session.locked_documents(Account, [a, b]) as [source, target]:``, ``async with`` under
-        asyncio.  The block is that
-        of :meth:`locked`.  As by :meth:`get_documents`, the documents are locked in ascending key
-        order.  They are returned in the order of ``idents``, also where a key comes twice.
+        The block begins and ends as that of :meth:`locked`.  Under asyncio it is ``async with``.  It
+        locks the documents in ascending key order, as :meth:`get_documents` does, and returns them in
+        the order of ``idents``, even if a key is repeated.
 
         Example::
 
@@ -226,12 +178,12 @@ class BlockMethods(CoreSession):
                 source.total -= 5
                 target.total += 5
 
-        :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
+        :raises sqlalchemy.exc.NoResultFound: a key has no row.
         :raises ValueError: SkipLocked, which would leave out a document.
         """
         if LockOptions.SkipLocked in check_lock(lock):
             raise ValueError("locked_documents() locks all or none: leave out SkipLocked")
-        # They may come only once.  What is not iterable, the call for the lock refuses.
+        # An iterator can be read only once.  get_documents() refuses anything that is not iterable.
         once = isinstance(idents, Iterable) and not isinstance(idents, Collection)
         keys = list(idents) if once else idents
 
@@ -259,8 +211,8 @@ class BlockMethods(CoreSession):
     def _locked_block(self, lock: LockOptions, take: Callable[[], T]) -> Iterator[T]:
         opens, inner = not self.in_transaction(), bool(self._context.ledger.places)
         writes = base_of(lock) is LockOptions.ForUpdate
-        # A transaction that an earlier read has begun is committed, as by save_changes().  It
-        # is not rolled back after a read lock: it may hold changes, which are not ours to lose.
+        # After ForUpdate, a transaction that an earlier read began is committed, as by save_changes().
+        # After a read lock it is not rolled back: it may have changes of the program.
         ends = opens or (writes and not inner and self._ends_here())
         document = self._take_or_roll_back(take, opens=opens)
         transaction = self._context.transaction
@@ -329,14 +281,14 @@ class BlockMethods(CoreSession):
 
 
 def _lock_of_block(entity: Any, ident: Any, lock: LockOptions, name: str) -> LockOptions:
-    """Return the lock of a block: that of a select which has one already, else the given one.
+    """Return the lock of a block: the select's own, or else the given one.
 
-    :raises TypeError: the lock stands in the place of the primary key.
-    :raises ValueError: it locks nothing.
+    :raises TypeError: the lock was passed in place of the primary key.
+    :raises ValueError: the lock locks nothing.
     """
     if isinstance(ident, LockOptions):
         misplaced = ident
-        raise TypeError(f"give the lock of {name}() by name: lock={misplaced}")
+        raise TypeError(f"pass the lock of {name}() as a keyword: lock={misplaced}")
     own = locked_entity_of(entity) if isinstance(entity, Select) else None
     if own is not None:
         lock = own.lock
@@ -347,8 +299,8 @@ def _lock_of_block(entity: Any, ident: Any, lock: LockOptions, name: str) -> Loc
 def _selected_mapper(statement: Select[Any]) -> Mapper[Any]:
     """Return the mapper of the only entity that the statement selects.
 
-    :raises TypeError: it selects tables, and no mapped class.
-    :raises ValueError: it selects columns, or several entities.
+    :raises TypeError: it selects tables and no mapped class.
+    :raises ValueError: it selects columns or several entities.
     """
     described = statement.column_descriptions
     if not any("entity" in column for column in described):
@@ -367,7 +319,7 @@ def _one_for_each(
 ) -> list[T]:
     """Return the object of each key, in the order of the keys.
 
-    :raises sqlalchemy.exc.NoResultFound: there is no row with one of the keys.
+    :raises sqlalchemy.exc.NoResultFound: a key has no row.
     """
     by_key = {tuple(mapper.primary_key_from_instance(row)): row for row in found}
     locked = {id(row) for row in found}
@@ -375,7 +327,7 @@ def _one_for_each(
     for ident in idents:
         identity = identity_of(mapper, ident)
         row = by_key.get(identity)
-        if row is None:  # the database may compare the key otherwise, "ABC" with "abc"
+        if row is None:  # the database may take two keys for equal, "ABC" and "abc"
             with session.no_autoflush:
                 row = session.get(mapper.class_, identity)
         if row is None or id(row) not in locked:

@@ -1,4 +1,4 @@
-"""LockingSession: its options, and the methods beside those of the core, of blocks and of check-outs."""
+"""LockingSession: its options, and the methods that are in no base class."""
 
 from __future__ import annotations
 
@@ -29,74 +29,71 @@ T = TypeVar("T")
 class LockingSession(CheckoutMethods, NamedLockMethods):
     """A :class:`sqlalchemy.orm.Session` that locks documents.
 
-    Made by ``sessionmaker(engine, class_=LockingSession)``.  Every method of Session is as
-    it was; a statement made by :func:`with_lock` or :meth:`entity_set` is guarded when it
-    is executed here.
+    Make it with ``sessionmaker(engine, class_=LockingSession)``.  The methods of Session work as
+    before.  A statement made by :func:`with_lock` or :meth:`entity_set` locks its rows when this
+    session executes it.
 
-    Beside another Session class among the bases of a class, name LockingSession last.
+    In a class with other Session classes among its bases, name LockingSession last.
 
-    :param lock_timeout: seconds (or a timedelta) that every lock of this session may wait for
-        another holder, where the call does not say itself; None as the server is configured.
-    :param priority: ``"batch"`` for a job that must not delay anybody: it never stands in the
-        queue for a lock, but tries without waiting, again and again with random pauses of up to
-        0.5 s, until its lock_timeout is over (60 s where there is none).  Costs a savepoint for
-        each try, except on SQLite.  On SQL Server it is also the one that a deadlock ends.
-    :param lock_order: mapped classes in the order in which one transaction may lock their
-        documents; classes that are not named may come anywhere.
-    :param guard: the reaction when a document declared by :func:`document` would be written
-        without its ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`, ``"warn"`` once for each
-        line of the program (with a log record and an event ``unlocked_write`` for each document),
-        or ``"off"``.  It sees flushes, and INSERT, UPDATE and DELETE constructs that the session
-        executes; not ``text()``, a writing CTE, statements of the session's connection, nor
-        the writes of triggers and ``ON DELETE``.
-    :param guard_tracing: record each statement, and the line of the program that has run it, and name
-        both in an UnlockedWrite for a row that the statement has read.  Costs time at every statement.
-    :param diagnose: find out who holds a lock that is not granted: LockNotAvailable has it in
-        ``blockers``, asked of the server over a second connection, outside of the pool.
-    :param gate: a queue within this process: callers that want the same document wait in it before
+    :param lock_timeout: seconds (or a timedelta) that a lock of this session may wait for another
+        holder, unless the call gives its own; None: as the server is configured.
+    :param priority: ``"batch"`` for a job that must not delay others.  It never queues for a lock: it
+        tries without waiting, with random pauses of up to 0.5 s, until its lock_timeout is over (60 s
+        if there is none).  Each try costs a savepoint, except on SQLite.  On SQL Server a deadlock
+        ends this session rather than the other.
+    :param lock_order: mapped classes, in the order in which a transaction may lock their documents.
+        Classes that are not listed may be locked at any point.
+    :param guard: the reaction to a write of a document declared by :func:`document` without its
+        ForUpdate lock: ``"raise"`` :class:`UnlockedWrite`; ``"warn"`` once for each line of the program
+        (with a log record and an event ``unlocked_write`` for each document); or ``"off"``.  The guard
+        sees flushes, and INSERT, UPDATE and DELETE constructs that the session executes.  It does not
+        see ``text()``, a writing CTE, statements of the session's connection, triggers and ``ON DELETE``.
+    :param guard_tracing: record each statement with the line of the program that ran it.  An
+        UnlockedWrite then names the statement that read the row.  Costs time at every statement.
+    :param diagnose: when a lock is not granted, ask the server who holds it, over a second connection
+        outside of the pool.  LockNotAvailable has the answer in ``blockers``.
+    :param gate: a queue within this process.  Callers that want the same document wait in it before
         they take a connection; see :class:`DocumentGate`.
     :param pipeline: send several statements in one round trip: a lock with its BEGIN and, in
         get_document(), with the SELECTs of the parts; the last flush with COMMIT.  PostgreSQL
         with psycopg 3; elsewhere the first use of the session raises LockNotSupported.
     :param adopt_for_update: a select with SQLAlchemy's own ``with_for_update()``, also by Query,
-        ``get()`` and ``refresh()``, is a lock of this session: ``held_locks`` has the headers
-        whose objects or whole keys it returns, the guard knows them, its errors are typed, and it locks on
-        SQLite and SQL Server too, also where it selects columns or tables alone.  One within a statement (CTE, subquery,
-        EXISTS) locks too, and is LockNotSupported on SQL Server.  Headers that
-        the session had read before take the values of the locked rows, and their parts load
-        again; the pending change of a column that another has changed meanwhile raises
-        UnsavedChanges, and other pending changes stay.
-    :param hold_limit: seconds (or a timedelta) that a transaction may hold its locks, from the
-        first one on; None: any time.  The server ends a transaction that sits idle for longer
-        (PostgreSQL; MySQL and MariaDB, rounded up to whole seconds), so that a program that
-        hangs or is stopped loses its locks.  On every database the clock of the client is looked
-        at when the session is used next, by a statement, a flush or the commit: past the limit it
-        rolls back and raises :class:`LockLost`, and nothing is saved.  On SQLite and SQL Server
-        there is this clock alone: a program that never uses its session again keeps the lock.
-        Not for SnapshotRead; of a Connection that was lent, the clock alone.
-    :param warn_held_after: seconds (or a timedelta) after which the logger ``sa_doclock`` warns of
-        a lock that is still held, with its document and the line of the program that took it,
-        and once more, with the whole time, when it is released.  None: no warning.
+        ``get()`` and ``refresh()``, takes a lock of this session.  ``held_locks`` has each header whose
+        object or whole key it returns; the guard knows the lock, and its errors are typed.  It also
+        locks on SQLite and SQL Server, and if it selects columns or tables alone.  A lock within a CTE,
+        a subquery or EXISTS counts too; on SQL Server it is LockNotSupported.  Headers that the session
+        had read before take the values of the locked rows, and their parts load again.  A pending
+        change of a column that somebody else has changed raises UnsavedChanges; others stay.
+    :param hold_limit: seconds (or a timedelta) that a transaction may hold its locks, from the first
+        one on; None: no limit.  PostgreSQL, and MySQL and MariaDB in whole seconds, end a transaction
+        that is idle for longer, so a program that hangs or is stopped loses its locks.  On every
+        database the next statement, flush or commit of the session checks the client's clock: past the
+        limit it rolls back and raises :class:`LockLost`.  On SQLite and SQL Server, and on a Connection
+        that was lent, only this clock counts: a program that never uses its session again keeps the
+        lock.  SnapshotRead has no limit.
+    :param warn_held_after: seconds (or a timedelta) after which the logger ``sa_doclock`` warns of a
+        lock that is still held, with its document and the line of the program that took it.  A second
+        record has the whole time when the lock is released.  None: no warning.
     :param checkouts: the table of check-outs, made by :func:`checkout_table`.  Each ForUpdate lock
-        of a class declared with ``checkout=True``, also one by ``with_for_update()``, then reads
-        who has the document checked out, by one more statement, and raises CheckedOut where
-        another owner has it.  None: check-outs are not read.
-    :param commit_outcome: look up a COMMIT whose connection is lost before its answer comes.  Before
-        COMMIT the session asks PostgreSQL 13 or later for the id of a transaction that has written
-        (one round trip), and after the loss for the outcome, over a connection of its own.  Committed:
+        of a class declared with ``checkout=True``, also one by ``with_for_update()``, then reads in one
+        more statement who has the document checked out, and raises CheckedOut if it is another owner.
+        None: check-outs are not read.
+    :param commit_outcome: look up a COMMIT whose connection is lost before the answer arrives.  Before
+        the COMMIT of a transaction that has written, the session asks PostgreSQL 13 or later for its id
+        (one round trip).  After the loss it asks for the outcome over a new connection.  Committed:
         commit() returns, and the functions of :meth:`on_commit` run.  Not committed: LockLost, with
-        ``retryable``.  Still in progress: it waits as long as ``lock_timeout``, or 10 s.
-        Where the server cannot tell, and on every other database: CommitUnknown.
-    :raises TypeError: ``lock_order`` names something that is not a mapped class;
+        ``retryable``.  Still in progress: it waits for ``lock_timeout``, or 10 s.  If the server cannot
+        tell, and on every other database: CommitUnknown.
+    :raises TypeError: ``lock_order`` names something other than a mapped class;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is not a time; ``gate`` is not a
         DocumentGate; ``checkouts`` is not a table of :func:`checkout_table`.
-    :raises ValueError: ``lock_order`` names a hierarchy twice; an unknown ``guard`` or ``priority``;
+    :raises ValueError: ``lock_order`` names a hierarchy twice; ``guard`` or ``priority`` is unknown;
         ``lock_timeout``, ``hold_limit`` or ``warn_held_after`` is negative or not finite, or
-        ``hold_limit`` is 0; ``pipeline`` or ``commit_outcome`` with ``twophase``.
+        ``hold_limit`` is 0; ``pipeline`` or ``commit_outcome`` is combined with ``twophase``.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a base class that would go past this one.  :raises LockMisuse: it would."""
+        """Check the order of the bases.  :raises LockMisuse: a base would bypass the locks."""
         super().__init_subclass__(**kwargs)
         refuse_methods_behind(cls, LockingSession)
 
@@ -173,38 +170,38 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
     ) -> tuple[T, bool]:
         """Return the entity with this key, and whether this call has inserted it.
 
-        Its row is locked in either case, as by :meth:`get_entity`.  Of several callers at once one
-        inserts the row; the others wait for the end of its transaction, and get that row, or
-        insert it where it was rolled back.  An INSERT that is refused is undone by its savepoint, so
-        that the transaction stays usable.
+        Either way its row is locked, as by :meth:`get_entity`.  Of several concurrent callers one
+        inserts the row.  The others wait for the end of its transaction; then they get the row, or
+        insert it if the transaction was rolled back.  The INSERT runs in a savepoint, so the
+        transaction stays usable if the database refuses it.
 
-        Where the row is not there, pending changes are flushed before the savepoint.  The new row
-        counts when the transaction is committed.
+        If the row is missing, pending changes are flushed before the savepoint.  Other transactions
+        see the new row after the commit.
 
-        The parameters and errors that are not listed here are those of :meth:`get_entity`.
+        For the other parameters and errors see :meth:`get_entity`.
 
         Example::
 
             counter, created = session.get_or_create_entity(Counter, "invoices", defaults={"value": 0})
             counter.value += 1
 
-        :param ident: the primary key; or a mapping of the attributes of exactly one unique constraint
-            or unique index that the class declares: ``{"provider": "x", "event_id": "e1"}``.  Partial
-            and functional indexes and deferrable constraints do not count.
+        :param ident: the primary key; or a mapping of the attributes of one unique constraint or unique
+            index that the class declares: ``{"provider": "x", "event_id": "e1"}``.  Partial and
+            functional indexes and deferrable constraints are not accepted.
         :param lock: ForUpdate, with NoKey or NoWait.
-        :param defaults: where the row is not there: the arguments of the class beside those of its
-            key; or a function without arguments that returns an object, which may have
-            parts.  The function may be called twice, if a row comes and goes meanwhile.
-        :param lock_timeout: as for :meth:`get_entity`, for all waits together.  The INSERT itself
-            waits for others on PostgreSQL and SQL Server, for 1 ms at least.  On MySQL and MariaDB
-            it waits for nobody who inserts by this method; behind another's INSERT of a unique key
-            the server's ``innodb_lock_wait_timeout`` counts.
+        :param defaults: for a row that is missing: the arguments of the class without its key, or a
+            function without arguments that returns an object, which may have parts.  The function may
+            be called twice, if another transaction inserts and deletes the row meanwhile.
+        :param lock_timeout: as for :meth:`get_entity`, for all waits together.  On PostgreSQL and SQL
+            Server the INSERT itself may wait, for at least 1 ms.  On MySQL and MariaDB it does not wait
+            for callers of this method; behind another INSERT of a unique key the server's
+            ``innodb_lock_wait_timeout`` applies.
         :raises sqlalchemy.exc.IntegrityError: another constraint refuses the row.
-        :raises ValueError: a read lock or SkipLocked; ``defaults`` has another key; a mapping that names
-            no key, whose text lists the keys; a unique key with NULL, which several rows may have.
-        :raises LockMisuse: several rows have the key: the database does not have the constraint.
-        :raises TypeError: ``defaults`` is neither a mapping nor a function, or its function returns
-            no object of the class.
+        :raises ValueError: a read lock or SkipLocked; ``defaults`` has another key; the mapping names no
+            unique key (the message lists them), or has NULL, which several rows may have.
+        :raises LockMisuse: several rows have the key: the constraint is missing in the database.
+        :raises TypeError: ``defaults`` is neither a mapping nor a function, or the function does not
+            return an object of the class.
         """
         from ..features.creation import Creation, check_creation  # noqa: PLC0415  # at its first use
 
@@ -220,24 +217,23 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
         return self._take_or_roll_back(creation.run, opens=not self.in_transaction())
 
     def on_commit(self, function: Callable[[], object]) -> None:
-        """Call the function when this transaction has been committed and its locks are gone.
+        """Call the function after this transaction has been committed and its locks are released.
 
-        Functions are called in the order of this method's calls, after the outermost commit;
-        a rollback drops them, one to a savepoint those since the savepoint.  Where no transaction
-        has begun yet, the next commit is meant.  Functions that need a database read it in a
-        session of their own: this one is still inside of its commit.
+        The functions run in the order in which they were registered, after the outermost commit.  A
+        rollback drops them; a rollback to a savepoint drops those registered since.  If no transaction
+        has begun yet, they wait for the next commit.  A function that reads the database needs a
+        session of its own, because this one is still committing.
 
-        When one fails, the others are called all the same, also after a KeyboardInterrupt, a
-        SystemExit or a cancellation.  Then the first of these comes out of the commit, or else
-        the first error.  The commit is *done*: its changes stay committed.  All other
-        errors are logged by the logger ``sa_doclock``.
+        If a function fails, the others still run, even after a KeyboardInterrupt, a SystemExit or a
+        cancellation.  The commit then raises the first of these, or else the first error; the logger
+        ``sa_doclock`` logs the others.  The changes stay committed.
 
-        Where an interruption, or the error of a listener, comes between the commit and the call,
-        they are called at the next use of the session, or when it is closed.
+        If an interruption or a failing listener comes between the commit and the calls, the functions
+        run at the next use of the session, or when it is closed.
 
-        Not promised: that it is called at all, should the process die between the commit and
-        the call; and of a session that has joined the transaction of a Connection, the
-        outermost commit is the session's own.
+        Not promised: a process that dies between the commit and the call does not call the function.
+        In a session that has joined the transaction of a Connection, the outermost commit is the
+        session's own.
 
         Example::
 
@@ -260,15 +256,14 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
 
     @contextmanager
     def unguarded(self) -> Iterator[None]:
-        """Return a block in which declared documents may be written without their lock.
+        """Return a block that may write declared documents without their lock.
 
-        ``with session.unguarded():``, ``async with`` under asyncio, for migrations, imports and tests.
-        Pending changes are flushed at the start, guarded, and at the end, unguarded, so that the guard
-        checks only writes outside of the block.
+        It is meant for migrations, imports and tests; under asyncio it is ``async with``.  The block
+        flushes pending changes when it begins, with the guard, and when it ends, without.
 
-        The block asks neither for locks nor for check-outs: it writes past another owner's check-out.
-        Only ``atomic_update()`` asks for the check-out there too.  Statements and bulk methods in the
-        block raise no version.
+        Within the block neither locks nor check-outs are checked, so it can write to a document that
+        somebody else has checked out.  Only ``atomic_update()`` still checks the check-out.  Statements
+        and bulk methods in the block do not raise the version.
 
         Example::
 
@@ -282,7 +277,7 @@ class LockingSession(CheckoutMethods, NamedLockMethods):
             self.flush()
 
 
-# Functions, not bound methods: these would keep the session alive until a garbage collection.
+# Functions, since bound methods would keep the session alive until a garbage collection.
 
 
 def _get_bind_of_class(session: Callable[[], Session], *args: Any, **kwargs: Any) -> Any:
@@ -291,10 +286,9 @@ def _get_bind_of_class(session: Callable[[], Session], *args: Any, **kwargs: Any
 
 
 def _commit_in_blocks(session: Callable[[], Session], context: LockContext) -> None:
-    """Commit as the class does, in the blocks of the parts: they end where a listener refuses it.
+    """Commit as the class does, within the blocks of the parts, which end even if a listener refuses.
 
-    Not a method of ours around commit(): SQLAlchemy's warnings of a commit would be located
-    there, and not at the program's line.
+    An override of commit() would move the location of SQLAlchemy's warnings away from the program.
     """
     of_session = session()
     with context.transaction.saving():

@@ -22,11 +22,11 @@ def sections() -> Iterator[str]:
             without.append(product)
     yield "## Others"
     yield ""
-    yield "No facts are known of these, so each is treated as the product that it is compatible with:"
+    yield "Without known facts, sa_doclock treats each of these as the product that it is compatible with:"
     yield ""
     for protocol, names in UNTOLD.items():
         for name in names:
-            yield f"- {name}, as {_ORIGINALS[protocol]}; its version does not tell it."
+            yield f"- {name}, as {_ORIGINALS[protocol]}; not known by its version."
     for product in without:
         yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; known by its version."
     yield ""

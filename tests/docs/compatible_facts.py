@@ -64,9 +64,9 @@ DOCUMENTED: Final[Mapping[str, Mapping[LockFeature, Fact]]] = {
 NOTES: Final[Mapping[str, Sequence[str]]] = {
     "CockroachDB": (
         (
-            "The table shows the vendor's documentation. Here every lock is LockNotSupported: SQLAlchemy's "
-            "dialect postgresql does not connect to CockroachDB, and the dialect cockroachdb has no "
-            "locks of this library"
+            "The table shows the vendor's documentation. Here every lock raises LockNotSupported: SQLAlchemy's "
+            "dialect postgresql does not connect to CockroachDB, and sa_doclock has no locks for the dialect "
+            "cockroachdb"
         ),
     ),
     "YugabyteDB": (
@@ -75,7 +75,7 @@ NOTES: Final[Mapping[str, Sequence[str]]] = {
             "REPEATABLE READ, where a lock can end in 40001, a SnapshotConflict: "
             "https://github.com/yugabyte/yugabyte-db/issues/12004"
         ),
-        "from 2025.1 on advisory locks have to be enabled by a flag of the server",
+        "from 2025.1 on, a server flag enables advisory locks",
     ),
     "TiDB": (
         (
@@ -85,8 +85,8 @@ NOTES: Final[Mapping[str, Sequence[str]]] = {
     ),
     "Vitess": (
         (
-            "the isolation level is set for the session, since Vitess cannot set that of the next "
-            f"transaction alone: {_VITESS}compatibility/mysql-compatibility/#set-transaction"
+            "sa_doclock sets the isolation level for the session, because Vitess cannot set it for the "
+            f"next transaction: {_VITESS}compatibility/mysql-compatibility/#set-transaction"
         ),
     ),
     "SingleStore": (

@@ -69,8 +69,7 @@ CURES: Final[Mapping[str, str]] = {
     "(monitoring.md) names",
     "the transaction had started before": "take the lock before any other statement of the transaction",
     "SkipLocked needs a transaction at": "make the engine with one of these levels",
-    "the next row comes up": "leave the `with` block of the claim before you ask for the next one",
-    "... adds the lock itself": "leave the lock out of the select",
+    "leave the block of this claim": "leave the `with` block of the claim first",
     "... needs new sessions": "give it the factory, not a session in use",
     "the database has ... rows for the key": "map a key that is unique, and give values of the "
     "type of its column",
@@ -87,8 +86,8 @@ _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
     "add|alter|ask|begin|bind|call|change|claim|connect|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
-    "let|load|lock|look|make|map|migrate|name|open|pass|read|roll|run|say|select|set|show|switch|take|try|use|"
-    "wait|decorate|reload|enter"
+    "let|load|lock|look|make|map|migrate|name|open|page|pass|read|remove|roll|run|say|select|set|show|switch|take|"
+    "try|use|wait|decorate|reload|enter"
 )
 _CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)", re.IGNORECASE)
 

@@ -195,7 +195,7 @@ _LOCK = "`session.locked(Order, 42)`"
 IDIOMS: Final[Mapping[str, Idiom]] = {
     "select": Idiom(
         "`select(Order)...with_for_update()`",
-        f"stays right; {_LOCK} also commits, and has a timeout",
+        f"is right; {_LOCK} also commits, and has a timeout",
         lambda s: _first(s, sa.select(Order).with_for_update()),
     ),
     "query": Idiom(
@@ -210,19 +210,19 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
     ),
     "refresh": Idiom(
         "`session.refresh(order, with_for_update=True)`",
-        "`session.lock(order)`: its lines are read again too, and a pending change is refused, "
-        "which `refresh()` discards",
+        "`session.lock(order)`: it also reads the lines again, and refuses a pending change, which "
+        "`refresh()` discards",
         _refresh,
     ),
     "core": Idiom(
         "`select(orders_table)...with_for_update()`",
-        "an entity, which is read again under the lock; rows of a table permit a write where their keys are selected",
+        "an entity, which is read again under the lock; rows of a table permit a write if you select their keys",
         _core,
         _set,
     ),
     "columns": Idiom(
         "`select(Order.total)...with_for_update()`",
-        "an entity, or its key too: rows without their key are not in `held_locks`, and permit no write",
+        "an entity, or its key too: rows without it are not in `held_locks`, and permit no write",
         _columns,
         _set,
     ),
@@ -243,8 +243,8 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
     ),
     "key-share": Idiom(
         "`with_for_update(read=True, key_share=True)`",
-        "nothing, where a foreign key is the reason: the database takes it by itself. Else SharedRead. It is no lock "
-        "to change the row under",
+        "nothing for a foreign key: the database takes this lock itself. Otherwise SharedRead. Do not change the row "
+        "under this lock",
         lambda s: _first(s, sa.select(Order).with_for_update(read=True, key_share=True)),
     ),
     "advisory": Idiom(
@@ -254,39 +254,39 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
     ),
     "get-lock": Idiom(
         '`select(func.get_lock("order-42", 5))`',
-        "`session.lock_key()`: it is released with the transaction, not with the connection",
+        "`session.lock_key()`, which ends with the transaction, not with the connection",
         _get_lock,
     ),
     "lock-table": Idiom(
         "`LOCK TABLE orders IN EXCLUSIVE MODE`",
-        "`lock_key()` where no row is there to be locked; `get_or_create_entity()` where one is missing",
+        "`lock_key()` if there is no row to lock; `get_or_create_entity()` if a row may be missing",
         _lock_table,
     ),
     "serializable": Idiom(
-        "SERIALIZABLE, and a loop that tries again",
-        "[`run_transaction()`](retrying.md) is the loop. For one document a lock is cheaper: nothing is done twice",
+        "SERIALIZABLE and a retry loop",
+        "[`run_transaction()`](retrying.md) is the loop. For one document a lock is cheaper",
         _serializable,
     ),
     "version": Idiom(
         "`version_id_col`",
-        "stays right. [`version=`](versions.md) compares with the version that the *user* has seen, under the lock",
+        "is right. [`version=`](versions.md) compares with the version that the *user* saw, under the lock",
         lambda s: s.get_one(VersionedOrder, 1),
     ),
     "compare-and-set": Idiom(
         "`UPDATE ... WHERE version = :seen`",
-        "stays right where the program looks at `rowcount`; `version=` where a document has lines",
+        "is right if the program checks `rowcount`; `version=` if a document has lines",
         _seen,
         _compare_and_set,
     ),
     "upsert": Idiom(
         "`INSERT ... ON CONFLICT DO UPDATE`",
-        "stays right; `get_or_create_entity()` on every database, with the object",
+        "is right; `get_or_create_entity()` on every database, with the object",
         _upsert,
         _nothing,
     ),
     "relative": Idiom(
         "`UPDATE ... SET total = total + 10`",
-        "stays right, [within its limits](recipes/stock.md)",
+        "is right, [within its limits](recipes/stock.md)",
         lambda s: s.execute(sa.update(Order).where(Order.id == 1).values(total=Order.total + 10)),
         _nothing,
     ),
@@ -297,17 +297,17 @@ IDIOMS: Final[Mapping[str, Idiom]] = {
     ),
     "mutex": Idiom(
         "`threading.Lock()`, `asyncio.Lock()`",
-        f"{_LOCK}: it holds for all processes. To queue in the process: [the gate](gate.md)",
+        f"{_LOCK}, for all processes. To queue in the process: [the gate](gate.md)",
         _mutex,
     ),
     "file": Idiom(
         "a lock file, a lock in Redis",
-        f"{_LOCK}. Such a lock knows nothing of the commit, and one with a time limit may be over before it",
+        f"{_LOCK}. A lock outside the database may end before the commit",
         _file,
     ),
     "immediate": Idiom(
         '`text("BEGIN IMMEDIATE")` on SQLite',
-        "`LockOptions.ForUpdate`, which begins the transaction so",
+        "`LockOptions.ForUpdate`, which begins the transaction in this way",
         _immediate,
     ),
 }
@@ -378,7 +378,7 @@ def _seen_by_others(
     try:
         idiom.take(second)
     except (Busy, LockNotAvailable, DBAPIError):
-        return f"who does the same waits; an UPDATE of others passes: {end}"
+        return f"the same code waits; an UPDATE of others passes: {end}"
     return f"nobody waits: {end}"
 
 

@@ -112,6 +112,7 @@ COMMANDS: Mapping[str, Callable[[Words], None]] = {
     "python": _python,
     "docker": _docker,
     "export": _somebody_elses,
+    "git": _somebody_elses,
     "sqlcmd": _somebody_elses,
 }
 

@@ -255,7 +255,6 @@ PARTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "failovers": soaked.failovers,
     "versions-tested": versions.table,
     "reliability": soaked.in_short,
-    "reliability-at-length": soaked.at_length,
     **{f"sent-to-{database}": partial(sent_to, database) for database in PRODUCTS},
     **{f"lock-errors-{database}": partial(not_granted, database) for database in PRODUCTS},
 }

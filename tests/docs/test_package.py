@@ -83,7 +83,7 @@ def test_errors_the_package_and_the_site_have_one_address_of_the_documentation()
         if host in text
     }
     assert found == {
-        key: {DOCS} for key in ["mkdocs.yml", "pyproject.toml", "sa_doclock/errors.py"]
+        key: {DOCS} for key in ["README.md", "mkdocs.yml", "pyproject.toml", "sa_doclock/errors.py"]
     }
     assert f'\nDocumentation = "{DOCS}/"\n' in text_of("pyproject.toml")
     assert f'\nsite_url: !ENV [DOCS_SITE_URL, "{DOCS}/"]' in text_of("mkdocs.yml")

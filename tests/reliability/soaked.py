@@ -63,11 +63,6 @@ def in_short() -> Iterator[str]:
     yield f"Inputs fuzzed: {', '.join(inputs)}."
 
 
-def at_length() -> Iterator[str]:
-    """Yield the table with one row for each fault on each database, and what clients were answered."""
-    yield from long_table(load().rows()).splitlines()
-
-
 def failovers() -> Iterator[str]:
     """Yield the rows in which another server takes the place of one."""
     yield from long_table(

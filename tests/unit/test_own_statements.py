@@ -79,7 +79,7 @@ BESIDE_THE_POOL = (
     "tools/explain/explanation.py:_some_unique_key",
     "features/diagnosis.py:_holders",
     "dialects/postgresql/commit_outcome.py:PostgreSQLCommitOutcomes.outcome",
-    "features/shared_query.py:SharedQueries._answer",
+    "features/diagnosis.py:SharedQueries._answer",
 )
 #: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
 #: table of the server's.
@@ -154,9 +154,9 @@ DOCUMENTS = (
     "claims/leases.py:Leases._take",
     "claims/claim_each.py:Groups.first",
     "claims/sessions.py:ClaimSessions.read",
-    "core/documents/questions.py:ask",
+    "core/documents/stored_keys.py:ask",
     "adoption/changed_rows.py:_read_now",
-    "core/locking/hidden_rows.py:find_again",
+    "core/locking/read_by_key.py:find_again",
     "claims/query.py:_refuse_hidden",
     "core/session/lock_methods.py:LockMethods._get_by_key",
     "versions.py:_owner_of_new_kind",
@@ -167,7 +167,7 @@ DOCUMENTS = (
     "core/locking/rows.py:objects_of",
     "core/loading/load_parts.py:_Loader._read_again",
     "core/loading/load_parts.py:_load_collections",
-    "core/loading/select_parts.py:read_details",
+    "core/loading/load_parts.py:read_details",
     "session/block_methods.py:BlockMethods._take_selected",
 )
 #: Rows of the table of check-outs, read and written in the transaction of the lock, or of the change.

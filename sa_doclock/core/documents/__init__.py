@@ -13,7 +13,6 @@ from .declare import (
     parts_with_detail,
 )
 from .key_values import converts, key_value
-from .many_keys import MAX_PARAMETERS, chunks, key_in
 from .mapping import (
     clear_with_mappers,
     columns_read,
@@ -46,8 +45,13 @@ from .mapping import (
     unread_columns,
 )
 from .owners import UNKNOWN, HeaderResolver, has_null, header_identity, is_header, state_in_session
-from .parts import Part, compared_with_constants, takes
-from .questions import ask
-from .roles import is_row_of_root, is_second_class, part_as_mapped
-from .stored_keys import compares_in_python, select_equal_keys
+from .parts import (
+    Part,
+    compared_with_constants,
+    is_row_of_root,
+    is_second_class,
+    part_as_mapped,
+    takes,
+)
+from .stored_keys import MAX_PARAMETERS, ask, chunks, compares_in_python, key_in, select_equal_keys
 from .unique_keys import RowKey, key_and_values, unique_key

@@ -9,6 +9,6 @@ from .pending_changes import (
     PENDING_BEFORE,
     PendingChange,
     changed_since,
+    in_session_order,
     pending_changes,
 )
-from .session_order import in_session_order

@@ -199,9 +199,10 @@ class DocumentIndex:
         other = state.identity_token
         if other != token and self._session().identity_map.contains_state(state):
             raise LockMisuse(
-                f"the session has {document_label(state.class_, public_key(state.identity or ()))} under "
-                f"the identity token {other!r} too, and the lock reads it under {token!r}: one of the two would "
-                "keep old values, if both are one row. Expunge the other object, or use a session for each"
+                f"the lock reads {document_label(state.class_, public_key(state.identity or ()))} "
+                f"under the identity token {token!r}, and the session also has it under "
+                f"{other!r}: if both are one row, one of the objects would keep old values. "
+                "Expunge the other object, or use a session for each"
             )
 
     def objects_of_row(self, identity: Identity) -> Iterator[InstanceState[Any]]:

@@ -1,14 +1,15 @@
-"""The pending changes of a session at one moment, to be compared with those of a later one."""
+"""The pending changes of a session at one moment, to be compared with a later one, and the order of its objects."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from itertools import chain
+from typing import Any, Final, TypeVar
 
 from sqlalchemy.orm import InstanceState, Session
 
-from ...sqlalchemy_internals import states_to_flush
+from ...sqlalchemy_internals import new_states, states_to_flush
 
 PendingChange = tuple[InstanceState[Any], str, int]
 """An object, the attribute that has a change, and the id of its value; for "new" and "deleted", of nothing."""
@@ -39,3 +40,28 @@ def changed_since(
 ) -> Collection[InstanceState[Any]]:
     """Return the objects with changes that were not pending then, each once."""
     return dict.fromkeys(state for state, *_ in pending_changes(session) - before)
+
+
+T = TypeVar("T")
+
+
+def in_session_order(
+    session: Session, found: Iterable[T], state_of: Callable[[T], InstanceState[Any] | None]
+) -> list[T]:
+    """Return the found objects in the order in which they came to the session, new ones first.
+
+    A session lists most of its objects as a set: without this an error would name another
+    one in each run.  The whole session is gone through, so it is for errors alone.
+    """
+    found = list(found)
+    if len(found) <= 1:
+        return found
+    states = {state_of(one) for one in found}
+    known = chain(new_states(session), session.identity_map.all_states())
+    places = {state: place for place, state in enumerate(known) if state in states}
+
+    def place(one: T) -> int:
+        state = state_of(one)
+        return -1 if state is None else places.get(state, len(places))
+
+    return sorted(found, key=place)

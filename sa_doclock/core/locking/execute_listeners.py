@@ -106,7 +106,8 @@ def _checked(statement: Select, entities: Sequence[Any]) -> Select:  # type: ign
         return with_options(statement, [o for o in options if isinstance(o, LoaderCriteriaOption)])
     if undefers(options) and any(spans_rows(one, undeferred=True) for one in entities):
         raise LockNotSupported(
-            "a do_orm_execute listener has added an option by which the locking statement itself "
-            "reads a subquery, as of before the lock was granted; give it as options= of the call"
+            "a do_orm_execute listener has added an option that makes the locking statement read "
+            "a subquery, whose rows are older than the lock; pass the option as options= of the "
+            "call"
         )
     return statement

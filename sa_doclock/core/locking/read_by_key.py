@@ -7,19 +7,20 @@ for documents that a lock covers already.  Each function returns the objects of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select
+from sqlalchemy import Select, select
 from sqlalchemy.orm import Mapper, Session
 from sqlalchemy.orm.attributes import instance_state
 
 from ...dialects import has_hint
-from ...errors import LockMisuse
+from ...errors import LockMisuse, LockNotSupported
 from ...keys import Identity, key_text, public_key
-from ...options import LockOptions
+from ...options import LockOptions, is_row_lock
 from ..documents import (
     has_expired,
+    key_columns,
     key_order,
     plain_key_type,
     root_of,
@@ -28,12 +29,21 @@ from ..documents import (
 )
 from ..statements import (
     chunks,
+    key_in,
     parameters_by_key,
     parameters_by_keys,
     select_by_key,
     select_by_keys,
 )
-from ..transaction import LockContext, LockRequest, add_document, database_name
+from ..transaction import (
+    LockContext,
+    LockPlan,
+    LockRequest,
+    TransactionConnection,
+    add_document,
+    database_name,
+)
+from .acquire import Found
 from .rows import objects_of
 
 
@@ -153,8 +163,9 @@ def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
     """Return the error of a key that has found several rows, which have these keys."""
     keys = ", ".join(key_text(public_key(one)) for one in found[:3])
     return LockMisuse(
-        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as {keys}: "
-        "the mapped primary key is not unique, or the value has another type than its column"
+        f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as "
+        f"{keys}: the mapped primary key is not unique, or the type of the value differs from "
+        "that of its column"
     )
 
 
@@ -175,3 +186,44 @@ def refuse_several_rows(
     for key, several in rows.items():
         if len(several) > 1:
             raise several_rows(key, several)
+
+
+def why_hidden(connection: TransactionConnection, plan: LockPlan) -> str | None:
+    """Return why the database may hide a row that can be read from a lock; None: it hides none."""
+    if plan.table is None or not is_row_lock(connection.row_lock(plan)):
+        return None
+    return plan.strategy.hides_rows(connection.connection, plan.table)
+
+
+def find_again(
+    session: Session,
+    connection: TransactionConnection,
+    plan: LockPlan,
+    mapper: Mapper[Any],
+    missing: Sequence[Identity],
+    lock_again: Callable[[], Found],
+) -> Found | None:
+    """Return the rows that a lock finds now for these keys, after it found none; None: still none.
+
+    :param lock_again: locks the rows once more.
+    :raises LockNotSupported: one of them can be read, and cannot be locked.
+    """
+    why = why_hidden(connection, plan) if missing else None
+    if why is None:
+        return None
+    columns = key_columns(mapper.class_)
+    there: list[Identity] = []
+    for some in chunks(missing):
+        statement = select(*columns).where(key_in(columns, some))
+        bind = {"bind": connection.connection}
+        there += map(tuple, Session.execute(session, statement, bind_arguments=bind))
+    found = lock_again() if there else None
+    rows = () if found is None else found.rows
+    hidden = set(there).difference(tuple(mapper.primary_key_from_instance(one)) for one in rows)
+    if hidden:
+        keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
+        raise LockNotSupported(
+            f"{mapper.class_.__name__} {keys} can be read, but not locked: {why}; lock with an "
+            "account that may change the row, or read it with SnapshotRead"
+        )
+    return found

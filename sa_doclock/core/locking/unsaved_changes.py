@@ -65,8 +65,9 @@ def _refuse_others(
         old = tuple(next(iter(one.deleted or one.unchanged or ()), None) for one in before)
         if names is None or {tuple(map(state.dict.get, names)), old} & {*identities}:
             raise UnsavedChanges(
-                f"{state.class_.__name__} maps a table of the document too, and has pending changes from "
-                "before the lock; lock first, then change, or flush() before"
+                f"{state.class_.__name__} maps a table of the document too, and has pending "
+                "changes from before the lock; lock first and change it then, or flush() before "
+                "the lock"
             )
 
 
@@ -126,12 +127,12 @@ def _refuse_first(
     for state in ordered:
         if is_row_of_root(state.mapper, root) and header_identity(state, root) in identities:
             raise UnsavedChanges(
-                "it has pending changes, which the fresh read would have to overwrite; "
-                "lock first, then change, or flush() before"
+                "it has pending changes, which the fresh read would have to overwrite; lock "
+                "first and change it then, or flush() before the lock"
             )
     first = ordered[0]
     part = parts_with_detail(root, first.mapper)[0]
     raise UnsavedChanges(
-        f"{first.class_.__name__} in its {part.name!r} has pending changes from before "
-        "the lock; lock first, then change, or flush() before"
+        f"{first.class_.__name__} in its {part.name!r} has pending changes from before the lock; "
+        "lock first and change it then, or flush() before the lock"
     )

@@ -2,4 +2,4 @@
 
 from .core_session import CoreSession, HeldLocks
 from .hooks import commits_of, context_of
-from .targets import check_block_lock, key_of, no_result
+from .lock_methods import check_block_lock, key_of, no_result

@@ -24,11 +24,12 @@ class CoreSession(LockMethods):
     def held_locks(self) -> Mapping[DocumentKey, LockOptions]:
         """The documents that this transaction holds: ``{(Order, (42,)): LockOptions.ForUpdate}``.
 
-        Read-only.  Emptied by commit, rollback and close, and when the connection is lost.  After
-        prepare(): only the locks that every database keeps until the commit.
+        Read-only.  Empty after commit, rollback and close, and when the connection is lost.  After
+        prepare() it has only the locks that every database keeps until the commit.
 
-        After ``text()``, DDL and other statements that may have ended the transaction, the property asks the
-        server.  With asyncio it does not: it returns the last known locks until the next flush, lock or commit.
+        After ``text()``, DDL and other statements that may have ended the transaction, a LockingSession
+        asks the server.  Under asyncio a property cannot: it returns the last known locks until the next
+        flush, lock or commit.
 
         Example::
 
@@ -100,12 +101,12 @@ class CoreSession(LockMethods):
 
     def bind_mapper(self, mapper: Any, bind: Engine | Connection) -> None:
         """See ``Session.bind_mapper()``."""
-        self._context.add_bind(bind)
+        self._note_given(bind)
         super().bind_mapper(mapper, bind)
 
     def bind_table(self, table: TableClause, bind: Engine | Connection) -> None:
         """See ``Session.bind_table()``."""
-        self._context.add_bind(bind)
+        self._note_given(bind)
         super().bind_table(table, bind)
 
 

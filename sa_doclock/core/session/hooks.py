@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import InstanceState, SessionTransaction
 
 from ...dialects import strategies
 from ...events import EventfulSession
+from ...first_use import FirstUse
 from ...interruptions import ErrorsIgnored
 from ...sqlalchemy_internals import commits_savepoint, innermost, savepoints_of
 from ..session_options import SessionOptions, session_options
 from ..transaction import (
     Condition,
-    FirstUse,
     LockContext,
     LockTransaction,
     follow_dialect,
@@ -30,7 +30,15 @@ class SessionWithContext(EventfulSession):
         self._options = options or session_options(())
         super().__init__(*args, **kwargs)
         for bind in (kwargs.get("binds") or {}).values():
-            self._context.add_bind(bind)
+            self._note_given(bind)
+
+    _given_binds: tuple[Engine | Connection, ...] = ()
+
+    def _note_given(self, bind: Engine | Connection) -> None:
+        """Note a database that the session is given for a class or a table."""
+        for using in self._context.parts.using:
+            using(bind)
+        self._given_binds = (*self._given_binds, bind)
 
     @FirstUse
     def _context(self) -> LockContext:
@@ -136,8 +144,10 @@ class SessionWithContext(EventfulSession):
             if transaction is None or not transaction.had_nothing_to_roll_back:
                 raise
         finally:
-            self._context.loaded.forget()  # the session has no objects any more
-            self._context.forget()
+            if "loaded" in vars(self._context):
+                self._context.loaded.forget()  # the session has no objects any more
+            if "transaction" in vars(self._context):
+                self._context.forget()
 
 
 def context_of(session: SessionWithContext) -> LockContext:
@@ -250,7 +260,8 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
     """Refuse to write in a snapshot, or without locks that were lost; tell the parts."""
     context = session._context
     context.transaction.refuse_write()
-    context.loaded.note_flush()
+    if "loaded" in vars(context):
+        context.loaded.note_flush()
     if context.calls.current is not None:
         context.calls.current.before_flush()
     parts = context.parts
@@ -264,7 +275,10 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
 
 @event.listens_for(SessionWithContext, "transient_to_pending", raw=True)
 def _on_add(session: SessionWithContext, state: InstanceState[Any]) -> None:
-    session._context.loaded.note_added(state)
+    context = session._context
+    context.added = True
+    if "loaded" in vars(context):
+        context.loaded.note(state)
 
 
 @event.listens_for(SessionWithContext, "detached_to_persistent", raw=True)

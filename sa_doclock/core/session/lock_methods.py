@@ -10,15 +10,16 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final, Literal, Protocol, TypeVar, get_args, overload
 
-from sqlalchemy import Select, select
-from sqlalchemy.exc import MultipleResultsFound
+from sqlalchemy import Select, inspect, select
+from sqlalchemy.exc import MultipleResultsFound, NoResultFound
+from sqlalchemy.orm import InstanceState, Mapper, Session
 from sqlalchemy.orm.interfaces import ORMOption
 from sqlalchemy.orm.util import AliasedClass
 
 from ...checkout_info import Checkout
 from ...errors import DocLockError, LockMisuse
-from ...keys import Identity, document_label, public_key
-from ...options import LockOptions, LockTimeout, check_lock, check_wait
+from ...keys import Identity, document_label, key_text, public_key
+from ...options import LockOptions, LockTimeout, base_of, check_lock, check_wait
 from ..documents import RowKey, identity_of, mapper_of, own_table, root_of
 from ..loading import load_parts, reads_of
 from ..locking import (
@@ -33,7 +34,6 @@ from ..locking import (
 from ..statements import checked_options, locked_entity_of, locked_select
 from ..transaction import LockRequest, add_document, database_name, given
 from .execute import ExecutingSession
-from .targets import check_block_lock, in_given_order, key_of, no_result
 
 T = TypeVar("T")
 ResultOrder = Literal["key", "given"]
@@ -76,12 +76,12 @@ class LockMethods(ExecutingSession):
     ) -> T | None:
         """Return the entity with this primary key, its row locked until the transaction ends.
 
-        The row is read after the lock is granted, so no attribute is older than the lock;
-        collections and details that the session has loaded are read again at their next use.
-        Pending changes are not flushed before.
+        The row is read after the lock is granted, so no attribute is older than the lock.
+        Collections and details that the session had loaded are read again at their next use.
+        Pending changes are not flushed first.
 
-        After a failure: where this call had opened the transaction, it is rolled back.
-        Otherwise the transaction refuses everything until ``rollback()``.
+        If the call fails and has begun the transaction itself, the transaction is rolled back.
+        Otherwise it refuses further use until ``rollback()``.
 
         Example::
 
@@ -90,42 +90,43 @@ class LockMethods(ExecutingSession):
                 order.total += 1
             session.commit()
 
-        :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.  What says the
-            same is the same key: ``"42"`` is 42 for an integer, the name of a member for an Enum, a
-            text of the usual form for a UUID, a date or a time.
+        :param ident: the primary key: a scalar, a tuple in mapper order, or a dict.  Texts are
+            converted: ``"42"`` for an integer, the name of a member for an Enum, the usual forms of a
+            UUID, a date or a time.
         :param lock: the lock to take; ``LockOptions.None_`` and ``NoLock`` are plain reads.
-        :param lock_timeout: seconds (or a timedelta) to queue behind another holder; 0 is
-            NoWait, None as the session says, or else as the server is configured.  Rounded
-            up to milliseconds.  It may be longer than the server's own limit: on MySQL, a
-            wait that ``innodb_lock_wait_timeout`` has ended then goes to the end of the queue.
+        :param lock_timeout: seconds (or a timedelta) to wait for another holder, rounded up to
+            milliseconds; 0 is NoWait; None: the session's, or else as the server is configured.  It may
+            be longer than the server's own limit: on MySQL, a wait that ``innodb_lock_wait_timeout``
+            ends then begins again at the end of the queue.
         :param options: loader options, as for ``Session.get()``.
-        :param version: the version of the document that the caller has seen, such as that of a
-            form which a user was shown; compared after the lock is granted.
-        :param checkout: the check-out by which the caller has the document, or its epoch; with
-            ForUpdate.  None: nobody must have it, where the session was made with ``checkouts=``.
-        :returns: None when there is no such row; nothing is locked then, and another
-            transaction may insert it.
+        :param version: the version that the caller has seen, for example in a form; compared with the
+            document's after the lock is granted.
+        :param checkout: the caller's check-out of the document, or its epoch; with ForUpdate.  None: if
+            the session was made with ``checkouts=``, nobody may have it checked out.
+        :returns: None if there is no such row.  Nothing is locked then, and another transaction may
+            insert it.
         :raises LockNotAvailable: another transaction held the row past ``lock_timeout``.
         :raises DeadlockDetected: run the whole transaction again.
         :raises UnsavedChanges: the entity or its parts have pending changes in this session.
-        :raises StaleDocument: it has another ``version``; the lock is kept where the transaction
-            was open before.
+        :raises StaleDocument: the document has another ``version``.  A transaction that was open before
+            keeps the lock.
         :raises CheckedOut: somebody has it checked out, and ``checkout`` is None.
-        :raises CheckoutLost: it was taken over, or checked in, since this ``checkout``.
+        :raises CheckoutLost: it was taken over or checked in since this ``checkout``.
         :raises WrongIsolation: the open transaction cannot protect a document.
-        :raises LockUpgradeRefused: held by a read lock in this transaction already.
+        :raises LockUpgradeRefused: this transaction already holds a read lock of it.
         :raises LockNotSupported: this database, table or connection cannot give that lock.
-        :raises LockMisuse: the key has found several rows: it is not unique, or a type of the
-            program compares otherwise than the database.
-        :raises ValueError: contradictory arguments, a key of the wrong shape, or one that its column
+        :raises LockMisuse: the key finds several rows: it is not unique, or a column type of the
+            program compares values in another way than the database.
+        :raises ValueError: contradictory arguments, a key of the wrong shape, or a value that its column
             cannot have, such as ``"1abc"`` or 1.5 for an integer.  Nothing was sent.
-        :raises TypeError: a key with a value that is none: an object, an SQL expression, a list.
+        :raises TypeError: the key has an object, an SQL expression or a list in place of a value.
         """
         context = self._context
         lock, seconds = context.options.resolve(lock, lock_timeout)
         if lock in _SKIPPING:
             raise ValueError(
-                "LockOptions.SkipLocked is for sets: of get_entity(), None would mean two things"
+                "LockOptions.SkipLocked is for sets: get_entity() would return None both for a "
+                "missing row and for a held one"
             )
         mapper = mapper_of(entity)
         identity = identity_of(mapper, ident)
@@ -156,7 +157,7 @@ class LockMethods(ExecutingSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> T:
-        """Return the entity as :meth:`get_entity` does; its row must exist.
+        """Return the entity as :meth:`get_entity` does, or raise if there is no such row.
 
         Example::
 
@@ -185,9 +186,9 @@ class LockMethods(ExecutingSession):
         lock_timeout: LockTimeout = None,
         options: Sequence[ORMOption] = (),
     ) -> T:
-        """Lock the row of an object in hand, and read its state again.
+        """Lock the row of an object, and read the object again.
 
-        It does the same as :meth:`get_entity` with the primary key of the object.
+        It works as :meth:`get_entity` with the primary key of the object.
 
         Example::
 
@@ -219,27 +220,27 @@ class LockMethods(ExecutingSession):
     ) -> list[T]:
         """Return the entities with these primary keys, locked in ascending key order.
 
-        Sessions that lock the same documents in this way do not deadlock, whatever the order
-        of their arguments.  One statement locks them all, up to 32,000 keys (MySQL: 8,000; SQL
-        Server: 2,000; MariaDB, SQLite: 900; half of that and less for composite keys); more are
-        locked in several, in the same order.
+        Sessions that lock the same documents in this way do not deadlock, whatever the order of
+        ``idents``.  One statement locks up to 32,000 keys (MySQL: 8,000; SQL Server: 2,000; MariaDB,
+        SQLite: 900; at most half as many composite keys).  More keys take several statements, in the
+        same order.
 
-        Other errors, and the state after a failure: see :meth:`get_entity`.
+        For other errors, and the state after a failure, see :meth:`get_entity`.
 
         Example::
 
             orders = session.get_entities(Order, [42, 43], LockOptions.ForUpdate)
 
-        :param idents: primary keys as for :meth:`get_entity`; each document comes once.
-        :param lock_timeout: as for :meth:`get_entity`, for each statement; SQL Server applies it
-            to each row, and so do PostgreSQL, and MariaDB in whole seconds, for more than 50 keys.
-        :param order: of the result, not of locking: ``"key"`` is ascending key order,
-            ``"given"`` the order of ``idents``.
-        :returns: without missing rows, or rows that ``SkipLocked`` leaves out.  Between
-            several statements, text keys are ordered as Python orders them.
+        :param idents: primary keys as for :meth:`get_entity`; repeated keys are returned once.
+        :param lock_timeout: as for :meth:`get_entity`, for each statement.  SQL Server applies it to each
+            row.  For more than 50 keys so do PostgreSQL, and MariaDB in whole seconds.
+        :param order: of the result: ``"key"`` is ascending key order, ``"given"`` the order of
+            ``idents``.  The order of locking is the same for both.
+        :returns: the entities, without missing rows and rows that ``SkipLocked`` leaves out.  Across
+            several statements, text keys have Python's order.
         :raises TypeError: ``idents`` is not a collection; or as :meth:`get_entity`.
-        :raises ValueError: as :meth:`get_entity`; or keys that have no order among them.  Those of an
-            Enum have the order of the stored values.
+        :raises ValueError: as :meth:`get_entity`; or the keys cannot be ordered.  Keys of an Enum are
+            ordered by their stored values.
         """
         if order not in _ORDERS:
             raise ValueError(f'order is "key" or "given", not {order!r}')
@@ -275,14 +276,12 @@ class LockMethods(ExecutingSession):
     ) -> T | None:
         """Return the entity as :meth:`get_entity` does, with all parts of the document loaded.
 
-        The parts are those that :func:`document` declares, or the one-to-many collections of
-        an entity that is not declared, except those mapped as ``write_only`` or ``dynamic``.
-        Each kind of part takes one statement, run after the lock is granted, so that under
-        ForUpdate, SharedRead and SnapshotRead header and parts belong together.  Without a
-        lock, or with NoLock, they may not.
+        The parts are those that :func:`document` declares, or the one-to-many collections of an entity
+        that is not declared, except ``write_only`` and ``dynamic`` ones.  Each kind of part takes one
+        statement after the lock is granted.  So under ForUpdate, SharedRead and SnapshotRead header and
+        parts are consistent; without a lock, or with NoLock, they may not be.
 
-        Fresh objects are not loaded again: pending changes of a
-        document that is held stay.
+        Fresh objects are not loaded again, so pending changes of a document that you hold stay.
 
         Example::
 
@@ -319,7 +318,7 @@ class LockMethods(ExecutingSession):
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> T:
-        """Return the document as :meth:`get_document` does; its row must exist.
+        """Return the document as :meth:`get_document` does, or raise if there is no such row.
 
         Example::
 
@@ -351,7 +350,7 @@ class LockMethods(ExecutingSession):
         options: Sequence[ORMOption] = (),
         order: ResultOrder = "key",
     ) -> list[T]:
-        """Return what :meth:`get_entities` returns, with all parts loaded; see :meth:`get_document`.
+        """Return the entities as :meth:`get_entities` does, with all parts loaded as by :meth:`get_document`.
 
         Example::
 
@@ -400,9 +399,9 @@ class LockMethods(ExecutingSession):
         *,
         lock_timeout: LockTimeout = None,
     ) -> Select[Any]:
-        """Return ``select(entity)``, which locks all rows it returns when it is executed.
+        """Return a ``select(entity)`` that locks the rows which it returns.
 
-        Narrow it with ``where()``, ``order_by()``, ``limit()`` and execute it in this session.
+        Narrow it with ``where()``, ``order_by()`` or ``limit()``, and execute it in this session.
         An ``aliased()`` of joined inheritance needs ``flat=True``.  See :func:`with_lock`.
 
         Example::
@@ -411,11 +410,11 @@ class LockMethods(ExecutingSession):
             for order in session.scalars(orders):
                 order.total = 100
 
-        :param lock_timeout: as for :meth:`get_entity`.  MySQL, and MariaDB for a fraction of a
-            second, apply it to the whole statement; PostgreSQL, SQL Server and otherwise MariaDB
-            to each row that it has to wait for.  A plain Session, which has no lock_timeout,
-            must not execute the statement then.
-        :raises LockNotSupported: at execution, for a statement that cannot lock: DISTINCT, GROUP BY,
+        :param lock_timeout: as for :meth:`get_entity`.  PostgreSQL and SQL Server apply it to each row
+            that the statement waits for, MySQL to the whole statement; MariaDB applies whole seconds to
+            each row, and a fraction of a second to the statement.  Do not execute such a statement in a plain Session,
+            which has no lock_timeout.
+        :raises LockNotSupported: at execution, if the statement cannot lock: DISTINCT, GROUP BY,
             ``joinedload()``, ``subqueryload()``, ``yield_per``; SkipLocked on SQLite.
         """
         lock, seconds = check_wait(check_lock(lock), lock_timeout)
@@ -436,8 +435,8 @@ class LockMethods(ExecutingSession):
             return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
         mapper = mapper_of(entity)
         root = root_of(mapper)
-        # Of joined inheritance, the header alone is locked by one statement, which also waits
-        # for a row that is not committed yet.
+        # With joined inheritance, the first statement locks the header alone.  So it also waits for a
+        # row that is not committed yet.
         spans_tables = len(mapper.tables) > 1
         selected = root if spans_tables and key.table is own_table(root) else mapper
         statement = select(selected.class_).where(
@@ -462,12 +461,12 @@ class LockMethods(ExecutingSession):
         return self.get_entity(entity, identity, lock, options=options)
 
     def _check_request(self, request: LockRequest) -> None:
-        """Check the caller's version and check-out, before anything is sent."""
+        """Check the caller's version and check-out before anything is sent."""
         for condition in self._context.parts.conditions:
             condition.check_request(request)
 
     def _check_found(self, request: LockRequest, found: object) -> None:
-        """Compare the found row with the caller's version and check-out; name the document in an error."""
+        """Compare the row with the caller's version and check-out; add the document to an error."""
         mapper = request.mapper
         assert mapper is not None
         try:
@@ -479,3 +478,48 @@ class LockMethods(ExecutingSession):
             lock = None if request.lock in _PLAIN else request.lock
             add_document(error, mapper.class_, ident, lock, database)
             raise
+
+
+def check_block_lock(lock: LockOptions, name: str) -> None:
+    """:raises ValueError: it locks nothing."""
+    if base_of(check_lock(lock)) in (LockOptions.None_, LockOptions.NoLock):
+        raise ValueError(f"{name}() needs a lock, and {lock} takes none")
+
+
+def key_of(session: Session, instance: T) -> tuple[type[T], Any]:
+    """Return the class of an object of this session, and its primary key as ``get_entity()`` takes it.
+
+    :raises TypeError: not an object of a mapped class.
+    :raises LockMisuse: it is not in this session, or has no row yet.
+    """
+    if isinstance(instance, type):
+        raise TypeError(f"{instance.__name__} is a class: give the primary key of its row too")
+    state = inspect(instance, raiseerr=False)
+    if not isinstance(state, InstanceState):
+        raise TypeError(
+            f"lock a mapped class with a primary key, an object or a select, not {instance!r}"
+        )
+    name = state.class_.__name__
+    if state.session is not session:
+        raise LockMisuse(
+            f"the {name} is not in this session: load it here, or lock it by its primary key"
+        )
+    if state.identity is None:
+        raise LockMisuse(f"the {name} has no row yet: flush it first")
+    return state.class_, public_key(tuple(state.identity))
+
+
+def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any]) -> list[T]:
+    """Return the objects in the order of these keys.
+
+    Objects whose key only the database takes for one of these come last, in their own order.
+    """
+    by_key = {tuple(mapper.primary_key_from_instance(one)): one for one in found}
+    given = (identity_of(mapper, ident) for ident in idents)
+    ordered = [by_key.pop(identity) for identity in given if identity in by_key]
+    return [*ordered, *by_key.values()]
+
+
+def no_result(entity: type[Any], ident: Any) -> NoResultFound:
+    """Return the error for a row that must be there."""
+    return NoResultFound(f"there is no {entity.__name__} with the primary key {key_text(ident)}")

@@ -59,33 +59,31 @@ class LockedEntity(NamedTuple):
 
 
 def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
-    """Return the ORM select with the lock in it: every header row it returns is locked.
+    """Return the ORM select with a lock: it locks every header row that it returns.
 
-    Only rows of ``entity`` are locked, never those of tables joined to it.
+    It locks the rows of ``entity``, and none of the tables joined to it.
 
-    A :class:`LockingSession` also sees to the transaction: its isolation level, what the
-    session knows already, and databases where the lock is not in the SELECT.  A plain
-    ``Session`` runs whatever lock is in the SQL: nothing on SQLite; on SQL Server nothing for
-    SharedRead, and perhaps entries of an index alone where the select leaves columns out; on
-    MariaDB rows as they are joined, since it has no ``FOR UPDATE OF``.  The locking statement's rows from *other* tables can be
-    older than the lock there.
+    A :class:`LockingSession` also sets the isolation level, refreshes the objects that it has, and locks
+    on databases where the lock is not in the SELECT.  A plain ``Session`` sends only the SQL: on SQLite
+    that locks nothing, on SQL Server nothing for SharedRead, and perhaps only entries of an index if the
+    select leaves columns out.  On MariaDB, which has no ``FOR UPDATE OF``, it locks joined rows too.  Rows
+    of the *other* tables in the statement may be older than the lock.
 
-    As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()``
-    does there, and is in no list.  A select of columns alone locks its rows, but ``held_locks`` cannot list
-    them, so neither an upgrade nor pending changes are noticed.
+    As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()`` does
+    there, and is not in ``held_locks``.  Nor are the rows of a select of columns: the session notices
+    neither an upgrade nor pending changes of them.
 
     Example::
 
         newest = select(Order).order_by(Order.id.desc()).limit(1)
         order = session.scalars(with_lock(newest, LockOptions.ForUpdate)).one()
 
-    :param entity: the class or ``aliased()`` to lock, where the statement selects several.
-    :raises ValueError: contradictory lock, or which entity is meant is not clear.
-    :raises LockNotSupported: not an ORM select, or rows that no database can lock:
-        DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
-        ``subqueryload()``.
-    :raises LockMisuse: it has a ``with_for_update()``.  A LockingSession raises it at execution if
-        a later ``with_for_update()``, or a later ``with_hint()`` for SQL Server, replaced the lock.
+    :param entity: the class or ``aliased()`` to lock, if the statement selects several.
+    :raises ValueError: the lock is contradictory, or the entity ambiguous.
+    :raises LockNotSupported: not an ORM select; or rows that no database can lock: DISTINCT, GROUP BY,
+        set operations, derived tables, ``joinedload()``, ``subqueryload()``.
+    :raises LockMisuse: the statement has a ``with_for_update()``.  A LockingSession raises it at
+        execution if a later ``with_for_update()``, or ``with_hint()`` for SQL Server, replaced the lock.
     """
     return locked_select(statement, lock, entity, None)
 
@@ -93,7 +91,7 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
     """Do :func:`with_lock` with a lock timeout.
 
-    :param seconds: for a LockingSession to wait; None: as the session that executes it.
+    :param seconds: the wait of a LockingSession; None: as the session that executes the statement.
     """
     check_lock(lock)
     described = _described(statement)
@@ -103,7 +101,8 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     refuse_unlockable_shape(statement)
     if for_update_clause(statement) is not None:
         raise LockMisuse(
-            "the statement has a with_for_update() of its own: leave it to with_lock()"
+            "the statement already has a with_for_update(): remove it, since with_lock() adds "
+            "the lock"
         )
     locked = add_lock(statement, entity, lock)
     if base_of(lock) is LockOptions.NoLock:
@@ -190,8 +189,8 @@ def refuse_unlockable_options(options: Iterable[Any]) -> None:
     for relationship, strategy in loads_of(options):
         if strategy in ("joined", "subquery"):
             raise LockNotSupported(
-                f"{strategy}load({getattr(relationship, 'key', '*')}) reads details by the locking statement itself, "
-                "as they were before the lock was granted; use selectinload()"
+                f"{strategy}load({getattr(relationship, 'key', '*')}) reads details in the "
+                "locking statement, as they were before the lock was granted; use selectinload()"
             )
 
 
@@ -286,15 +285,13 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
     if is_row_lock(lock):
         wanted = ForUpdate((id(header),), **_for_update(inspect(locked.entity).mapper, lock))
     if for_update_of(statement) != wanted:
-        raise LockMisuse(
-            "a with_for_update() has replaced the lock of the statement: leave it to with_lock()"
-        )
+        raise LockMisuse("a with_for_update() has replaced the lock of the statement: remove it")
     for one in table_hints():
         hint = one.statements.texts.get(without_no_key(lock), NO_TEXT).hint
         if hint and hint_of(statement, header, one.name) != hint:
             raise LockMisuse(
-                "a with_hint() has replaced the lock of the statement, which is a hint of this "
-                "table on SQL Server: hint other tables, or other databases alone"
+                "a with_hint() has replaced the lock of the statement, which on SQL Server is a "
+                "hint of this table: hint other tables, or only for other databases"
             )
 
 
@@ -365,4 +362,6 @@ def _statements_in(statement: Any) -> Iterator[Any]:
 def refuse_streaming(options: Mapping[str, Any]) -> None:
     """Raise LockNotSupported if rows would be locked one by one, as they are fetched."""
     if options.get("yield_per") or options.get("stream_results"):
-        raise LockNotSupported("a locked set is read whole: leave out yield_per and stream()")
+        raise LockNotSupported(
+            "a locked set is read in one piece: leave out yield_per and stream()"
+        )

@@ -8,15 +8,13 @@ from ..lock_request import (
     database_name,
     given,
 )
-from .condition import Condition
 from .connection import TransactionConnection, connections_of, is_lost, level_of, next_moment
-from .connection_events import is_watched, watch, watch_all, watch_connection, watch_lent
-from .context import LockContext, state_of
+from .connection_events import is_built, is_watched, watch, watch_all, watch_connection, watch_lent
+from .context import LockContext, binds_of, state_of
 from .dialect_events import StatementCheck, check_statements, follow_dialect
-from .family import Block, Executor, Noting, Reads
-from .first_use import FirstUse
-from .foreign import is_built
+from .error_translation import about_held, others_text, refuse_after
+from .failure import Condition
 from .lock_transaction import EndOfTransaction, LockTransaction
-from .locks_lost_errors import about_held, others_text, refuse_after
-from .part import Limit, SessionPart, SessionParts, Take
+from .opening import open_for_lock
+from .part import Block, Executor, Limit, Noting, Reads, SessionPart, SessionParts, Take
 from .plan import LockPlan, make_plan

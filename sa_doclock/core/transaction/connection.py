@@ -101,6 +101,8 @@ class TransactionConnection:
     :ivar foreign_asked: the number of foreign statements of the transaction that had run when ``level``
         was known last.
     :ivar may_have_ended: an error or a foreign statement may have ended it, so that ROLLBACK finds none.
+    :ivar asking: its server is asked now whether an error has ended it.
+    :ivar prepared: the first phase of a two-phase commit has begun, whose statements are SQLAlchemy's own.
     :ivar savepoints: the names of the program's own savepoints, with the locks held at each.
     :ivar listeners: the names of events, the functions that listen to them, and their purpose.
     :ivar on_return: the actions of its return to the pool, from the commit on.
@@ -119,6 +121,7 @@ class TransactionConnection:
     begun = False
     foreign_asked = 0
     may_have_ended = False
+    asking = prepared = False
     savepoints: tuple[tuple[str, Mark], ...] = ()
     listeners: tuple[tuple[str, Callable[..., Any], str], ...] = ()
     on_return: dict[ReturnAction, None] | None = None
@@ -225,12 +228,15 @@ class TransactionConnection:
             return True
         marks = self.strategy.marks
         assert marks is not None  # it has been marked
+        self.asking = True
         try:
             changed = not marks.has_mark(self.connection, self.mark)
         except Exception as error:
             if not self._is_lost_by(error):
                 raise
             changed = self.connection.invalidated
+        finally:
+            self.asking = False
         self.in_doubt = False
         if isinstance(marks, SavepointMarks):
             self.mark = None
@@ -301,13 +307,10 @@ class TransactionConnection:
     def in_next_transaction(self) -> TransactionConnection:
         """Return the same connection in its next transaction, of which nothing is known yet."""
         after = TransactionConnection(self.connection, self.known)
-        after._follow(self)
+        after.foreign_asked = _NEVER
+        after.level_before, after.on_return = self.level_before, self.on_return
+        after.listeners, after.may_have_ended = self.listeners, self.may_have_ended
         return after
-
-    def _follow(self, before: TransactionConnection) -> None:
-        self.foreign_asked = _NEVER
-        self.level_before, self.on_return = before.level_before, before.on_return
-        self.listeners, self.may_have_ended = before.listeners, before.may_have_ended
 
     def note_known(self, strategy: LockStrategy, session: Callable[[], Session]) -> None:
         """Note how its database locks, which could not be asked when its transaction began."""
@@ -318,10 +321,6 @@ class TransactionConnection:
     def note_level(self, level: str | None, foreign_asked: int) -> None:
         """Note the isolation level of its transaction; see the attributes."""
         self.level, self.foreign_asked = level, foreign_asked
-
-    def restore_at_end(self, level: str | None) -> None:
-        """Have the isolation level of a lent connection restored at the end of the transaction."""
-        self.level_before = level
 
     def note_begin(self) -> None:
         """Note that BEGIN was sent, where the driver says so: a savepoint comes next."""

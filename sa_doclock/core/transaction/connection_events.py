@@ -2,6 +2,9 @@
 
 By ``session.connection()``, or by lending its own, a program can end a transaction or a savepoint
 that the session counts on.  A session whose Connection nobody else has pays nothing for this.
+
+SQLAlchemy does not build foreign statements from constructs: ``text()``, DDL, a procedure,
+``exec_driver_sql()``, and those of the driver's own cursor.  They may end the transaction.
 """
 
 from __future__ import annotations
@@ -10,15 +13,51 @@ import re
 from typing import Any, Final
 from weakref import ref
 
-from sqlalchemy import Connection
+from sqlalchemy import CompoundSelect, Connection, Delete, Insert, Select, Update
+from sqlalchemy.orm import FromStatement
 
 from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
 from .connection import Mark, TransactionConnection
 from .context import LockContext
-from .foreign import SPACE, runs_built
 from .lock_transaction import LockTransaction
+
+SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
+"""A pattern of the text that may surround a statement, as the comment of a listener of the
+engine does, such as OpenTelemetry's sqlcommenter."""
+
+_BUILT: Final = (Select, CompoundSelect, Insert, Update, Delete)
+
+
+def is_built(statement: object) -> bool:
+    """Return whether this is a construct that can end no transaction."""
+    if isinstance(statement, FromStatement):
+        statement = statement.element
+    return isinstance(statement, _BUILT)
+
+
+def runs_built(context: Any) -> bool:
+    """Return whether this execution is one of such a construct.
+
+    :param context: the ExecutionContext; None where there is none.
+    """
+    compiled = getattr(context, "compiled", None)
+    return compiled is not None and is_built(compiled.statement)
+
+
+# Patterns as text: Python compiles each at its first use, and keeps it; most programs use none of them.
+# All that can commit is not to be counted: a procedure, DDL of MySQL, SET autocommit, and more.
+_COMMITS_NOTHING: Final = (
+    rf"(?i){SPACE}(?:SELECT|WITH|VALUES|INSERT|UPDATE|DELETE|MERGE|SAVE|RELEASE|ROLLBACK)"
+)
+
+
+def may_commit(statement: str) -> bool:
+    """Return whether a foreign statement may be, or bring with it, a COMMIT."""
+    commits = re.search(r"(?i)\bCOMMIT\b", statement)
+    return bool(commits) or not re.match(_COMMITS_NOTHING, statement)
+
 
 _WATCHING: Final = "watching"
 _EVENTS: Final = (
@@ -32,11 +71,10 @@ _EVENTS: Final = (
 )
 # SQLAlchemy's event of a savepoint comes before the savepoint has its name, and a program may write
 # its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.
-_SAVEPOINT: Final = re.compile(
-    rf"{SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
+_SAVEPOINT: Final = (
+    rf"(?i){SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
     r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)"
-    rf"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|(?!/\*|--)\S+?){SPACE}$""",
-    re.IGNORECASE,
+    rf"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|(?!/\*|--)\S+?){SPACE}$"""
 )
 
 
@@ -86,9 +124,6 @@ class ConnectionEvents:
     The methods named as events of SQLAlchemy listen to them.
     """
 
-    _prepared = False
-    """True from the first phase of a two-phase commit on, whose statements are SQLAlchemy's own."""
-
     def __init__(self, context: LockContext, connection: Connection, *, lent: bool) -> None:
         self._context, self._transaction = ref(context), ref(context.transaction)
         self._engine, self._lent = connection.engine, lent
@@ -110,11 +145,13 @@ class ConnectionEvents:
     ) -> None:
         """Mark the transaction in front of a foreign statement."""
         found, locks = self._found(), self._context()
-        if found is None or locks is None or runs_built(context) or self._prepared:
+        if found is None or locks is None or runs_built(context):
             return
         transaction, one = found
+        if one.prepared:
+            return
         counts = transaction.ledger.counts_on_transaction(one.known)
-        savepoint = _SAVEPOINT.match(statement)
+        savepoint = re.match(_SAVEPOINT, statement)
         if savepoint is not None:
             if counts:
                 self._before_savepoint(transaction, one, *savepoint.groups())
@@ -169,10 +206,10 @@ class ConnectionEvents:
     ) -> None:
         """Forget the locks that this statement has released."""
         found = self._found()
-        if found is None or self._prepared:
+        if found is None or found[1].prepared:
             return
         transaction, one = found
-        savepoint = _SAVEPOINT.match(statement)
+        savepoint = re.match(_SAVEPOINT, statement)
         if savepoint is not None and self._note_savepoint(transaction, one, *savepoint.groups()):
             return
         foreign = savepoint is None and not runs_built(context)
@@ -181,7 +218,7 @@ class ConnectionEvents:
             return
         ended = known.status.in_transaction(connection, cursor) is False
         if ended or (foreign and one.unmarked):  # nobody could tell later
-            self._end(transaction, connection, "lost")
+            transaction.note_ended(connection, "lost")
 
     def _note_savepoint(
         self, transaction: LockTransaction, one: TransactionConnection, verb: str, name: str
@@ -218,21 +255,22 @@ class ConnectionEvents:
         if transaction.connections.commits_now():
             transaction.before_own_commit(connection)
         else:
-            self._end(transaction, connection, "committed")
+            transaction.note_ended(connection, "committed")
 
     def prepare_twophase(self, connection: Connection, *_: object) -> None:
         """Refuse to prepare another transaction than that of the locks."""
-        transaction, locks = self._transaction(), self._context()
-        if transaction is not None:
-            transaction.before_own_commit(connection)
-        session = None if locks is None else locks.session()
-        self._prepared = session is not None and session.twophase  # and not by the lender
+        found, locks = self._found(), self._context()
+        if found is None or locks is None:
+            return
+        transaction, one = found
+        transaction.before_own_commit(connection)
+        one.prepared = locks.session().twophase  # and not by the lender
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""
         transaction = self._transaction()
         if transaction is not None:
-            self._end(transaction, connection, "rolled back")
+            transaction.note_ended(connection, "rolled back")
 
     rollback_twophase = rollback
 
@@ -240,8 +278,4 @@ class ConnectionEvents:
         """Forget all locks, unless it is the commit of the session itself."""
         transaction = self._transaction()
         if transaction is not None and not transaction.connections.commits_now():
-            self._end(transaction, connection, "committed")
-
-    def _end(self, transaction: LockTransaction, connection: Connection, outcome: str) -> None:
-        self._prepared = False
-        transaction.note_ended(connection, outcome)
+            transaction.note_ended(connection, "committed")

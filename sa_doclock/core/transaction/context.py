@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 
 from ...events import EventfulSession
+from ...first_use import FirstUse
 from ...interruptions import ErrorsIgnored
 from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger
@@ -18,43 +19,34 @@ from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
 from .connection import TransactionConnections
-from .first_use import FirstUse
 from .lock_transaction import LockTransaction
-from .opening import TransactionOpener
 from .part import SessionParts
 
 
 class LockContext:
     """All that one session keeps for its locks, from one transaction to the next.
 
-    It does not keep its session alive: a Session that nobody refers to any more is freed at once,
-    and what it has loaded with it.  ``session()`` returns it; only what the session itself calls
-    may do so.
-
-    :param binds: the values of ``Session(binds=...)``.
+    It does not keep its session alive: a Session without other references is freed at once, with the
+    objects that it has loaded.  Only functions that the session itself calls may call ``session()``.
     """
 
-    def __init__(
-        self,
-        session: EventfulSession,
-        options: SessionOptions,
-        binds: tuple[Engine | Connection, ...] = (),
-    ) -> None:
+    def __init__(self, session: EventfulSession, options: SessionOptions) -> None:
         # Whoever calls it has the session, or is called by it.
         self.session: Callable[[], EventfulSession] = ref(session)  # type: ignore[assignment]
         self.options = options
-        self.binds = binds
-        """The databases that the session was given for some classes and tables."""
         self.parts = SessionParts()
         """The features of this session."""
         self.calls = LockCalls()
-        self.opener = TransactionOpener(self.session)
-        """The opening of the transaction for a lock, and the time that it takes."""
-        self.loaded = LoadedDocuments(self.session)
-        """The objects of documents in the session."""
 
     commits = 0
     """The number of transactions that the session has committed so far."""
+    added = False
+    """True if an object was ever added to the session."""
+
+    @FirstUse
+    def loaded(self) -> LoadedDocuments:
+        """The objects of documents in the session: most sessions lock before they load any."""
+        return LoadedDocuments(self.session)
 
     @FirstUse
     def instrumentation(self) -> LockInstrumentation:
@@ -67,12 +59,6 @@ class LockContext:
     # Of the transaction that there is now.
     ledger: Ledger = property(attrgetter("transaction.ledger"))  # type: ignore[assignment]
     connections: TransactionConnections = property(attrgetter("transaction.connections"))  # type: ignore[assignment]
-
-    def add_bind(self, bind: Engine | Connection) -> None:
-        """Note a database that the session is given for a class or a table."""
-        for using in self.parts.using:
-            using(bind)
-        self.binds = (*self.binds, bind)
 
     def roll_back_quietly(self) -> None:
         """Roll back because of an error, which is raised whatever the rollback meets."""
@@ -94,11 +80,13 @@ class LockContext:
 
     def forget(self) -> None:
         """Drop the beliefs about a transaction that has ended, or has never begun."""
-        if "transaction" in vars(self):
-            self.end_if_over()
-            if not self.session().in_transaction():
-                self.end_transaction()
+        self.end_if_over()
+        if not self.session().in_transaction():
+            self.end_transaction()
 
+
+binds_of: Final[Callable[[Session], tuple[Engine | Connection, ...]]] = attrgetter("_given_binds")
+"""Return the databases that a LockingSession was given for some classes and tables."""
 
 _context_of: Final[Callable[[Session], LockContext]] = attrgetter("_context")
 

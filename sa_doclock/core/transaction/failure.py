@@ -1,4 +1,4 @@
-"""The failures of a transaction, and its refusals because of them.
+"""The condition of a transaction, its failures, and its refusals because of them.
 
 PostgreSQL's COMMIT of an aborted transaction is a silent ROLLBACK, and after InnoDB has
 rolled a transaction back the next statement runs in a new one.  So whatever the database,
@@ -8,19 +8,94 @@ everything but a rollback is refused after a failed lock.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from enum import Enum
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import PendingRollbackError
 from sqlalchemy.orm import Session, SessionTransaction
 
+from ...errors import REPOSITORY
 from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
-from .condition import MOVES, Condition, illegal_move
 from .connection import TransactionConnection, TransactionConnections
 from .forked import ParentTransaction
+
+
+class Condition(Enum):
+    """The condition of a LockTransaction, from the best to the worst; the worst failure decides.
+
+    ::
+
+                                     an error
+             OPEN  ------------------------------------------------------.
+             ^ |                                                         |
+             | |                   .-- HALF_DONE <--.                    |
+             | |     ROLLBACK TO   |       |        |                    |
+             | |     SAVEPOINT,    +-- ABORTED  <---+   a worse error    |
+             | |     or the        |       |        | <------------------'
+             '-(---- server's <----+-- REFUSED  <---+   goes down
+               |     answer        |       |        |
+               |                   '-- IN_DOUBT <---'
+               |                           |
+               |                         LOST
+               v                           |
+           COMMITTED  (also from ABORTED   |
+               |       and IN_DOUBT)       |
+               '-------> INHERITED <-------'   os.fork(), from each of them
+
+    A transaction that is LOST, COMMITTED or INHERITED stays so until the session drops it.
+    """
+
+    OPEN = 0
+    """Everything is allowed."""
+    HALF_DONE = 1
+    """An exception left an inner locked() block: COMMIT would save a half, and is refused."""
+    ABORTED = 2
+    """An error aborted it at the server, which would answer COMMIT by ROLLBACK: COMMIT is refused."""
+    REFUSED = 3
+    """A lock failed, or a write had none: everything but a rollback is refused."""
+    IN_DOUBT = 4
+    """An error may have ended it at the server, which is asked before anything else is sent."""
+    LOST = 5
+    """The server rolled it back by itself: everything but the rollback of the whole is refused."""
+    COMMITTED = 6
+    """The databases have committed; the session drops it next."""
+    INHERITED = 7
+    """It belongs to the process that forked this one, in which it is refused."""
+
+
+def _moves(names: str) -> frozenset[Condition]:
+    return frozenset(Condition[name] for name in names.split())
+
+
+MOVES: Final[Mapping[Condition, frozenset[Condition]]] = MappingProxyType(
+    {
+        Condition.OPEN: _moves("HALF_DONE ABORTED REFUSED IN_DOUBT LOST COMMITTED INHERITED"),
+        Condition.HALF_DONE: _moves("OPEN ABORTED REFUSED IN_DOUBT LOST INHERITED"),
+        # The driver may know that a rollback of the program's own has cured it.
+        Condition.ABORTED: _moves("OPEN HALF_DONE REFUSED IN_DOUBT LOST COMMITTED INHERITED"),
+        Condition.REFUSED: _moves("OPEN HALF_DONE ABORTED IN_DOUBT LOST INHERITED"),
+        # The error of a statement that a listener sends within COMMIT.
+        Condition.IN_DOUBT: _moves("OPEN HALF_DONE ABORTED REFUSED LOST COMMITTED INHERITED"),
+        Condition.LOST: _moves("INHERITED"),
+        Condition.COMMITTED: _moves("INHERITED"),
+        Condition.INHERITED: _moves(""),
+    }
+)
+"""To which conditions each of them may change."""
+
+
+def illegal_move(before: Condition, after: Condition) -> RuntimeError:
+    """Return the error of a move that is none of :data:`MOVES`."""
+    return RuntimeError(
+        f"a transaction that is {before.name} cannot become {after.name}: this is a bug of "
+        f"sa_doclock, not of the program. Roll back, and report it at {REPOSITORY}/issues"
+    )
+
 
 _REFUSING: Final = "refusing"
 _FINAL: Final = frozenset({Condition.COMMITTED, Condition.INHERITED})
@@ -52,7 +127,6 @@ class FailingTransaction:
     :ivar failures: the failures that no rollback has undone.
     :ivar parent: the transaction as another process has it, which has forked this one.
     :ivar undone_by: the error of a flush that SQLAlchemy has undone, until rollback() is called.
-    :ivar asking: a server is asked now whether an error has ended the transaction.
     :ivar had_nothing_to_roll_back: the ROLLBACK found no transaction: a statement of the program ended it.
     """
 
@@ -60,7 +134,7 @@ class FailingTransaction:
     failures: tuple[Failure, ...] = ()
     parent: ParentTransaction | None = None
     undone_by: BaseException | None = None
-    asking = had_nothing_to_roll_back = False
+    had_nothing_to_roll_back = False
 
     _session: Callable[[], Session]
     connections: TransactionConnections
@@ -138,9 +212,9 @@ class FailingTransaction:
 
     def note_inner_rollback(self, transaction: SessionTransaction) -> None:
         """Note the rollback of a savepoint, or of a flush: failures inside are over."""
-        self.undone_by = None
-        if not transaction.nested:
-            self.undone_by = sys.exc_info()[1]  # its PendingRollbackError has no cause
+        # A PendingRollbackError after a flush has no cause.
+        undone_by = None if transaction.nested else sys.exc_info()[1]
+        self.move(self.condition, self.failures, undone_by=undone_by)
         # A flush that fails has undone the savepoint that it was in.
         while not transaction.nested and transaction.parent is not None:
             transaction = transaction.parent
@@ -156,15 +230,12 @@ class FailingTransaction:
 
     def verify(self) -> None:
         """Ask the servers whether an error has ended the transaction, where that is in doubt."""
-        while self.condition is Condition.IN_DOUBT and not self.asking:
+        while self.condition is Condition.IN_DOUBT:
             doubt = next(one for one in self.failures if one.condition is Condition.IN_DOUBT)
             assert doubt.connection is not None
-            self.asking = True
-            try:
-                changed = doubt.connection.transaction_has_changed()
-            finally:
-                self.asking = False
-            if changed:
+            if doubt.connection.asking:
+                return
+            if doubt.connection.transaction_has_changed():
                 self.note_server_rollback(doubt.error)
             else:
                 self._note_failures(tuple(one for one in self.failures if one is not doubt))
@@ -220,14 +291,14 @@ class FailingTransaction:
         for one in self.failures if whole else ():
             if one.condition is Condition.HALF_DONE:
                 raise PendingRollbackError(
-                    "An exception has left an inner locked() block, and a part of its work would be "
-                    "saved: call rollback(), or open a savepoint (begin_nested()) around such a block, "
-                    f"whose rollback undoes it. The exception was: {one.error!r}"
+                    "An exception has left an inner locked() block, and a commit would save part "
+                    "of its work. Call rollback(). To undo such a block alone, open a savepoint "
+                    f"(begin_nested()) around it. The exception was: {one.error!r}"
                 ) from one.error
             if one.condition is Condition.ABORTED and self.connections.aborted():
                 raise PendingRollbackError(
-                    "An error has aborted this transaction, and the server would answer its COMMIT by "
-                    f"a ROLLBACK; call rollback(). The error was: {one.error}"
+                    "An error has aborted this transaction, and the server would answer COMMIT "
+                    f"with a ROLLBACK. Call rollback(). The error was: {one.error}"
                 ) from one.error
 
     def refuse_on_connections(self) -> None:
@@ -244,7 +315,7 @@ class FailingTransaction:
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
-        if self.asking:
+        if any(one.asking for one in self.connections.by_engine.values()):
             return
         if statement.startswith("ROLLBACK"):  # to a savepoint
             self.verify()

@@ -23,12 +23,10 @@ from ...dialects import product_of
 from ...dialects.base import LockStrategy, TransactionLifecycle
 from ...errors import LockMisuse
 from ...events import EventfulSession
-from ...keys import DocumentKey
-from ...options import LockOptions
 from ...sqlalchemy_internals import all_sessions
-from ..ledger import NamedKey
+from ..ledger import Ledger, document_of
 from ..lock_request import add_document
-from .locks_lost import document_of
+from .connection import TransactionConnections
 
 _REFUSED: Final = ("before_cursor_execute", "prepare_twophase", "commit_twophase")
 _DROPPED: Final = ("rollback", "rollback_savepoint", "rollback_twophase")
@@ -38,30 +36,27 @@ class ParentTransaction:
     """The transaction of a session that another process began, as seen in a fork of that process.
 
     :param process: the id of the process that began it.
-    :param held: the lock that it holds for longest; None: it holds none.
-    :param others: the number of its other locks.
+    :param ledger: the locks that it holds.
+    :ivar left: its connections that the session has not dropped yet.
     """
 
     def __init__(
-        self, process: int, held: tuple[DocumentKey | NamedKey, LockOptions] | None, others: int
+        self,
+        process: int,
+        ledger: Ledger,
+        connections: TransactionConnections,
+        session: Session,
     ) -> None:
-        self.process, self._held, self._others = process, held, others
-        self._connections: list[_LeftConnection] = []
-        self._database = ""
-        self._get_bind: Any = None
-
-    def leave(self, connection: Connection, known: LockStrategy | None, *, lent: bool) -> None:
-        """Leave this connection to the parent.
-
-        :param lent: its end is another's.
-        """
-        self._database = self._database or product_of(connection.dialect)
-        if not (connection.closed or connection.invalidated):
-            lifecycle = TransactionLifecycle() if known is None else known.lifecycle
-            self._connections.append(_LeftConnection(self, connection, lifecycle, lent=lent))
-
-    def refuse_all(self, session: Session) -> None:
-        """Have the session refuse every statement: each asks for its database first."""
+        self.process, self._database = process, ""
+        self._held = ledger.first() if ledger.places else None
+        self._others = len(ledger.places) - 1
+        self.left: list[_LeftConnection] = []
+        for part in connections.by_engine.values():
+            self._database = self._database or product_of(part.connection.dialect)
+            if not (part.connection.closed or part.connection.invalidated):
+                lent = connections.is_lent(part.connection)
+                self.left.append(_LeftConnection(self, part.connection, part.known, lent=lent))
+        # Every statement asks for its database first.
         self._get_bind = vars(session).get("get_bind")
         vars(session)["get_bind"] = self.refuse
 
@@ -89,27 +84,29 @@ class ParentTransaction:
 
     def drop(self) -> None:
         """Drop the session's own connections; one that was lent is its lender's to roll back."""
-        for left in self._connections:
-            if not left.lent:
-                left.drop()
+        for left in [left for left in self.left if not left.lent]:
+            left.drop()
 
 
 class _LeftConnection:
     """A connection that a fork has left to the parent process.
 
     Nothing closes it: neither the garbage collector, nor the end of the interpreter.
+
+    :param known: how its database locks; None where nothing is known of the database.
+    :ivar lent: its end is another's.
     """
 
     def __init__(
         self,
         parent: ParentTransaction,
         connection: Connection,
-        lifecycle: TransactionLifecycle,
+        known: LockStrategy | None,
         *,
         lent: bool,
     ) -> None:
         self._parent, self._connection, self.lent = parent, connection, lent
-        self._is_dropped = False
+        lifecycle = TransactionLifecycle() if known is None else known.lifecycle
         proxied = connection.connection
         _keep_for_ever(proxied)
         _keep_for_ever(proxied.dbapi_connection)
@@ -122,13 +119,13 @@ class _LeftConnection:
         for name in _REFUSED:
             event.listen(connection, name, self._refuse, insert=True)
         for name in _DROPPED:
-            event.listen(connection, name, self._on_rollback, insert=True)
+            event.listen(connection, name, self.drop, insert=True)
         event.listen(connection, "commit", self._on_commit, insert=True)
 
-    def drop(self) -> None:
+    def drop(self, *_: Any) -> None:
         """Give the connection up, as if it was lost, without closing it."""
-        if not self._is_dropped:
-            self._is_dropped = True
+        if self in self._parent.left:
+            self._parent.left.remove(self)
             if not (self._connection.closed or self._connection.invalidated):
                 self._connection.detach()  # the pool must not close it
                 self._connection.invalidate()
@@ -143,14 +140,11 @@ class _LeftConnection:
             )
 
     def _refuse(self, *_: Any) -> None:
-        if not self._is_dropped:
+        if self in self._parent.left:
             self._parent.refuse()
 
-    def _on_rollback(self, *_: Any) -> None:
-        self.drop()
-
     def _on_commit(self, *_: Any) -> None:
-        if not self._is_dropped:
+        if self in self._parent.left:
             self.drop()  # SQLAlchemy takes a transaction whose COMMIT fails for ended
             self._parent.refuse()
 

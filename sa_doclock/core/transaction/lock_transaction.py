@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
@@ -15,20 +15,16 @@ from sqlalchemy.orm import Session, SessionTransaction
 from ...errors import LockLost
 from ...events import ReleasedLock
 from ...interruptions import ErrorsIgnored
-from ...keys import DocumentKey
+from ...keys import DocumentKey, document_label
 from ...sqlalchemy_internals import savepoint_on, savepoints_of
 from ..instrumentation import LockInstrumentation, reports_released
-from ..ledger import Ledger, LedgerMark, NamedKey
+from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .condition import Condition
 from .connection import Mark, TransactionConnections, next_moment
-from .failure import FailingTransaction, Failure
-from .family import Outbox
-from .first_use import FirstUse
+from .failure import Condition, FailingTransaction, Failure
 from .forked import ParentTransaction
-from .locks_lost import refuse_without
-from .part import SessionParts
+from .part import Outbox, SessionParts
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
 _NOTHING: Final = nullcontext()
@@ -83,16 +79,13 @@ class LockTransaction(FailingTransaction):
         self.connections = TransactionConnections(self._session)
         self.savepoints: dict[SessionTransaction, Mark] = {}
         self.lost: dict[DocumentKey | NamedKey, str] = {}
+        self._memories: dict[object, Any] = {}
         if self._parts.pipeline is not None:
             self.outbox = self._parts.pipeline.of_transaction()
 
     def saving(self) -> AbstractContextManager[object]:
         """Return the block around commit(), and around save_changes() where that commits."""
         return _NOTHING if self.outbox is None else self.outbox.around_save() or _NOTHING
-
-    @FirstUse
-    def _memories(self) -> dict[object, Any]:
-        return {}
 
     def memory(self, part: object, make: Callable[[], T]) -> T:
         """Return a part's memory of this transaction, which is dropped with it.
@@ -158,7 +151,7 @@ class LockTransaction(FailingTransaction):
         if self.ledger.places or self.ledger.new:
             self.check_locks()
         if self.lost:
-            refuse_without(self.lost, self.ledger)
+            self._refuse_lost()
 
     def refuse_commit(self) -> None:
         """:raises LockLost: the locks are lost, and there is something that COMMIT would save."""
@@ -166,7 +159,27 @@ class LockTransaction(FailingTransaction):
         if held:
             self.check_locks()
         if self.lost and (held or self.connections.may_be_open()):
-            refuse_without(self.lost, self.ledger)
+            self._refuse_lost()
+
+    def lost_error(self) -> LockLost | None:
+        """Return the error of a lock that was lost, and not taken again since; None: there is none."""
+        place = next((place for place in self.lost if not self.ledger.has(place)), None)
+        if place is None:
+            return None
+        how = "ended" if self.lost[place] == "lost" else self.lost[place]
+        error = LockLost(
+            f"the transaction that held the lock was {how} outside of this session: on its "
+            "Connection, by a statement that commits, or by the driver; the session does not "
+            "write without the lock: lock again, or call rollback()"
+        )
+        error.entity, error.ident = document_of(place)
+        error.args = (f"{document_label(error.entity, error.ident)}: {error.args[0]}",)
+        return error
+
+    def _refuse_lost(self) -> None:
+        error = self.lost_error()
+        if error is not None:
+            raise error
 
     def before_own_commit(self, connection: Connection) -> None:
         """:raises LockLost: COMMIT would end another transaction than that of the locks."""
@@ -184,13 +197,8 @@ class LockTransaction(FailingTransaction):
         """Leave the transaction to the process that began it: this one is a fork, and holds nothing."""
         if self.parent is not None:
             return  # a fork of a fork
-        ledger = self.ledger
-        held = ledger.first() if ledger.places else None
-        parent = ParentTransaction(process, held, len(ledger.places) - 1)
-        for one in self.connections.by_engine.values():
-            parent.leave(one.connection, one.known, lent=self.connections.is_lent(one.connection))
-        self.move(Condition.INHERITED, parent=parent, ledger=ledger.renewed(), lost={})
-        parent.refuse_all(self._session())
+        parent = ParentTransaction(process, self.ledger, self.connections, self._session())
+        self.move(Condition.INHERITED, parent=parent, ledger=self.ledger.renewed(), lost={})
 
     def note_ended(self, connection: Connection | None, outcome: str) -> None:
         """Note that the transaction has ended, though the session has not ended it.
@@ -349,16 +357,12 @@ class LockTransaction(FailingTransaction):
             if released:
                 self._report_released(released, outcome)
         finally:
-            ended = self._parts.ended
-            if "_memories" in vars(self):
-                ended = (*ended, *self._ends_of_memories())
+            ended = [*self._parts.ended]
+            for memory in self._memories.values():
+                if isinstance(memory, EndOfTransaction):
+                    ended.append(memory.ended)  # noqa: PERF401  # a comprehension is one call more
             if ended:
                 _call_each(ended, committed=committed)
-
-    def _ends_of_memories(self) -> Iterator[Callable[..., None]]:
-        for memory in self._memories.values():
-            if isinstance(memory, EndOfTransaction):
-                yield memory.ended
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:

@@ -7,24 +7,19 @@ only warns, and the server goes on reading as it did.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.orm import Session
 from sqlalchemy.util import immutabledict
 
-from ...dialects import is_rolled_back_later, strategy_for, wrapped_error
-from ...dialects.base import AUTOCOMMIT, IsolationLevels, LockStrategy
+from ...dialects import is_rolled_back_later, wrapped_error
+from ...dialects.base import AUTOCOMMIT, IsolationLevels
 from ...errors import LockNotSupported, WrongIsolation
 from ...options import LockOptions, base_of
 from ...pool import GUARD_ISOLATION_LEVEL, on_return
-from .connection import (
-    ISOLATION,
-    TransactionConnection,
-    TransactionConnections,
-    connections_of,
-)
+from .connection import ISOLATION, TransactionConnection, TransactionConnections
+from .context import LockContext
 from .plan import LockPlan
 
 
@@ -61,124 +56,106 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
     return _OpeningLevel(level, plan.level)
 
 
-class TransactionOpener:
-    """Opens the transactions of one session for its locks, or makes an open one fit."""
+def open_for_lock(
+    context: LockContext, bind: Engine | Connection, plan: LockPlan, seconds: float | None
+) -> TransactionConnection:
+    """Return the connection to take this lock on, its transaction opened for it, or fit for it.
 
-    __slots__ = "_session", "connecting"
+    :param bind: the result of ``get_bind()``; a program's own may answer another time
+        with another database.
+    :raises WrongIsolation: the transaction is open already, and is not fit.
+    :raises LockNotSupported: AUTOCOMMIT.
+    """
+    session, strategy, connections = context.session(), plan.strategy, context.connections
+    known = connections.by_engine.get(bind.engine)
+    if (
+        known is not None
+        and known.fit_for == (plan, seconds)
+        and known.foreign_asked == connections.foreign_statements
+        and not session.in_nested_transaction()
+    ):
+        strategy.check_autocommit(known.connection)  # all else could only change by a statement
+        return known
+    if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
+        return _join(context, known, bind, plan, seconds)
+    nested = session.in_nested_transaction()
+    level = _opening_level(session, bind, plan)
+    opened = _begin(context, session, bind, level, nested=nested)
+    strategy.check_autocommit(opened.connection)
+    if level.once is not None:
+        strategy.isolation.set_once(opened.connection, level.once)
+    opened.begun = False  # a BEGIN in front of a savepoint may be taken back
+    strategy.begin(opened.connection, plan.lock, seconds)
+    opened.opened_for, opened.fit_for = plan.lock, (plan, seconds)
+    if plan.lock is LockOptions.SnapshotRead:
+        connections.reads_snapshot = True
+    if nested:
+        Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
+    return opened
 
-    def __init__(self, session: Callable[[], Session]) -> None:
-        self._session = session
-        self.connecting = 0.0
-        """Seconds that were spent on connecting and on the pool, which are no wait for a lock."""
 
-    def now(self) -> float:
-        """Return the time by a clock that stands still while the session connects."""
-        return time.monotonic() - self.connecting
+def _begin(
+    context: LockContext,
+    session: Session,
+    bind: Engine | Connection,
+    level: _OpeningLevel,
+    *,
+    nested: bool,
+) -> TransactionConnection:
+    """Connect, and begin the transaction of the session on this connection, at this level."""
+    started = time.monotonic()
+    options = None if level.option is None else immutabledict({ISOLATION: level.option})
+    try:
+        if nested:  # the first statement comes before the SAVEPOINT
+            root = session.get_transaction()
+            assert root is not None
+            root.connection(None, execution_options=options, bind=bind)
+        else:
+            Session.connection(session, {"bind": bind}, options)
+    except Exception as error:
+        driver_error: Any = bind.dialect.loaded_dbapi.Error
+        if isinstance(error, driver_error):
+            # Setting the level of a connection that died in the pool is the one statement whose
+            # error SQLAlchemy does not wrap.
+            raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
+        raise
+    context.calls.connecting += time.monotonic() - started
+    opened = context.connections.by_engine[bind.engine]
+    opened.level = level.option or level.once or level.before
+    if level.option is not None:
+        on_return(opened.connection, GUARD_ISOLATION_LEVEL)
+        opened.level_before = level.before if isinstance(bind, Connection) else None
+    return opened
 
-    def learn(self, bind: Engine | Connection) -> LockStrategy:
-        """Return the dialect of a database that was not asked before, for which it may connect."""
-        started = time.monotonic()
-        strategy = strategy_for(bind)
-        self.connecting += time.monotonic() - started
-        return strategy
 
-    def prepare(
-        self,
-        bind: Engine | Connection,
-        plan: LockPlan,
-        seconds: float | None,
-    ) -> TransactionConnection:
-        """Return the connection to take this lock on, its transaction fit for it.
-
-        :param bind: the result of ``get_bind()``; a program's own may answer another time
-            with another database.
-        :raises WrongIsolation: the transaction is open already, and is not fit.
-        :raises LockNotSupported: AUTOCOMMIT.
-        """
-        session, strategy = self._session(), plan.strategy
-        connections = connections_of(session)
-        known = connections.by_engine.get(bind.engine)
-        if (
-            known is not None
-            and known.fit_for == (plan, seconds)
-            and known.foreign_asked == connections.foreign_statements
-            and not session.in_nested_transaction()
-        ):
-            strategy.check_autocommit(known.connection)  # all else could only change by a statement
-            return known
-        if known is not None or (isinstance(bind, Connection) and bind.in_transaction()):
-            return self._join(known, bind, plan, seconds)
-        nested = session.in_nested_transaction()
-        level = _opening_level(session, bind, plan)
-        opened = self._begin(session, bind, level, nested=nested)
-        strategy.check_autocommit(opened.connection)
-        if level.once is not None:
-            strategy.isolation.set_once(opened.connection, level.once)
-        opened.begun = False  # a BEGIN in front of a savepoint may be taken back
-        strategy.begin(opened.connection, plan.lock, seconds)
-        opened.opened_for, opened.fit_for = plan.lock, (plan, seconds)
+def _join(
+    context: LockContext,
+    known: TransactionConnection | None,
+    bind: Engine | Connection,
+    plan: LockPlan,
+    seconds: float | None,
+) -> TransactionConnection:
+    session, strategy = context.session(), plan.strategy
+    if known is None:
+        assert isinstance(bind, Connection)
+        strategy.lifecycle.before_savepoint(bind)  # the session may join by one
+    if known is None or session.in_nested_transaction():
+        # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
+        # sent, in front of all that its rollback has to undo.
+        Session.connection(session, {"bind": bind})
+    connections = context.connections
+    joined = connections.by_engine[bind.engine]
+    if joined.level is None or connections.is_level_in_doubt(joined):
+        joined = _note_joined(connections, joined, plan)
+    strategy.check_autocommit(joined.connection)
+    begins = known is None and is_rolled_back_later(joined.connection)
+    if _take_in_open(joined, plan, seconds, begins=begins):
+        joined.opened_for = plan.lock
         if plan.lock is LockOptions.SnapshotRead:
             connections.reads_snapshot = True
-        if nested:
-            Session.connection(session, {"bind": bind})  # sends the SAVEPOINT
-        return opened
-
-    def _begin(
-        self, session: Session, bind: Engine | Connection, level: _OpeningLevel, *, nested: bool
-    ) -> TransactionConnection:
-        """Connect, and begin the transaction of the session on this connection, at this level."""
-        started = time.monotonic()
-        options = None if level.option is None else immutabledict({ISOLATION: level.option})
-        try:
-            if nested:  # the first statement comes before the SAVEPOINT
-                root = session.get_transaction()
-                assert root is not None
-                root.connection(None, execution_options=options, bind=bind)
-            else:
-                Session.connection(session, {"bind": bind}, options)
-        except Exception as error:
-            driver_error: Any = bind.dialect.loaded_dbapi.Error
-            if isinstance(error, driver_error):
-                # Setting the level of a connection that died in the pool is the one statement whose
-                # error SQLAlchemy does not wrap.
-                raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
-            raise
-        self.connecting += time.monotonic() - started
-        opened = connections_of(session).by_engine[bind.engine]
-        opened.level = level.option or level.once or level.before
-        if level.option is not None:
-            on_return(opened.connection, GUARD_ISOLATION_LEVEL)
-            opened.restore_at_end(level.before if isinstance(bind, Connection) else None)
-        return opened
-
-    def _join(
-        self,
-        known: TransactionConnection | None,
-        bind: Engine | Connection,
-        plan: LockPlan,
-        seconds: float | None,
-    ) -> TransactionConnection:
-        session, strategy = self._session(), plan.strategy
-        if known is None:
-            assert isinstance(bind, Connection)
-            strategy.lifecycle.before_savepoint(bind)  # the session may join by one
-        if known is None or session.in_nested_transaction():
-            # Joins the lent connection's transaction; sends the SAVEPOINT, if it is not yet
-            # sent, in front of all that its rollback has to undo.
-            Session.connection(session, {"bind": bind})
-        connections = connections_of(session)
-        joined = connections.by_engine[bind.engine]
-        if joined.level is None or connections.is_level_in_doubt(joined):
-            joined = _note_joined(connections, joined, plan)
-        strategy.check_autocommit(joined.connection)
-        begins = known is None and is_rolled_back_later(joined.connection)
-        if _take_in_open(joined, plan, seconds, begins=begins):
-            joined.opened_for = plan.lock
-            if plan.lock is LockOptions.SnapshotRead:
-                connections.reads_snapshot = True
-        if not session.in_nested_transaction():
-            joined.fit_for = plan, seconds
-        return joined
+    if not session.in_nested_transaction():
+        joined.fit_for = plan, seconds
+    return joined
 
 
 def _note_joined(

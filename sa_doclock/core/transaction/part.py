@@ -1,26 +1,135 @@
 """SessionParts: how the features join the locks and the transaction of one session.
 
-The core knows no feature.  It calls its family by name, and all others by the hooks below; a session
-without such others has no hook to call.
+The core knows no feature.  It calls its family by name: the protocols below, each None where it is off,
+which the session package sets.  It calls all others by hooks; a session without them has none to call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar, cast
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, Result
 from sqlalchemy.orm import Mapper, Session
 
-from ...errors import LockFailed
+from ...dialects.base import Read
+from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
-from ...keys import DocumentKey, LockedName
+from ...keys import DocumentKey, Identity, LockedName
 from ...options import LockOptions
 from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
-from .family import Adoption, Deadline, Guard, Noting, Pipelined, Precondition, Versions
 from .plan import LockPlan
+
+Block = AbstractContextManager[Any] | None
+
+Noting = AbstractContextManager[Callable[[Any], Any]]
+"""A block around a statement that writes; it gives a function for the result."""
+
+Executor = Callable[[Callable[..., Result[Any]], Mapping[str, Any], Mapping[str, Any]], Result[Any]]
+"""Executes a statement: takes SQLAlchemy's own executor, its execution options and
+its bind arguments."""
+
+Reads = Callable[[Any, Identity], Iterable[Read]]
+"""Returns the reads that follow the lock of the document of this class and key."""
+
+
+class Guard(Protocol):
+    """Refuses to write documents that are not held."""
+
+    def before_flush(self, session: Session) -> None:
+        """Check the writes of the coming flush."""
+
+    def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
+        """Return a block around an INSERT, UPDATE or DELETE that the program executes.
+
+        :param how: the execution options and bind arguments that it is executed with.
+        """
+
+    def around_objects(self, objects: Collection[Any]) -> AbstractContextManager[Any]:
+        """Return a block around the writing of these objects without a flush."""
+
+    def around_rows(
+        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
+    ) -> AbstractContextManager[Any]:
+        """Return a block around the writing of rows without objects.
+
+        :param insert: they are new; else they are changed, by their primary keys.
+        """
+
+    def around_unguarded(self) -> AbstractContextManager[Any]:
+        """Return a block in which declared documents are written without their lock."""
+
+    def roll_back(self) -> None:
+        """A savepoint is rolled back."""
+
+
+class Adoption(Protocol):
+    """Makes the ``with_for_update()`` of the program a lock."""
+
+    def executor(self, session: Session, statement: Any) -> Executor | None:
+        """Return the executor of the statement as a lock; None if it is not a lock."""
+
+
+class Precondition(Protocol):
+    """Compares the caller's ``given`` arguments, such as a version, with the row."""
+
+    def check_request(self, request: LockRequest) -> None:
+        """Check the arguments, before anything is sent."""
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """Compare the found row with the arguments; under the lock, if any."""
+
+
+class Versions(Precondition, Protocol):
+    """Raises the versions of documents."""
+
+    def before_flush(self, session: Session) -> None:
+        """The session is about to flush changes that the guard has allowed."""
+
+
+class Outbox(Protocol):
+    """Keeps statements of one transaction back, to send several in one round trip."""
+
+    def begun(self, connection: Connection, *, lent: bool) -> None:
+        """Note a connection, as ``SessionPart.begun()`` does."""
+
+    def before_commit(self) -> None:
+        """The session is about to flush, and to commit its databases."""
+
+    def paused(self) -> AbstractContextManager[Any]:
+        """Return a block in which an INSERT, UPDATE or DELETE of the program is answered at once."""
+
+    def around_save(self) -> Block:
+        """Return a block around commit(), and around save_changes() where that commits."""
+
+    def send_writes(self) -> None:
+        """Send the waiting statements: the databases have committed."""
+
+    def sends_commit(self) -> bool:
+        """Return whether the statement that has failed just now was sent together with COMMIT."""
+
+
+class Pipelined(Protocol):
+    """Sends several statements of a session in one round trip: a pipeline."""
+
+    def of_transaction(self) -> Outbox:
+        """Return the outbox of a transaction, which is dropped with it."""
+
+    def around_document(self, reads: Reads) -> AbstractContextManager[Any]:
+        """Return a block around the lock of one document and the reads of its parts."""
+
+
+class Deadline(Protocol):
+    """Ends a transaction that holds its locks for too long."""
+
+    def is_over(self) -> bool:
+        """Return whether the locks must not be counted on any more; nothing is sent."""
+
+    def end_locks(self) -> LockLost | None:
+        """End the transaction where ``is_over()``, and return the error of it."""
+
 
 P = TypeVar("P", bound="SessionPart")
 
@@ -132,7 +241,7 @@ def _unchanged(result: Any) -> Any:
     return result
 
 
-_HOOKS: Final = frozenset(
+_HOOKS: Final = tuple(
     name for name, value in vars(SessionPart).items() if callable(value) and name[0] != "_"
 )
 
@@ -143,7 +252,6 @@ class SessionParts:
     """The parts of one session: its family by name, and the hooks of the others in their order.
 
     :ivar conditions: of the versions, and of the check-outs.
-    :ivar all: the parts beside the family.
     """
 
     guard: Guard | None = None
@@ -153,7 +261,6 @@ class SessionParts:
     pipeline: Pipelined | None = None
     deadline: Deadline | None = None
 
-    all: tuple[SessionPart, ...] = ()
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     bound: NamedHook = ()
@@ -172,10 +279,15 @@ class SessionParts:
     around_write: tuple[Callable[[Any, Any, Mapping[str, Any]], Noting], ...] = ()
     around_get_bind: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = ()
 
+    @property
+    def all(self) -> Collection[SessionPart]:
+        """The parts beside the family."""
+        hooks = (hook for name in _HOOKS for hook in getattr(self, name))
+        return dict.fromkeys(cast("Any", hook).__self__ for hook in hooks)
+
     def add(self, *parts: SessionPart) -> None:
         """Add parts behind the present ones, with the hooks that they override."""
         for part in parts:
-            self.all = (*self.all, part)
             for name in part.hooks:
                 setattr(self, name, (*getattr(self, name), getattr(part, name)))
 
@@ -183,8 +295,7 @@ class SessionParts:
         """Take a part out again."""
         for name in part.hooks:
             hooks = getattr(self, name)
-            setattr(self, name, tuple(one for one in hooks if one.__self__ is not part))
-        self.all = tuple(one for one in self.all if one is not part)
+            setattr(self, name, tuple(hook for hook in hooks if hook.__self__ is not part))
 
     def find(self, kind: type[P]) -> P | None:
         """Return the part of this kind, where the session has one."""

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Mapper, Session
 
 from ...core.documents import HeaderResolver, declares, key_attributes
 from ...core.statements import add_lock
-from ...core.transaction import add_document, database_name, make_plan
+from ...core.transaction import add_document, database_name, make_plan, open_for_lock
 from ...dialects import strategy_for
 from ...dialects.base import Locked, LockStrategy
 from ...errors import DocLockError, LockMisuse, SnapshotConflict
@@ -81,7 +81,7 @@ def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
     strategy.check_autocommit(connection)
     if strategy.statements.locked is Locked.DATABASE:
         plan = make_plan(None, LockOptions.ForUpdate, strategy, upgrades=True)
-        part.reader.state.opener.prepare(connection, plan, None)
+        open_for_lock(part.reader.state, connection, plan, None)
     return strategy
 
 

@@ -83,9 +83,7 @@ def check_lease(lease: LockTimeout) -> timedelta:
         raise TypeError("lease must be seconds or a timedelta, not None")
     seconds = check_time("lease", lease)
     if not MILLISECOND.total_seconds() <= seconds <= _LONGEST_LEASE.total_seconds():
-        raise ValueError(
-            f"lease must be above 0, a millisecond at least, and at most 100 years, not {lease!r}"
-        )
+        raise ValueError(f"lease must be between a millisecond and 100 years, not {lease!r}")
     return -(-timedelta(seconds=seconds) // MILLISECOND) * MILLISECOND
 
 

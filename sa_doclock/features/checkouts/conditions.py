@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from ...checkout_info import Checkout
+from ...checkout_info import NOBODY, Checkout
 from ...errors import CheckedOut, CheckoutLost, DocLockError
 from ...keys import key_text
 from .rows import CheckoutRow
@@ -36,8 +36,8 @@ class Condition:
         assert checkout is not None
         return CheckedOut(
             f"{key_text(row.owner)} has it checked out since {_minute(checkout.since)}, until "
-            f"{_minute(checkout.until)} (UTC); ask again then, give the epoch of the check-out if "
-            "it is yours, or take it over by take_over()",
+            f"{_minute(checkout.until)} (UTC); try again then, give the epoch if the check-out is "
+            "yours, or call take_over()",
             checkout=checkout,
         )
 
@@ -64,7 +64,7 @@ def condition_of(given: Any) -> Condition:
 
     :raises TypeError: it is neither a Checkout nor an epoch.
     """
-    if given is None:
+    if given is None or given is NOBODY:
         return FREE
     if isinstance(given, Condition):
         return given

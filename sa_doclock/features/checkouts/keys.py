@@ -153,6 +153,6 @@ _WRITERS: Final[tuple[tuple[Any, Callable[[Any], str]], ...]] = (
 def _not_written(value: Any) -> LockNotSupported:
     return LockNotSupported(
         f"a document with the key {key_text(value)} cannot be checked out: it is of the type "
-        f"{type(value).__name__}, which no text stands for; map the column with a type that has "
-        "python_type, or with a TypeDecorator of one"
+        f"{type(value).__name__}, which cannot be written as a text; map the column with a type "
+        "that has python_type, or with a TypeDecorator of one"
     )

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, inspect
 from sqlalchemy.orm import Mapper
 
-from ...checkout_info import Checkout
+from ...checkout_info import NO_TABLE, NOBODY, Checkout
 from ...core.documents import declares, document_key, identity_of, root_of
 from ...core.transaction import (
     Limit,
@@ -30,7 +30,6 @@ from ...events import ReleasedLock
 from ...guard import is_atomic
 from ...keys import DocumentKey, LockedName, document_label, public_key
 from ...options import LockOptions, base_of
-from ..no_checkouts import NO_TABLE
 from .atomic import compared_with_checkouts
 from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
@@ -73,12 +72,12 @@ class CheckOuts(SessionPart):
     def check_request(self, request: LockRequest) -> None:
         """See :class:`Condition`: rows of this class can be checked out, and by such a lock."""
         given = request.given.get("checkout")
-        if given is None:
+        if given is None or given is NOBODY:
             return
         condition_of(given)
         check_class(_mapper_of(request))
         if base_of(request.lock) is not LockOptions.ForUpdate:
-            raise ValueError("checkout= goes with ForUpdate: no other lock asks for a check-out")
+            raise ValueError("checkout= needs ForUpdate: no other lock looks at check-outs")
         if isinstance(given, Checkout):
             _check_document(request, given)
 
@@ -147,7 +146,7 @@ class CheckOuts(SessionPart):
     def check_found(self, request: LockRequest, found: object) -> None:
         """See :class:`Condition`: a document that may be held already is that of the caller."""
         given = request.given.get("checkout")
-        if given is not None:
+        if given is not None and declares(inspect(found).mapper, "checkout"):
             state: Any = inspect(found)
             document, condition = document_key(state.mapper, state.identity), condition_of(given)
             for refused, row in self._refused([document], condition, again=True).items():
@@ -290,4 +289,6 @@ def _check_document(request: LockRequest, checkout: Checkout) -> None:
         same = identity_of(root, checkout.ident) == request.keys[0]
     if not same:
         label = document_label(checkout.entity, checkout.ident)
-        raise ValueError(f"checkout= is one of {label}, and {request.document} was asked for")
+        raise ValueError(
+            f"checkout= is a check-out of {label}, but the call asks for {request.document}"
+        )

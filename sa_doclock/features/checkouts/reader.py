@@ -123,6 +123,6 @@ class CheckoutReader:
         if locking_read_is_latest(strategy.isolation):
             return True
         raise WrongIsolation(
-            f"the transaction is open at {level}, where a check-out that was committed after its "
-            f"begin cannot be seen; lock in a transaction at {levels[0]}"
+            f"the transaction is open at {level}, which cannot see check-outs that were committed "
+            f"after it began; lock in a transaction at {levels[0]}"
         )

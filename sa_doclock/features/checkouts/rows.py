@@ -199,8 +199,8 @@ def _clock_of(connection: Connection) -> ServerClock:
     strategy = strategy_for(connection)
     if strategy.clock is None:
         raise LockNotSupported(
-            f"nothing is known of the clock of {strategy.name}, by which check-outs go; give its "
-            "LockStrategy a ServerClock"
+            f"check-outs need the server's clock, and the lock dialect of {strategy.name} does "
+            "not know it; give its LockStrategy a ServerClock"
         )
     return strategy.clock
 

@@ -2,4 +2,3 @@
 
 from .document_gate import DocumentGate, queues_of
 from .session_queue import SessionQueue
-from .wakeup import observed_wait, wait_observer

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, event, inspect
 from sqlalchemy.exc import StatementError
@@ -17,11 +18,11 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
+from ...checkout_info import NOBODY
 from ...core.documents import declares, document_key, mapper_of
 from ...core.loading import is_loaded
 from ...core.transaction import (
     Condition,
-    LockContext,
     Noting,
     SessionPart,
     add_document,
@@ -35,52 +36,36 @@ from ...sqlalchemy_internals import is_flushing
 from ..on_commit import AfterCommit, call_all
 from .pending import has_row_twice, is_same, may_write, pending_changes
 from .queue import QueueEntry
-from .wakeup import TaskWakeup
 
-E = TypeVar("E", bound=DocLockError)
-
+# What a failure costs, in answers of a transaction each: sharing pays off until half of the functions
+# raise, or one flush in sixteen fails.
+_RAISED: Final = 2
+_REFUSED: Final = 16
 _NOTHING: Final[Sequence[object]] = ()
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Call(QueueEntry):
-    """One call of gate.run(): its function, and its result.
+    """One call of gate.run(): its function, and its result."""
 
-    :ivar seconds: how long it may wait for its turn; None: any time.
-    :ivar is_task: the caller is a task, and not a thread.
-    :ivar context: of the caller: another thread may run the function.
-    :ivar attending: the task that waits and leads for it, where that is not its caller's own.
-    :ivar answered: ends the wait of its caller for that task, in the order of the other answers.
-    :ivar leads: the turn that it runs, since it is the first of its queue.
-    :ivar turn: the one in which its function has begun.
-    :ivar is_done: its value or error is final, or its caller was interrupted.
-    :ivar is_skipped: its function raised after a change, in a turn that was undone; its error counts
-        once the functions before it are saved.
-    :ivar on_commit: what its function gave to ``session.on_commit()``.
-    """
-
+    # One holds the document, and the next one has to be there when it is released, though it needs one
+    # and a half round trips to get there.
     most_at_server: ClassVar[float] = 4
-    """The callers of a queue that are with the server at once, where each has a transaction of its own.
-
-    One holds the document, and the next one has to be there when it is released, though it needs one
-    and a half round trips to get there.
-    """
 
     session_factory: Callable[[], Any]
     entity: type[Any]
     ident: Any
     function: Callable[[Any, Any], Any]
-    seconds: float | None
-    version: Any
-    checkout: Any
-    is_task: bool
+    seconds: float | None  # that it may wait for its turn; None: any time
+    is_task: bool  # its caller is a task, and not a thread
+    version: Any = None
+    checkout: Any = None
     started: float = field(default_factory=time.monotonic)
-    context: Context = field(default_factory=copy_context)
-    attending: asyncio.Task[None] | None = None
-    answered: TaskWakeup | None = None
-    leads: Turn | None = None
-    turn: Turn | None = None
-    is_done: bool = False
+    context: Context = field(default_factory=copy_context)  # another thread may run the function
+    turn: Turn | None = None  # in which its function has begun
+    is_done: bool = False  # its value or error is final, or its caller was interrupted
+    # Its function raised after a change, in a turn that was undone; its error counts once the functions
+    # before it are saved.
     is_skipped: bool = False
     on_commit: Sequence[Callable[[], object]] = ()
     value: Any = None
@@ -91,30 +76,23 @@ class Call(QueueEntry):
         """Return whether its function has not begun."""
         return self.turn is None and not self.is_done
 
-    def named(self, error: E) -> E:
+    def named(self, error: DocLockError) -> DocLockError:
         """Return the error, with the document in its text."""
         add_document(error, self.entity, self.ident, LockOptions.ForUpdate, "the gate")
         return error
 
     def left(self) -> float | None:
         """Return the seconds that it may still wait for its turn; None: any time."""
-        if self.seconds is None:
-            return None
-        return max(self.seconds - (time.monotonic() - self.started), 0.0)
+        seconds = self.seconds
+        return seconds and max(seconds - (time.monotonic() - self.started), 0.0)
 
     def invoke(self, turn: Turn, session: Any, document: Any) -> Any:
         """Return what the function returns, called in the context of its caller."""
-
-        def run() -> Any:
-            token = running.set((*running.get(), turn))
-            try:
-                result = self.function(session, document)
-                return asyncio.ensure_future(result) if self.is_task else result
-            finally:
-                running.reset(token)
-
-        result = self.context.run(run)
-        return await_only(_result_of(result)) if self.is_task else result
+        self.context.run(running.set, turn)
+        if not self.is_task:
+            return self.context.run(self.function, session, document)
+        task = self.context.run(lambda: asyncio.ensure_future(self.function(session, document)))
+        return await_only(_result_of(task))
 
     def forget(self) -> None:
         """Forget the result of a turn that was undone: the function runs again."""
@@ -140,10 +118,7 @@ class Call(QueueEntry):
 
 
 class _Undone(Exception):  # a step on the way, and no error of ours
-    """The transaction cannot be saved.
-
-    :param culprit: the call to blame; None: one of those that ran.
-    """
+    """The transaction cannot be saved, because of this error of a call; None: of one of those that ran."""
 
     def __init__(self, error: BaseException, culprit: Call | None = None) -> None:
         super().__init__(error)
@@ -167,43 +142,44 @@ async def _result_of(task: asyncio.Future[Any]) -> Any:
     return task.result()
 
 
-running: ContextVar[tuple[Turn, ...]] = ContextVar("sa_doclock.combined", default=())
-"""The turns whose functions this thread or task is in."""
+running: ContextVar[Turn | None] = ContextVar("sa_doclock.combined", default=None)
+"""The turn whose function this thread or task is in."""
 
 
 class Turn(SessionPart):
     """One transaction, and the calls whose functions share it.
 
     :param head: the call whose caller runs the turn.
-    :param alone: it is for one function, and others wait for its transaction at the server.
+    :param most: the number of functions that it may have.
+    :param alone: the next callers wait for its transaction at the server.
     :ivar taken: the calls whose functions have begun, in order of arrival.
-    :ivar error: of the transaction, and so of all its callers.
-    :ivar has_ended: nothing of it runs any more; a task that a function started may outlive it.
-    :ivar is_saved: all databases have committed, or no function had anything to save.
-    :ivar suspects: the number of calls at its front of which one made the flush fail.
-    :ivar raised: whether a function raised after a change.
-    :ivar refused: whether the flush of one function alone failed.
+    :ivar standing: some that were behind them when the gate looked last.
     """
 
-    has_ended = is_saved = raised = refused = False
-    suspects = 0
-    error: BaseException | None = None
+    error: BaseException | None = None  # of the transaction, and so of all its callers
+    has_ended = False  # nothing of it runs any more; a task that a function started may outlive it
+    is_saved = False  # all databases have committed, or no function had anything to save
+    suspects = cost = 0  # of its failure; see Failures
+    is_found = False  # the suspect was alone
+
+    _is_sent = False  # COMMIT is on its way
+    _watches = False  # the functions' statements are noted
+    _has_sent = False  # changes were sent
+    _is_stale = False  # the objects in the session may be older than what functions have sent
     _running: Call | None = None
-    # Of the transaction: the function that runs has ended it; COMMIT is on its way; the functions'
-    # statements are noted; changes were sent; a function may have committed them; the objects in
-    # the session may be older than what functions have sent.
-    _ended = _is_sent = _watches = _has_sent = _in_doubt = _is_stale = False
-    _changed = False  # the function that runs had its changes sent
+    _ended = False  # the function that runs has ended the transaction
+    _changed = False  # its changes were sent
 
     _session: Any
     _state: Any
     _document: Any
     _root: Any
-    _free: Any = None  # the condition that nobody has the document checked out, if the session asks
+    _free: Any  # the condition that nobody has the document checked out, if that is possible
 
-    def __init__(self, head: Call, *, alone: bool) -> None:
-        self.head, self._alone = head, alone
+    def __init__(self, head: Call, *, most: int, alone: bool) -> None:
+        self.head, self.most, self._alone = head, most, alone
         self.taken: list[Call] = []
+        self.standing: deque[Call] = deque()
         self._pending: Sequence[object] = _NOTHING
         self._statements: list[Any] = []
 
@@ -231,21 +207,34 @@ class Turn(SessionPart):
         self._is_sent = True
 
     def ended(self, *, committed: bool) -> None:
-        self.is_saved = self.is_saved or committed
+        self.is_saved |= committed
 
-    # The turn.
+    def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
+        if statement is None:  # a bulk method writes as a flush does
+            self._statements.append(None)
+        return super().around_write(statement, parameters, how)
 
-    def run(self, calls: Iterator[Call], note_granted: Callable[[], object]) -> None:
+    def _note_statement(self, *arguments: Any) -> None:
+        if not is_flushing(self._session):
+            self._statements.append(arguments[4].compiled)
+            if self._pending and self._state.calls.current is None:
+                self._session.flush()  # it sees the changes of those before it, and comes after them
+
+    # The transaction.
+
+    def run(self, take: Callable[[], Call | None], note_granted: Callable[[], object]) -> None:
         """Lock, run, save; no error comes out but an interruption of this thread.
 
-        :param calls: takes one call after the other, and notes it in ``taken``.
+        :param take: returns the next call, which it adds to ``taken``.
         :param note_granted: lets the next caller follow, and wait for this one at the server.
         """
         try:
-            given = self.head.session_factory()  # for the functions: it may be of asyncio
-            self._session, self._state = _checked(given)
+            given = self._open()
             with closing(self._session):
-                self._lock_and_save(given, calls, note_granted)
+                self._lock(note_granted)
+                while (call := take()) is not None:
+                    self._run_one(call, given)
+                self._save()
         except _Undone as undone:
             self._blame(undone)
         except Exception as error:  # noqa: BLE001  # the callers raise it
@@ -260,47 +249,77 @@ class Turn(SessionPart):
             if self.is_saved:
                 self._run_on_commit()
 
-    def _lock_and_save(
-        self, session: Any, calls: Iterator[Call], note_granted: Callable[[], object]
-    ) -> None:
-        head, bind = self.head, self._session.get_bind(mapper_of(self.head.entity))
-        self._state.parts.add(self)
-        self._session.begin()
-        if self._alone and strategy_for(bind).statements.locked is not Locked.DATABASE:
-            note_granted()  # so that the next one waits for this one at the server
-        self._lock()
-        for call in calls:
-            if call is self.taken[0]:
-                call.forget()  # its error came behind functions that are saved now
-            if not self._watches and not self._alone and (head.queue.waiting or self.taken[1:]):
-                self._watches = True  # another function may be saved though this one raises
-                for connection in self._state.connections.all():
-                    self.begun(connection, lent=False)
-            if not call.is_skipped:
-                self._run_one(call, session)
-        self._save()
+    def _open(self) -> Any:
+        """Return the session for the functions: that of asyncio, where it is one."""
+        given = self.head.session_factory()
+        session = getattr(given, "sync_session", given)
+        state = state_of(session) if isinstance(session, Session) else None
+        if state is None:
+            raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {given!r}")
+        if session.in_transaction():
+            raise LockMisuse(
+                "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
+            )
+        self._session, self._state = session, state
+        return given
 
-    def _lock(self) -> None:
-        head = self.head
+    def _lock(self, note_granted: Callable[[], object]) -> None:
+        head, session, mapper = self.head, self._session, mapper_of(self.head.entity)
+        self._state.parts.add(self)
+        session.begin()
+        locked = strategy_for(session.get_bind(mapper)).statements.locked
+        if self._alone and locked is not Locked.DATABASE:
+            note_granted()  # so that the next one waits for this one at the server
         # Kept, so that the identity map has it for the first call.
-        self._document = self._session.get_one_document(
+        self._document = session.get_one_document(
             *(head.entity, head.ident, LockOptions.ForUpdate),
             lock_timeout=head.left(),
             checkout=head.checkout,
         )
-        if declares(mapper_of(head.entity), "checkout"):
-            from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
-
-            self._free = None if self._state.parts.find(CheckOuts) is None else FREE
-        self._root = self._session.get_transaction()
+        self._free = NOBODY if declares(mapper, "checkout") else None
+        self._root = session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
 
-    def _run_one(self, call: Call, session: Any) -> None:
-        """Run one function.
+    def _save(self) -> None:
+        """Flush and commit.  :raises _Undone: the server refused what the functions have changed."""
+        if all(call.error is not None for call in self.taken):
+            self.is_saved = True  # there is nothing to save
+            return
+        session = self._session
+        try:
+            with self._state.transaction.saving():  # a pipeline sends both together
+                session.flush()
+                session.commit()
+        except Exception as error:
+            if self._is_sent and not _is_of_write(error):
+                raise
+            self._is_sent = False
+            raise _Undone(error) from None
 
-        :raises _Undone: it raised after a change, or ended the transaction.
-        """
+    def _run_on_commit(self) -> None:
+        """Call what the functions asked for; an interruption of the main thread comes out."""
+        saved = [call for call in self.taken if call.error is None]
+        for call in saved:
+            try:
+                call.context.run(call_all, call.on_commit)
+            except BaseException as error:  # noqa: BLE001, PERF203  # the commit is done; its caller raises it
+                call.error = error
+        if not self.head.is_task:  # of tasks, the caller's own raises it in the loop
+            for call in saved:
+                if call.error is not None and not self._is_of(call, call.error):
+                    raise call.error
+
+    # One function.
+
+    def _run_one(self, call: Call, session: Any) -> None:
+        """Run one function.  :raises _Undone: it raised after a change, or ended the transaction."""
+        if call is self.taken[0]:
+            call.forget()  # its error came behind functions that are saved now
+        if call.is_skipped:
+            return
+        if not self._watches:
+            self._watch()
         self._flush_before(call)
         self._changed = False
         self._statements.clear()
@@ -320,71 +339,27 @@ class Turn(SessionPart):
         finally:
             self._pending, self._running = _NOTHING, None
 
-    def _note_error(self, call: Call, error: BaseException) -> None:
-        """Note the error of a function.  :raises _Undone: it may have changed something."""
-        self._take_on_commit()
-        call.error = asyncio.CancelledError() if isinstance(error, _FunctionCancelled) else error
-        if isinstance(error, Exception) and self._is_untouched():
-            return
-        self._in_doubt = bool(self._state.transaction.lost) and self._has_sent
-        # It may be a flush that has failed at the changes of another: then all are tried again.
-        raise _Undone(call.error, call) from None
-
-    def _is_of(self, call: Call, error: BaseException) -> bool:
-        """Return whether an error is the function's, and not an interruption of this thread.
-
-        Python's signals interrupt the main thread alone.  There nobody can tell the two apart.
-        """
-        if isinstance(error, Exception) or call.is_task:
-            return isinstance(error, Exception)
-        return call is self.head or threading.current_thread() is not threading.main_thread()
-
-    def _note_statement(self, *arguments: Any) -> None:
-        if not is_flushing(self._session):
-            self._statements.append(arguments[4].compiled)
-            if self._pending and self._state.calls.current is None:
-                self._session.flush()  # it sees the changes of those before it, and comes after them
-
-    def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        if statement is None:  # a bulk method writes as a flush does
-            self._statements.append(None)
-        return super().around_write(statement, parameters, how)
-
-    def _is_untouched(self) -> bool:
-        """Return whether the function that raised has changed nothing, for sure."""
-        session = self._session
-        return (
-            self._watches
-            and session.is_active
-            and self._state.transaction.condition is Condition.OPEN
-            and not session.in_nested_transaction()
-            and not self._ended
-            and self._is_whole()
-            and not self._changed
-            and is_same(self._pending, pending_changes(session))
-            and not any(map(may_write, self._statements))
-        )
+    def _watch(self) -> None:
+        # Another function may be saved though this one raises.
+        self._watches = not self._alone and bool(self.standing or self.taken[1:])
+        if self._watches:
+            for connection in self._state.connections.all():
+                self.begun(connection, lent=False)
 
     def _flush_before(self, call: Call) -> None:
-        """Have the call see what those before it have done, also by statements of their own.
-
-        :raises _Undone: the flush fails, because of a function before it.
-        """
+        """Have the call see what those before it have done, also by statements of their own."""
         gone = self._document in self._session.deleted
         if call.version is not None or gone or self._is_stale:
             try:
                 self._session.flush()
             except Exception as error:  # noqa: BLE001
-                raise _Undone(error) from None
+                raise _Undone(error) from None  # because of a function before it
         if self._is_stale:
             self._session.expire_all()
             self._is_stale = False
 
     def _document_of(self, call: Call) -> Any:
-        """Return the document, which is held, if the call may have it.
-
-        :raises StaleDocument, CheckedOut, CheckoutLost: it may not.
-        """
+        """Return the document, which is held, if this call may have it."""
         session, document = self._session, self._document
         # A lock that is held is not compared again without the condition that nobody has it.
         checkout = self._free if call.checkout is None else call.checkout
@@ -400,75 +375,72 @@ class Turn(SessionPart):
             )
         return document
 
-    def _is_whole(self) -> bool:
-        """Return whether the transaction goes on, with the lock."""
-        if self._session.get_transaction() is not self._root:
-            return False
-        with suppress(DocLockError):  # of a part that ends the transaction, whose locks are gone
-            self._state.transaction.check_locks()
-        return self._key in self._state.ledger.held
-
     def _check(self) -> None:
-        """Release the savepoints that a function left open, and see whether the transaction goes on.
-
-        :raises Exception: it does not.
-        """
+        """Release the savepoints that a function left open.  :raises Exception: it did not end well."""
         session, transaction = self._session, self._state.transaction
-        ended = self._ended or session.get_transaction() is not self._root
-        if not ended:
+        if self._is_open:
             if not session.is_active:
                 session.connection()  # raises PendingRollbackError, as after a failed flush
             while (savepoint := session.get_nested_transaction()) is not None:
                 savepoint.commit()
             if transaction.condition is not Condition.OPEN:
                 transaction.refuse_failed_commit(whole=True)
-        if ended or not self._is_whole():
+        if not self._is_whole():
             raise LockMisuse(
                 "the function has ended the transaction, which is the gate's; leave out commit() "
                 "and rollback(), and raise an error to undo its changes"
             )
 
+    @property
+    def _is_open(self) -> bool:
+        return not self._ended and self._session.get_transaction() is self._root
+
+    def _is_whole(self) -> bool:  # the transaction goes on, with the lock
+        with suppress(DocLockError):  # of a part that ends the transaction, whose locks are gone
+            self._state.transaction.check_locks()
+        return self._is_open and self._key in self._state.ledger.held
+
     def _take_on_commit(self) -> Sequence[Callable[[], object]]:
-        """Return what came to ``session.on_commit()`` since the last time; the gate calls it."""
         part = self._state.parts.find(AfterCommit)
         return () if part is None else part.take_all()
 
-    def _save(self) -> None:
-        """Flush, and commit.
+    # The failures.
 
-        :raises _Undone: the server refused to write what the functions have changed.
+    def _is_of(self, call: Call, error: BaseException) -> bool:
+        """Return whether an error is the function's, and not an interruption of this thread.
+
+        Python's signals interrupt the main thread alone.  There nobody can tell the two apart.
         """
-        if all(call.error is not None for call in self.taken):
-            self.is_saved = True  # there is nothing to save
+        if isinstance(error, Exception) or call.is_task:
+            return isinstance(error, Exception)
+        return call is self.head or threading.current_thread() is not threading.main_thread()
+
+    def _note_error(self, call: Call, error: BaseException) -> None:
+        """Note the error of a function.  :raises _Undone: it may have changed something."""
+        self._take_on_commit()
+        call.error = asyncio.CancelledError() if isinstance(error, _FunctionCancelled) else error
+        if isinstance(error, Exception) and self._is_untouched():
             return
+        if self._has_sent and self._state.transaction.lost:  # the function may have committed it
+            for one in self.taken:
+                if one.error is None:
+                    one.finish(one.named(_doubt("another function of the commit ended it")))
+        # It may be a flush that has failed at the changes of another: then all are tried again.
+        raise _Undone(call.error, call) from None
+
+    def _is_untouched(self) -> bool:
+        """Return whether the function that raised has changed nothing, for sure."""
         session = self._session
-        try:
-            with self._state.transaction.saving():  # a pipeline sends both together
-                session.flush()
-                session.commit()
-        except Exception as error:
-            if self._is_sent and not _is_of_write(error):
-                raise
-            self._is_sent = False
-            raise _Undone(error) from None
-
-    def _run_on_commit(self) -> None:
-        """Call what the functions asked for.
-
-        :raises BaseException: an interruption of the main thread, which may be its own.
-        """
-        saved = [call for call in self.taken if call.error is None]
-        for call in saved:
-            try:
-                call.context.run(call_all, call.on_commit)
-            except BaseException as error:  # noqa: BLE001, PERF203  # the commit is done; its caller raises it
-                call.error = error
-        if not self.head.is_task:  # of tasks, the caller's own raises it in the loop
-            for call in saved:
-                if call.error is not None and not self._is_of(call, call.error):
-                    raise call.error
-
-    # What becomes of the calls.
+        return (
+            self._watches
+            and session.is_active
+            and self._state.transaction.condition is Condition.OPEN
+            and not session.in_nested_transaction()
+            and self._is_whole()
+            and not self._changed
+            and is_same(self._pending, pending_changes(session))
+            and not any(map(may_write, self._statements))
+        )
 
     def _blame(self, undone: _Undone) -> None:
         """Find out whose error is final; the functions of all others run again.
@@ -478,34 +450,33 @@ class Turn(SessionPart):
         """
         taken, culprit = self.taken, undone.culprit
         ran = [one for one in taken if one.is_skipped or one.error is None or one is culprit]
-        self.raised = culprit is not None
+        self.cost = 0 if culprit is None else _RAISED
         if not ran[1:]:
             last = (ran or taken)[0]
-            last.error, self.refused = undone.error, culprit is None
+            last.error = undone.error
+            if culprit is None:
+                self.is_found, self.cost = True, _REFUSED
             for one in taken[: taken.index(last) + 1]:
                 one.finish()
         elif culprit is None:
             self.suspects = len(taken)
         else:
             culprit.is_skipped = True
-            if self._in_doubt:
-                self._doubt_before(culprit)
-
-    def _doubt_before(self, culprit: Call) -> None:
-        for one in self.taken:
-            if one.error is None and one is not culprit:
-                one.finish(one.named(_doubt("another function of the commit ended it")))
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""
-        error = self.error
-        if self._is_sent and not self.is_saved and error is None:
-            error = self.head.named(_doubt("the thread that committed it was interrupted"))
-        if self.is_saved or error is not None:
-            for one in self.taken:
-                one.finish(None if self.is_saved else error)
-        if error is not None:  # before any was taken, or of a listener behind the COMMIT
-            self.head.finish(error)
+        is_known = self.is_saved or self.error is not None
+        if self._is_sent and not is_known:
+            self.error = self.head.named(_doubt("the thread that committed it was interrupted"))
+            is_known = True
+        for one in self.taken:
+            if is_known:
+                one.finish(None if self.is_saved else self.error)
+            elif not one.is_done and (self.suspects or not one.is_skipped):
+                one.forget()
+            one.turn = None  # last: from here on another transaction may take it
+        if self.error is not None:  # before any was taken, or of a listener behind the COMMIT
+            self.head.finish(self.error)
 
 
 def _is_of_write(error: Exception) -> bool:
@@ -531,20 +502,3 @@ def interrupted() -> LockLost:
     return LockLost(
         "the task that ran the functions was cancelled; nothing was saved; run it again"
     )
-
-
-def _checked(session: Any) -> tuple[Any, LockContext]:
-    """Return the session inside, which locks, and its state.
-
-    :raises TypeError: it is none.
-    :raises LockMisuse: it is in a transaction.
-    """
-    sync_session = getattr(session, "sync_session", session)
-    state = state_of(sync_session) if isinstance(sync_session, Session) else None
-    if state is None:
-        raise TypeError(f"gate.run() needs a factory of LockingSessions; it has made {session!r}")
-    if sync_session.in_transaction():
-        raise LockMisuse(
-            "gate.run() needs new sessions, and this one is in a transaction; give it the factory"
-        )
-    return sync_session, state

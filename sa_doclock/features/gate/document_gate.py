@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 from ...checkout_info import Checkout
-from ...options import LockTimeout, check_positive
-from .combined import CombinedCommits, new_call
+from ...core.documents import document_key, identity_of, mapper_of
+from ...functions import call_checked, check_function
+from ...options import LockOptions, LockTimeout, check_positive, check_wait
+from .combined import CombinedCommits
+from .combined_turn import Call
 
 SecondSession = Literal["refuse", "allow"]
 S = TypeVar("S")
@@ -22,16 +26,9 @@ class DocumentGate:
     ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
     ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without a gate, each session
     that waits for a document keeps a connection.  With it, one session of a document's queue waits
-    at the server, and the others wait here, in the order in which they came.  The lock of the
-    database is always taken as well, and it alone keeps out other processes.
-
-    A lock queues if it is a transaction's first, by key or by ``lock_key()``, under ForUpdate or
-    SharedRead; all others ask the database, as without a gate.  ``lock_timeout`` is for both waits.
-    docs/gate.md has the reasons, and all that does not queue.
-
-    Documents of different engines, and of different ``schema_translate_map``, do not share a
-    queue.  The gate does not see a schema that is chosen on the connection, by ``search_path`` or
-    USE: there, documents with the same key wait for each other.
+    at the server, and the others wait here, in order of arrival.  The lock of the database is always
+    taken as well, and it alone keeps out other processes.  docs/gate.md says which locks queue:
+    a transaction's first, by key or by ``lock_key()``.  ``lock_timeout`` is for both waits together.
 
     :param next_waits_at_server: when a lock is granted, the next session of the queue goes to the
         server and waits there, with a connection, so that no time is lost.  False: it waits here
@@ -60,9 +57,7 @@ class DocumentGate:
             raise ValueError(f'second_session must be "refuse" or "allow", not {second_session!r}')
         self.next_waits_at_server = next_waits_at_server
         self.refuses_second_session = second_session == "refuse"
-        self._queues = CombinedCommits(
-            check_positive("combine", combine), next_waits_at_server=next_waits_at_server
-        )
+        self._queues = CombinedCommits(check_positive("combine", combine))
 
     @property
     def waiting(self) -> int:
@@ -89,16 +84,9 @@ class DocumentGate:
 
         **A function may be called more than once**, as by :func:`run_transaction`; its changes are
         saved once.  So it changes nothing but what it reaches through its session and its document.
-        It sends messages by ``session.on_commit()``, which calls them once, after the commit.  The
-        state of its Python objects is its own business.
-
-        A function that raises before it has changed anything costs nothing.  If one raises after a
-        change, or if the flush fails, the transaction is undone: the error goes to the caller of the
-        function that is to blame, and the others run again.  docs/gate.md has the rules.
-
-        A function may run in another thread, in the context (contextvars) of its caller.  While
-        it waits, so does the queue.  ``flush()`` and ``save_changes()`` send what is pending;
-        ``commit()`` and ``rollback()`` are refused.
+        It sends messages by ``session.on_commit()``, which calls them once, after the commit.  It may
+        run in another thread, in the context (contextvars) of its caller.  While it waits, so does
+        the queue.  docs/gate.md says what happens when it fails.
 
         Example::
 
@@ -111,8 +99,7 @@ class DocumentGate:
         :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
         :param ident: the primary key, as for :meth:`LockingSession.get_entity`.
         :param lock_timeout: seconds (or a timedelta) until the function begins at the latest: for
-            the queue and the lock together.  None: as the session and the server say; who waits
-            behind a head that has waited for so long in vain is refused with it.
+            the queue and the lock together.  None: as the session and the server say.
         :param version: as for :meth:`LockingSession.get_entity`.  It is compared when the turn of
             this function comes, with what the functions before it have changed.
         :param checkout: as for :meth:`LockingSession.get_entity`, of this caller alone.
@@ -123,16 +110,14 @@ class DocumentGate:
             same transaction changed the document.
         :raises CheckedOut: the document is checked out, and not by this caller.
         :raises CheckoutLost: the check-out that the caller names has ended.
-        :raises CommitUnknown: the thread that committed was interrupted meanwhile, or another function
-            ended the transaction by a COMMIT of its own: look whether the change is there before
-            you run it again.
-        :raises LockMisuse: the function called commit(), rollback() or close(); or gate.run() was
-            called within a function of gate.run().
+        :raises CommitUnknown: the thread that committed was interrupted, or another function ended the
+            transaction: look whether the change is there before you run it again.
+        :raises LockMisuse: the function called commit(), rollback() or close(), or gate.run().
         :raises sqlalchemy.exc.NoResultFound: there is no such document.
         :raises TypeError: no factory of locking sessions, no function, or a coroutine function.
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
-        return self._queues.serve(new_call(given))  # type: ignore[no-any-return]
+        return self._queues.serve(self._call(given))  # type: ignore[no-any-return]
 
     async def async_run(
         self,
@@ -150,18 +135,40 @@ class DocumentGate:
         The functions run in a task of their own, so that the cancellation of a caller does not
         touch the others.  A caller that is cancelled before its function begins takes it out.
         After that the function is saved as if its caller were still there.
-
-        Example::
-
-            async def add_one(session, order):
-                order.total += 1
-                return order.total
-
-            total = await gate.async_run(AsyncSession, Order, 42, add_one)
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
-        call = new_call(given, asyncio.get_running_loop())
+        call = self._call(given, asyncio.get_running_loop())
         return await self._queues.async_serve(call)  # type: ignore[no-any-return]
+
+    def _call(self, given: tuple[Any, ...], loop: asyncio.AbstractEventLoop | None = None) -> Call:
+        session_factory, entity, ident, function, lock_timeout, version, checkout = given
+        name = "the function of gate.run()" if loop is None else "the function of gate.async_run()"
+        check_function(
+            *(name, function, "of the session and the document"),
+            arguments=2,
+            instead="gate.async_run()" if loop is None else "",
+        )
+        if not callable(session_factory) or hasattr(session_factory, "registry"):
+            raise TypeError(
+                f"gate.run() needs a factory of new sessions, such as a sessionmaker, not {session_factory!r}"
+            )
+        mapper, seconds = mapper_of(entity), None
+        document = document_key(mapper, identity_of(mapper, ident))
+        if lock_timeout is not None:
+            seconds = check_wait(LockOptions.ForUpdate, lock_timeout)[1] or 0.0
+        return Call(
+            key=(CombinedCommits, loop, session_factory, document),
+            shared=False,
+            next_may_follow=self.next_waits_at_server,
+            session_factory=session_factory,
+            entity=entity,
+            ident=ident,
+            function=partial(call_checked, name, loop is not None, function),
+            seconds=seconds,
+            is_task=loop is not None,
+            version=version,
+            checkout=checkout,
+        )
 
     def __repr__(self) -> str:
         return f"<DocumentGate: {self.waiting} waiting, {len(self._queues.documents)} documents>"

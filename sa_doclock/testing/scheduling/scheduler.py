@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final
 
 from sqlalchemy import Connection, Engine
 
-from ...features.gate import wait_observer
+from ...process_waits import wait_observer
 from ..lock_waits import (
     FIRST_LOOK,
     LONG_STATEMENT,

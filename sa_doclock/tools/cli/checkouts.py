@@ -193,15 +193,15 @@ def _print(found: Sequence[Mapping[str, Any]]) -> None:
         say("nothing is checked out")
         return
     table = Table("document", "owner", "since", "until (UTC)", "epoch", "note", box=None)
-    for one in found:
-        until = f"{one['until']:{_SECONDS}}" + " expired" * one["expired"]
+    for row in found:
+        until = f"{row['until']:{_SECONDS}}" + " expired" * row["expired"]
         words = (
-            f"{one['table']} {one['ident']}",
-            one["owner"],
-            f"{one['since']:{_SECONDS}}",
+            f"{row['table']} {row['ident']}",
+            row["owner"],
+            f"{row['since']:{_SECONDS}}",
             until,
-            str(one["epoch"]),
-            one["note"] or "",
+            str(row["epoch"]),
+            row["note"] or "",
         )
         table.add_row(*map(printable, words))
     results().print(table)

@@ -48,7 +48,7 @@ def _reason(error: BaseException) -> str:
         return first_line(error)
     frames = traceback.extract_tb(error.__traceback__)
     line = next(
-        f"{one.filename}:{one.lineno}" for one in reversed(frames) if one.filename[0] != "<"
+        f"{frame.filename}:{frame.lineno}" for frame in reversed(frames) if frame.filename[0] != "<"
     )
     return f"{type(error).__name__} at {line}: {first_line(error)}"
 

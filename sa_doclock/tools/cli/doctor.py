@@ -47,7 +47,7 @@ def doctor(
         except TypeError as error:
             raise BadUsage(f"--models: {error}") from None
     if json_wanted:
-        say(json.dumps([asdict(one) | {"link": one.link} for one in found], indent=2))
+        say(json.dumps([asdict(finding) | {"link": finding.link} for finding in found], indent=2))
     else:
         print_report(results(), f"{target.product} {target.version}, {target.url}", found)
     severities = {finding.severity for finding in found}
@@ -66,6 +66,6 @@ def print_report(out: Console, database: str, found: Sequence[Finding]) -> None:
         out.print(Text.assemble(severity, f": {printable(finding.text)}"), soft_wrap=True)
         for line in (finding.cure, finding.link):
             out.print(f"  {printable(line)}", soft_wrap=True)
-    counts = [sum(one.severity == severity for one in found) for severity in SEVERITIES]
+    counts = [sum(finding.severity == severity for finding in found) for severity in SEVERITIES]
     out.print()
     out.print("{} errors, {} warnings, {} to know".format(*counts))

@@ -56,5 +56,5 @@ def _lock_of(words: str) -> LockOptions:
 
 def _as_json(found: LockExplanation) -> dict[str, Any]:
     mapped = f"{found.entity.__module__}:{found.entity.__qualname__}"
-    lock = " | ".join(one.name or "" for one in LockOptions if one & found.lock) or "None_"
+    lock = " | ".join(option.name or "" for option in LockOptions if option & found.lock) or "None_"
     return asdict(found) | {"entity": mapped, "lock": lock}

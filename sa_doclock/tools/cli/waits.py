@@ -63,7 +63,9 @@ def waits(
                 found = lock_waits(target.engine)
                 # A wait whose time the server does not tell is not longer.
                 alarmed = alarm is not None and any((wait.seconds or 0) > alarm for wait in found)
-                show([one for one in found if one.seconds is None or one.seconds >= longer_than])
+                show(
+                    [wait for wait in found if wait.seconds is None or wait.seconds >= longer_than]
+                )
                 if alarmed or not watch:
                     break
                 time.sleep(every)
@@ -77,7 +79,7 @@ def _output(json_wanted: bool, watch: bool, everything: bool) -> Iterator[Show]:
     out = results()
     if json_wanted:
         indent = None if watch else 2
-        yield lambda found: say(json.dumps([asdict(one) for one in found], indent=indent))
+        yield lambda found: say(json.dumps([asdict(wait) for wait in found], indent=indent))
     elif watch and out.is_terminal:
         overflow: Literal["visible", "crop"] = "visible" if everything else "crop"
         with Live(console=out, auto_refresh=False, vertical_overflow=overflow) as live:

@@ -181,5 +181,5 @@ def check(code: str, severity: Severity) -> Callable[[Find], Check]:
 
 def checks_in(*modules: ModuleType) -> tuple[Check, ...]:
     """Return the checks of these modules, in the order of their definitions."""
-    names = (one for module in modules for one in vars(module).values())
-    return tuple(one for one in names if isinstance(one, Check))
+    names = (member for module in modules for member in vars(module).values())
+    return tuple(member for member in names if isinstance(member, Check))

@@ -29,7 +29,7 @@ _APART: Final = timedelta(seconds=30)
 
 def _tables(subject: Subject) -> list[sa.Table]:
     """Return the tables of check-outs that the documents need."""
-    headers = [own_table(one) for one in subject.headers if declares(one, "checkout")]
+    headers = [own_table(mapper) for mapper in subject.headers if declares(mapper, "checkout")]
     found = [
         table
         for metadata in dict.fromkeys(header.metadata for header in headers)
@@ -41,8 +41,8 @@ def _tables(subject: Subject) -> list[sa.Table]:
 
 @check("checkout-table-missing", "warning")
 def checkout_table_missing(subject: Subject) -> Iterator[Problem]:
-    """Documents are declared with `@document(checkout=True)`, and the database has no table of check-outs:
-    every ForUpdate lock of a session with `checkouts=` fails.
+    """A class has `@document(checkout=True)`, but the database has no table of check-outs: every
+    ForUpdate lock of a session with `checkouts=` fails.
     """
     for table in _tables(subject):
         if not subject.has(table):
@@ -55,10 +55,9 @@ def checkout_table_missing(subject: Subject) -> Iterator[Problem]:
 
 @check("checkout-table-differs", "error")
 def checkout_table_differs(subject: Subject) -> Iterator[Problem]:
-    """The table of check-outs is not as `checkout_table()` describes it: a column is missing, of another
-    type, too short, with a time zone, or must have a value that sa_doclock does not know; `id` is not
-    unique, so that a document may have two owners; or the storage engine has no transactions. Check-outs
-    fail, or mislead.
+    """The table of check-outs differs from `checkout_table()`: a column is missing, of another
+    type, too short, with a time zone, or required and unknown; `id` is not unique, so that a
+    document may have two owners; or the storage engine has no transactions.
     """
     for table in filter(subject.has, _tables(subject)):
         columns = subject.inspector.get_columns(table.name, schema_of(subject.connection, table))
@@ -97,7 +96,9 @@ def _problems_of_column(
     subject: Subject, column: sa.Column[Any], found: ReflectedColumn
 ) -> Iterator[str]:
     dialect = subject.connection.dialect
-    wanted, text = (one.compile(dialect=dialect) for one in (column.type, found["type"]))
+    wanted, text = (
+        column_type.compile(dialect=dialect) for column_type in (column.type, found["type"])
+    )
     problem = _problem_of_type(column, wanted, found["type"], text)
     if problem and subject.strategy.limits_by_type:
         yield f"is {text}, {problem}"
@@ -141,8 +142,15 @@ def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
     inspector = subject.inspector
     unique = [
         inspector.get_pk_constraint(name, schema)["constrained_columns"],
-        *(one["column_names"] for one in inspector.get_unique_constraints(name, schema)),
-        *(one["column_names"] for one in inspector.get_indexes(name, schema) if one["unique"]),
+        *(
+            constraint["column_names"]
+            for constraint in inspector.get_unique_constraints(name, schema)
+        ),
+        *(
+            index["column_names"]
+            for index in inspector.get_indexes(name, schema)
+            if index["unique"]
+        ),
     ]
     if ["id"] not in unique:
         yield Problem(
@@ -165,17 +173,17 @@ def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
 
 @check("checkout-index-missing", "warning")
 def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
-    """The table of check-outs has no index on its owners or on its times: `session.checkouts()` and the
-    page that lists them read the whole table, which has a row for each document that was ever
-    checked out.
+    """The table of check-outs has no index on its owners or on its times: `session.checkouts()`
+    reads the whole table, which has a row for each document that was ever checked out.
     """
     for table in filter(subject.has, _tables(subject)):
         schema = schema_of(subject.connection, table)
         there = [
-            tuple(one["column_names"]) for one in subject.inspector.get_indexes(table.name, schema)
+            tuple(index["column_names"])
+            for index in subject.inspector.get_indexes(table.name, schema)
         ]
         for columns in INDEXES.values():
-            if not any(one[: len(columns)] == columns for one in there):
+            if not any(index[: len(columns)] == columns for index in there):
                 yield Problem(
                     f"the table {table.fullname} has no index on {', '.join(columns)}",
                     f"CREATE INDEX ix_{table.name}_{columns[0]} ON {table.fullname} "
@@ -185,10 +193,9 @@ def checkout_index_missing(subject: Subject) -> Iterator[Problem]:
 
 @check("clocks-apart", "warning")
 def clocks_apart(subject: Subject) -> Iterator[Problem]:
-    """The clock of the database differs from that of this machine by more than 30 seconds. Check-outs go
-    by the database's clock alone, and are right by it. A page that shows "until 10:17" shows times that
-    the clock on the wall does not; and after a failover to a machine with another clock, check-outs end
-    early or late.
+    """The database's clock differs from this machine's by more than 30 seconds. Check-outs go by
+    the database's clock alone. A page that shows "until 10:17" shows the wrong time; after a
+    failover to a machine with another clock, check-outs end early or late.
     """
     clock = subject.strategy.clock
     if clock is None or not _tables(subject):

@@ -47,20 +47,20 @@ NOT_CHECKED: Final = "not-checked"
 
 
 def check_database(engine: Engine, base: Any = None) -> list[Finding]:
-    """Return the settings of this engine and its database that are wrong for locks, the worst first.
+    """Return the settings of an engine and its database that are wrong for locks, the worst first.
 
-    The checks read settings and catalogs, over a connection of the engine and one of their own.
-    They lock no row, and change nothing.
+    The checks read settings and catalogs over a connection of the engine and one of their own.  They lock
+    no row and change nothing.
 
     Example::
 
         for finding in check_database(engine, Base):
             print(finding)
 
-    :param base: the declarative base, or registry, of the mapped documents, whose tables, keys and
-        indexes are checked too.
-    :returns: an empty list where nothing was found.  A check that failed by itself, as for want of a
-        privilege, is the finding ``not-checked``.
+    :param base: the declarative base or registry of the documents, whose tables, keys and indexes are
+        then checked too.
+    :returns: an empty list if nothing was found.  A check that fails, for example because a privilege is
+        missing, is the finding ``not-checked``.
     :raises LockNotSupported: no lock dialect is registered for this database.
     :raises TypeError: not an Engine; or ``base`` is no declarative base.
     """
@@ -108,11 +108,11 @@ def headers_of(base: Any) -> list[Mapper[Any]]:
         raise TypeError(f"base must be a declarative base or a registry, not {base!r}")
     configure_mappers()
     roots = list(dict.fromkeys(_lockable(found)))
-    declared = [one for one in roots if one in declared_roots()]
-    return declared or [one for one in roots if parts_of(one)]
+    declared = [root for root in roots if root in declared_roots()]
+    return declared or [root for root in roots if parts_of(root)]
 
 
 def _lockable(mapped: registry) -> Iterator[Mapper[Any]]:
-    for mapper in sorted(mapped.mappers, key=lambda one: one.class_.__name__):
+    for mapper in sorted(mapped.mappers, key=lambda mapper: mapper.class_.__name__):
         with suppress(LockNotSupported):  # it is mapped to a subquery: there is no table to look at
             yield lockable_root(root_of(mapper))

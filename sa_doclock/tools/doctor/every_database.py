@@ -39,8 +39,8 @@ _MOST_CONNECTIONS: Final[Mapping[str, str]] = {
 
 @check("autocommit", "error")
 def autocommit(subject: Subject) -> Iterator[Problem]:
-    """The engine is in AUTOCOMMIT, where a lock ends with the statement that has taken it: every
-    lock of a session on this engine is LockNotSupported.
+    """The engine is in AUTOCOMMIT, where a lock ends with its statement: every lock of a session on
+    this engine raises LockNotSupported.
     """
     with subject.engine.connect() as connection:
         try:
@@ -54,9 +54,9 @@ def autocommit(subject: Subject) -> Iterator[Problem]:
 
 @check("isolation-level", "info")
 def isolation_level(subject: Subject) -> Iterator[Problem]:
-    """The engine's transactions begin at a level that does not protect a document: rows read
-    after a lock may be older than the lock. A lock that begins its transaction sets the right level; a
-    lock in a transaction that has read before is WrongIsolation.
+    """The engine's isolation level does not protect a document: rows read after a lock may be older
+    than the lock. A lock at the start of a transaction sets the right level; a lock after a read
+    raises WrongIsolation.
     """
     levels = levels_for(subject.strategy.isolation, LockOptions.ForUpdate)
     with subject.engine.connect() as connection:
@@ -72,7 +72,7 @@ def isolation_level(subject: Subject) -> Iterator[Problem]:
 @check("pool-reset", "warning")
 def pool_reset(subject: Subject) -> Iterator[Problem]:
     """The pool sends no ROLLBACK when a connection comes back (`pool_reset_on_return=None`). A
-    connection that comes back with an open transaction keeps its locks while it is in the pool.
+    connection with an open transaction keeps its locks in the pool.
     """
     pool = subject.engine.pool
     if not ends_on_return(pool) and not rolls_back_by_listener(pool):
@@ -86,8 +86,8 @@ def pool_reset(subject: Subject) -> Iterator[Problem]:
 
 @check("pool-without-limit", "warning")
 def pool_without_limit(subject: Subject) -> Iterator[Problem]:
-    """The pool has no limit (`max_overflow=-1`, or `pool_size=0`): each session that waits for a lock
-    has a connection, so one slow holder can use up all connections of the server.
+    """The pool has no limit (`max_overflow=-1`, or `pool_size=0`): each waiting session has a
+    connection, so one slow holder can use up all connections of the server.
     """
     pool = subject.engine.pool
     if isinstance(pool, QueuePool) and largest_size(pool) is None:
@@ -100,8 +100,8 @@ def pool_without_limit(subject: Subject) -> Iterator[Problem]:
 
 @check("pool-too-large", "warning")
 def pool_too_large(subject: Subject) -> Iterator[Problem]:
-    """The pool of this one process may open more connections than the server accepts. Where sessions
-    queue for a lock the pool fills up, and then the server refuses other programs.
+    """The pool of this one process may open more connections than the server accepts. If sessions
+    queue for a lock, the server then refuses other programs.
     """
     pool, query = subject.engine.pool, _MOST_CONNECTIONS.get(subject.strategy.name)
     largest = largest_size(pool) if isinstance(pool, QueuePool) else None
@@ -119,10 +119,10 @@ def pool_too_large(subject: Subject) -> Iterator[Problem]:
 
 @check("pooler", "warning")
 def pooler(subject: Subject) -> Iterator[Problem]:
-    """A connection pooler or proxy is between the program and the server, such as PgBouncer or
-    ProxySQL: the server's id of the connection differs from the one that the driver knows. Row locks work
-    if the pooler keeps a connection for a whole transaction. State of the connection, such as
-    a setting or MySQL's named locks, may affect another program.
+    """A pooler or proxy, such as PgBouncer or ProxySQL, is between the program and the server: the
+    server's connection id differs from the driver's. Row locks work if the pooler keeps a
+    connection for a whole transaction. Settings of the connection and MySQL's named locks may
+    affect another program.
     """
     query, monitoring = _OWN_ID.get(subject.strategy.name), subject.strategy.monitoring
     if query is None or monitoring is None:
@@ -139,8 +139,8 @@ def pooler(subject: Subject) -> Iterator[Problem]:
 
 @check("cluster", "warning")
 def cluster(subject: Subject) -> Iterator[Problem]:
-    """The server is a node of a cluster in which other nodes accept writes too. Its locks are local:
-    a session at another node does not wait, and one of both fails at its COMMIT.
+    """The server is a node of a cluster in which other nodes accept writes too. Locks are local: a
+    session at another node does not wait, and one of the two fails at its COMMIT.
     """
     found = subject.strategy.cluster
     if found is not None and found.name is not None:
@@ -152,7 +152,7 @@ def cluster(subject: Subject) -> Iterator[Problem]:
 
 @check("waits-privilege", "warning")
 def waits_privilege(subject: Subject) -> Iterator[Problem]:
-    """The account may not see who waits for whom: `sa-doclock waits` and `lock_waits()` fail, and
+    """The account cannot see lock waits: `sa-doclock waits` and `lock_waits()` fail, and
     `diagnose=True` names no holder.
     """
     monitoring = subject.strategy.monitoring

@@ -12,8 +12,8 @@ _LONG_TABLE_WAIT = 3600  # the default is a year on MySQL, a day on MariaDB
 
 @check("innodb-deadlock-detection", "error")
 def deadlock_detection(subject: Subject) -> Iterator[Problem]:
-    """InnoDB does not look for deadlocks (`innodb_deadlock_detect`): the sessions of a deadlock wait until
-    `innodb_lock_wait_timeout`, and then fail as if the row were merely held.
+    """InnoDB does not look for deadlocks (`innodb_deadlock_detect`): sessions in a deadlock wait
+    until `innodb_lock_wait_timeout`, then fail as if the row were only locked.
     """
     if subject.settings.get("innodb_deadlock_detect") == "OFF":
         yield Problem(
@@ -24,8 +24,8 @@ def deadlock_detection(subject: Subject) -> Iterator[Problem]:
 
 @check("innodb-lock-wait-timeout", "warning")
 def lock_wait_timeout(subject: Subject) -> Iterator[Problem]:
-    """A session waits for a row for more than five minutes (`innodb_lock_wait_timeout`), unless the
-    program gives a `lock_timeout`.
+    """Unless the program sets a `lock_timeout`, a session waits for a row for more than five
+    minutes (`innodb_lock_wait_timeout`).
     """
     found = int(subject.settings.get("innodb_lock_wait_timeout", 0))
     if found > _LONG_LOCK_WAIT:
@@ -37,8 +37,8 @@ def lock_wait_timeout(subject: Subject) -> Iterator[Problem]:
 
 @check("innodb-table-lock-timeout", "info")
 def table_lock_timeout(subject: Subject) -> Iterator[Problem]:
-    """A session waits for a table that another alters for more than an hour (`lock_wait_timeout`), and
-    every later session waits behind it.
+    """While another session alters a table, a session waits for it for more than an hour
+    (`lock_wait_timeout`), and every later session waits behind it.
     """
     found = int(subject.settings.get("lock_wait_timeout", 0))
     if found > _LONG_TABLE_WAIT:
@@ -50,8 +50,8 @@ def table_lock_timeout(subject: Subject) -> Iterator[Problem]:
 
 @check("innodb-rollback-on-timeout", "info")
 def rollback_on_timeout(subject: Subject) -> Iterator[Problem]:
-    """A lock that is not granted in time rolls back the whole transaction, not the statement alone
-    (`innodb_rollback_on_timeout`): a savepoint does not help there.
+    """A lock timeout rolls back the whole transaction, not only the statement
+    (`innodb_rollback_on_timeout`): a savepoint does not help.
     """
     if subject.settings.get("innodb_rollback_on_timeout") == "ON":
         yield Problem(
@@ -62,8 +62,8 @@ def rollback_on_timeout(subject: Subject) -> Iterator[Problem]:
 
 @check("innodb-binlog-format", "error")
 def binlog_format(subject: Subject) -> Iterator[Problem]:
-    """The binary log is written by statement (`binlog_format`). Locks need READ COMMITTED, where the
-    server refuses every change of such a session: error 1665.
+    """The server writes its binary log by statement (`binlog_format`). Locks need READ COMMITTED,
+    where the server then refuses every change: error 1665.
     """
     settings = subject.settings
     if settings.get("log_bin") == "ON" and settings.get("binlog_format") == "STATEMENT":
@@ -75,8 +75,8 @@ def binlog_format(subject: Subject) -> Iterator[Problem]:
 
 @check("innodb-read-only", "error")
 def read_only(subject: Subject) -> Iterator[Problem]:
-    """The server is read-only, as a replica is (`read_only`, `super_read_only`, `innodb_read_only`):
-    ForUpdate is LockNotSupported for most accounts.
+    """The server is read-only, like a replica (`read_only`, `super_read_only`, `innodb_read_only`):
+    for most accounts ForUpdate raises LockNotSupported.
     """
     names = ("read_only", "super_read_only", "innodb_read_only")
     found = [name for name in names if subject.settings.get(name, "OFF") not in ("OFF", "0")]
@@ -89,8 +89,8 @@ def read_only(subject: Subject) -> Iterator[Problem]:
 
 @check("innodb-log-deadlocks", "info")
 def log_deadlocks(subject: Subject) -> Iterator[Problem]:
-    """The server's log has no deadlocks (`innodb_print_all_deadlocks`); SHOW ENGINE INNODB STATUS has the
-    last one alone.
+    """The server does not log deadlocks (`innodb_print_all_deadlocks`); SHOW ENGINE INNODB STATUS
+    has only the last one.
     """
     if subject.settings.get("innodb_print_all_deadlocks") == "OFF":
         yield Problem(
@@ -101,17 +101,17 @@ def log_deadlocks(subject: Subject) -> Iterator[Problem]:
 
 @check("innodb-compatible", "warning")
 def compatible(subject: Subject) -> Iterator[Problem]:
-    """The server speaks MySQL's protocol and is another product, or a proxy answers for it: TiDB, Vitess,
-    ProxySQL and others. Locks that are known not to be real there are LockNotSupported; see
-    [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
+    """The server is another product with MySQL's protocol, or a proxy: TiDB, Vitess, ProxySQL and
+    others. Locks that are not real there raise LockNotSupported; see [Compatible
+    servers](compatible-servers.md). No test of sa_doclock has run there.
     """
     yield from compatible_problem(subject.strategy.compatible, "MySQL or MariaDB")
 
 
 @check("other-storage-engines", "warning")
 def other_storage_engines(subject: Subject) -> Iterator[Problem]:
-    """Tables of the database are stored by MyISAM, Aria or MEMORY. They accept FOR UPDATE and silently
-    lock nothing, and a ROLLBACK undoes nothing there. Given mapped classes, only their own tables count.
+    """MyISAM, Aria or MEMORY store tables of the database. They accept FOR UPDATE and silently lock
+    nothing, and a ROLLBACK undoes nothing there. With mapped classes, only their own tables count.
     """
     if subject.headers:
         return  # table-cannot-lock looks at theirs

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects.mariadb import HAS_SKIP_LOCKED
+from ...dialects import HAS_SKIP_LOCKED
 from .check import Problem, Subject, check
 
 
 @check("mariadb-version", "warning")
 def version(subject: Subject) -> Iterator[Problem]:
-    """The version is older than 10.6, the oldest that is supported: there is no SKIP LOCKED, claiming work
-    fails, and not every wait is seen.
+    """The version is older than 10.6, the oldest that is supported. It has no SKIP LOCKED, claiming
+    work fails, and some waits are not seen.
     """
     if subject.version and subject.version < HAS_SKIP_LOCKED:
         text = f"MariaDB {subject.version_text} has no SKIP LOCKED"
@@ -20,8 +20,8 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 @check("mariadb-idle-limit", "warning")
 def idle_limit(subject: Subject) -> Iterator[Problem]:
-    """A program that stops in the middle of a transaction holds its locks until it ends, or for
-    `wait_timeout`: the server has no limit for an idle transaction (`idle_transaction_timeout`).
+    """The server has no limit for an idle transaction (`idle_transaction_timeout`). A program that
+    stops in the middle of one holds its locks until it ends, or for `wait_timeout`.
     """
     names = ("idle_transaction_timeout", "idle_write_transaction_timeout")
     if all(subject.settings.get(name) == "0" for name in names):

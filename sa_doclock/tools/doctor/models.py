@@ -19,8 +19,8 @@ def _columns(subject: Subject, names: Sequence[str]) -> str:
 
 @check("table-missing", "warning")
 def table_missing(subject: Subject) -> Iterator[Problem]:
-    """A table of a mapped document is not in the database that the URL names: probably it is the wrong
-    database or schema. Its other checks are left out.
+    """The database lacks a table of a mapped document: probably the URL names the wrong database or
+    schema. The table's other checks are left out.
     """
     for table in subject.tables:
         if not subject.has(table):
@@ -32,9 +32,9 @@ def table_missing(subject: Subject) -> Iterator[Problem]:
 
 @check("table-cannot-lock", "error")
 def table_cannot_lock(subject: Subject) -> Iterator[Problem]:
-    """A table of a document has no row locks to hold, as MyISAM and MEMORY on MySQL: the server accepts
-    FOR UPDATE there, and silently locks nothing. For a header every lock is LockNotSupported. A part
-    there is not rolled back with its header.
+    """A table of a document has no row locks, such as MyISAM and MEMORY on MySQL: FOR UPDATE
+    silently locks nothing. For a header every lock raises LockNotSupported. A part does not roll
+    back with its header.
     """
     for table in subject.tables:
         if subject.has(table):
@@ -47,8 +47,8 @@ def table_cannot_lock(subject: Subject) -> Iterator[Problem]:
 
 @check("key-not-unique", "error")
 def key_not_unique(subject: Subject) -> Iterator[Problem]:
-    """The mapped primary key of a header is not the primary key of its table, and has no unique index.
-    The server then reads, and locks, other rows too, and two rows may have one key.
+    """The mapped primary key of a header is not the table's primary key, and has no unique index.
+    The server then reads and locks other rows too, and two rows may have one key.
     """
     for header in subject.headers:
         table, names = own_table(header), [column.name for column in root_of(header).primary_key]
@@ -75,9 +75,8 @@ def _indexes(subject: Subject, table: sa.Table) -> Iterator[tuple[Sequence[str |
 
 @check("part-without-index", "warning")
 def part_without_index(subject: Subject) -> Iterator[Problem]:
-    """The foreign key of a part has no index. Each read of a document then reads the whole table of the
-    part, while the lock is held; on InnoDB and SQL Server a change of parts locks rows of other documents
-    as well.
+    """The foreign key of a part has no index. Each read of a document reads the part's whole table
+    under the lock; on InnoDB and SQL Server a change of parts also locks rows of other documents.
     """
     for header in subject.headers:
         for part in parts_of(header):

@@ -24,7 +24,7 @@ _ESCALATION = "SELECT lock_escalation FROM sys.tables WHERE object_id = OBJECT_I
 
 @check("mssql-snapshot-isolation", "error")
 def snapshot_isolation(subject: Subject) -> Iterator[Problem]:
-    """The database does not allow SNAPSHOT transactions: SharedRead and SnapshotRead are
+    """The database does not allow SNAPSHOT transactions: SharedRead and SnapshotRead raise
     LockNotSupported.
     """
     if subject.ask(_SNAPSHOT) != 1:
@@ -36,8 +36,8 @@ def snapshot_isolation(subject: Subject) -> Iterator[Problem]:
 
 @check("mssql-read-committed-snapshot", "warning")
 def read_committed_snapshot(subject: Subject) -> Iterator[Problem]:
-    """READ_COMMITTED_SNAPSHOT is off: a plain read waits for every row that another transaction has
-    changed, and its writers wait for the reader.
+    """READ_COMMITTED_SNAPSHOT is off: a plain read waits for every changed row of another
+    transaction, and writers wait for readers.
     """
     if not subject.ask(_VERSIONED):
         yield Problem(
@@ -48,7 +48,7 @@ def read_committed_snapshot(subject: Subject) -> Iterator[Problem]:
 
 @check("mssql-read-only", "error")
 def read_only(subject: Subject) -> Iterator[Problem]:
-    """The database is read-only here, as on a readable secondary, where SQL Server ignores all locking
+    """The database is read-only, like a readable secondary, where SQL Server ignores all locking
     hints.
     """
     if subject.ask(_UPDATEABILITY) == "READ_ONLY":
@@ -60,16 +60,16 @@ def read_only(subject: Subject) -> Iterator[Problem]:
 
 @check("mssql-compatible", "error")
 def compatible(subject: Subject) -> Iterator[Problem]:
-    """The server speaks SQL Server's protocol and has other locks: Babelfish, Azure Synapse Analytics or
-    a Fabric Warehouse. Its locks that are not real are LockNotSupported; see
-    [Compatible servers](compatible-servers.md).
+    """The server is another product with SQL Server's protocol: Babelfish, Azure Synapse Analytics
+    or a Fabric Warehouse. Locks that are not real there raise LockNotSupported; see [Compatible
+    servers](compatible-servers.md).
     """
     yield from compatible_problem(subject.strategy.compatible, "SQL Server")
 
 
 @check("mssql-lock-timeout", "info")
 def lock_timeout(subject: Subject) -> Iterator[Problem]:
-    """A statement waits for a lock for ever where the program gives no limit (`LOCK_TIMEOUT` is -1)."""
+    """A statement waits forever for a lock, unless the program sets a limit (`LOCK_TIMEOUT` is -1)."""
     if int(subject.ask("SELECT @@LOCK_TIMEOUT")) < 0:
         yield Problem(
             "a statement without a limit of its own waits for a lock for ever",
@@ -79,7 +79,7 @@ def lock_timeout(subject: Subject) -> Iterator[Problem]:
 
 @check("mssql-version", "error")
 def version(subject: Subject) -> Iterator[Problem]:
-    """The version is older than SQL Server 2016, the oldest that sa_doclock is written for."""
+    """The version is older than SQL Server 2016, the oldest that sa_doclock supports."""
     if subject.version and subject.version[0] < _OLDEST:
         yield Problem(
             f"SQL Server {subject.version_text} is older than 2016, the oldest that is supported",
@@ -89,8 +89,8 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 @check("mssql-row-locks", "error")
 def row_locks(subject: Subject) -> Iterator[Problem]:
-    """An index of a header's table was made with ALLOW_ROW_LOCKS = OFF: a lock is on a page, or fails
-    with error 651.
+    """An index of a header's table has ALLOW_ROW_LOCKS = OFF: a lock covers a page, or fails with
+    error 651.
     """
     for name in _table_names(subject):
         if subject.ask(_ROW_LOCKS, name=name):
@@ -102,8 +102,8 @@ def row_locks(subject: Subject) -> Iterator[Problem]:
 
 @check("mssql-lock-escalation", "info")
 def lock_escalation(subject: Subject) -> Iterator[Problem]:
-    """A transaction that locks about 5,000 rows of a table locks the whole table instead
-    (`LOCK_ESCALATION = TABLE`), so that all others wait for a large batch.
+    """A transaction that locks about 5,000 rows of a table locks the whole table (`LOCK_ESCALATION
+    = TABLE`): everybody waits for a large batch.
     """
     for name in _table_names(subject):
         found: Any = subject.ask(_ESCALATION, name=name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects.mysql import HAS_MODIFIERS
+from ...dialects import HAS_MODIFIERS
 from .check import Problem, Subject, check
 
 _LONG_IDLE = 3600  # seconds; the default is 8 hours
@@ -12,7 +12,7 @@ _LONG_IDLE = 3600  # seconds; the default is 8 hours
 
 @check("mysql-version", "warning")
 def version(subject: Subject) -> Iterator[Problem]:
-    """The version is older than 8.0.1: there is neither NOWAIT nor SKIP LOCKED nor FOR SHARE, a join locks
+    """The version is older than 8.0.1, and has no NOWAIT, SKIP LOCKED and FOR SHARE. A join locks
     the rows of all its tables, and the server does not tell who holds a row.
     """
     if subject.version and subject.version < HAS_MODIFIERS:
@@ -22,8 +22,8 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 @check("mysql-idle-limit", "warning")
 def idle_limit(subject: Subject) -> Iterator[Problem]:
-    """MySQL has no limit for a transaction that sits idle, but one for a connection (`wait_timeout`). A
-    program that stops in the middle of a transaction holds its locks for so long.
+    """MySQL limits idle connections (`wait_timeout`), not idle transactions. A program that stops
+    in the middle of a transaction holds its locks for that long.
     """
     found = int(subject.settings.get("wait_timeout", 0))
     if found > _LONG_IDLE:
@@ -36,7 +36,7 @@ def idle_limit(subject: Subject) -> Iterator[Problem]:
 
 @check("mysql-performance-schema", "warning")
 def performance_schema(subject: Subject) -> Iterator[Problem]:
-    """The Performance Schema is off, and with it all that the server tells about locks."""
+    """The Performance Schema is off: the server tells nothing about locks."""
     if subject.settings.get("performance_schema") == "OFF":
         yield Problem(
             "the Performance Schema is off: the server does not tell who holds a lock",

@@ -20,11 +20,10 @@ def _milliseconds(subject: Subject, name: str) -> int:
 
 @check("postgresql-idle-limit", "warning")
 def idle_limit(subject: Subject) -> Iterator[Problem]:
-    """A program that stops in the middle of a transaction, at a breakpoint or in a slow call of somebody
-    else's service, holds its locks until it ends: the server has no limit for that
-    (`idle_in_transaction_session_timeout`). A pooler that sends reads to a standby must first send them
-    to the primary: otherwise this limit ends the connection of the standby, and with it the transaction,
-    while the program waits for a lock.
+    """The server has no limit for a program that stops in the middle of a transaction, at a
+    breakpoint or in a slow call, and holds its locks (`idle_in_transaction_session_timeout`). If a
+    pooler sends reads to a standby, change that first: otherwise this limit ends the standby's
+    connection, and with it the transaction, while the program waits for a lock.
     """
     if _milliseconds(subject, "idle_in_transaction_session_timeout") == 0:
         yield Problem(
@@ -36,7 +35,7 @@ def idle_limit(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-lock-timeout", "info")
 def lock_timeout(subject: Subject) -> Iterator[Problem]:
-    """A statement waits for a lock for ever where the program gives no limit (`lock_timeout` is 0)."""
+    """A statement waits forever for a lock, unless the program sets a limit (`lock_timeout` is 0)."""
     if _milliseconds(subject, "lock_timeout") == 0:
         yield Problem(
             "a statement without a limit of its own waits for a lock for ever: lock_timeout is 0",
@@ -46,8 +45,8 @@ def lock_timeout(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-deadlock-timeout", "warning")
 def deadlock_timeout(subject: Subject) -> Iterator[Problem]:
-    """The server looks for a deadlock only after a wait of `deadlock_timeout`. With more than ten seconds
-    a deadlock stands for that long, with all that wait behind it.
+    """The server looks for a deadlock only after `deadlock_timeout`. A deadlock lasts that long,
+    more than ten seconds, with everybody behind it.
     """
     found = _milliseconds(subject, "deadlock_timeout")
     if found > _SLOW_DETECTION:
@@ -59,7 +58,7 @@ def deadlock_timeout(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-standby", "error")
 def standby(subject: Subject) -> Iterator[Problem]:
-    """The server is a standby, where no row can be locked: every lock but SnapshotRead is
+    """The server is a standby, which cannot lock rows: every lock but SnapshotRead raises
     LockNotSupported.
     """
     if subject.ask("SELECT pg_is_in_recovery()"):
@@ -72,7 +71,7 @@ def standby(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-read-only", "error")
 def read_only(subject: Subject) -> Iterator[Problem]:
-    """Transactions begin READ ONLY (`default_transaction_read_only`), and can lock no row."""
+    """Transactions begin READ ONLY (`default_transaction_read_only`), and cannot lock rows."""
     if subject.settings.get("default_transaction_read_only") == "on":
         yield Problem(
             "transactions begin READ ONLY, and cannot lock a row: default_transaction_read_only",
@@ -82,9 +81,8 @@ def read_only(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-version", "error")
 def version(subject: Subject) -> Iterator[Problem]:
-    """The version is older than 12, the oldest that sa_doclock is written for; or it is 14.0 to 14.3,
-    where CREATE INDEX CONCURRENTLY can make an index that misses rows, which a lock by that index then
-    does not find.
+    """The version is older than 12, the oldest that sa_doclock supports; or it is 14.0 to 14.3,
+    where CREATE INDEX CONCURRENTLY can make an index that misses rows, and a lock by it finds none.
     """
     found = subject.version
     if found and found < _OLDEST:
@@ -101,17 +99,17 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-compatible", "warning")
 def compatible(subject: Subject) -> Iterator[Problem]:
-    """The server speaks PostgreSQL's protocol and is another product, whose locks are its own:
-    CockroachDB, YugabyteDB, Redshift and others. Locks that are known not to be real there are
-    LockNotSupported; see [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
+    """The server is another product with PostgreSQL's protocol, such as CockroachDB, YugabyteDB or
+    Redshift, and has its own locks. Locks that are not real there raise LockNotSupported; see
+    [Compatible servers](compatible-servers.md). No test of sa_doclock has run there.
     """
     yield from compatible_problem(subject.strategy.compatible, "PostgreSQL")
 
 
 @check("postgresql-statistics-privilege", "warning")
 def statistics_privilege(subject: Subject) -> Iterator[Problem]:
-    """Without the role `pg_read_all_stats` the account sees the connections of other accounts, and
-    neither their statements nor their times.
+    """Without the role `pg_read_all_stats` the account sees other accounts' connections, but not
+    their statements and times.
     """
     if not subject.ask("SELECT pg_has_role(CURRENT_USER, 'pg_read_all_stats', 'USAGE')"):
         yield Problem(
@@ -122,8 +120,8 @@ def statistics_privilege(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-track-activities", "warning")
 def track_activities(subject: Subject) -> Iterator[Problem]:
-    """The server does not record the statements of its connections (`track_activities`): holders have neither
-    state nor statement.
+    """The server does not record the statements of its connections (`track_activities`): holders
+    have neither state nor statement.
     """
     if subject.settings.get("track_activities") == "off":
         yield Problem(
@@ -134,8 +132,8 @@ def track_activities(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-log-lock-waits", "info")
 def log_lock_waits(subject: Subject) -> Iterator[Problem]:
-    """The server does not log long waits for locks (`log_lock_waits`). With it, each wait longer
-    than `deadlock_timeout` is logged with its holder.
+    """The server does not log long waits for locks (`log_lock_waits`). With it, the log has each
+    wait longer than `deadlock_timeout`, and its holder.
     """
     if subject.settings.get("log_lock_waits") == "off":
         yield Problem(
@@ -146,8 +144,8 @@ def log_lock_waits(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-prepared-transactions", "warning")
 def prepared_transactions(subject: Subject) -> Iterator[Problem]:
-    """A transaction was prepared for a two-phase commit more than a minute ago, and nobody has ended it.
-    It holds its locks until somebody does, also after a restart of the server.
+    """A transaction was prepared for a two-phase commit more than a minute ago, and is unfinished.
+    It holds its locks until somebody ends it, even after a restart of the server.
     """
     query = (
         "SELECT gid, owner, CAST(extract(epoch FROM now() - prepared) AS integer) "
@@ -164,9 +162,9 @@ def prepared_transactions(subject: Subject) -> Iterator[Problem]:
 
 @check("foreign-table", "error")
 def foreign_table(subject: Subject) -> Iterator[Problem]:
-    """A header is a view, a foreign table or a materialized view. A lock on a view is on
-    the rows of its tables. A lock on a foreign table is on another server, and lasts as long as that one
-    keeps it. A materialized view cannot be locked.
+    """A header is a view, a foreign table or a materialized view. A lock on a view locks rows of
+    its tables. A lock on a foreign table is on another server, for as long as that one keeps it. A
+    materialized view cannot be locked.
     """
     for table in subject.tables:
         kind = subject.ask(

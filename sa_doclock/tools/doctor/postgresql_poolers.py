@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from ...dialects import side_connection
+from ...dialects import HAS_TRANSACTION_TIMEOUT, side_connection
 from ...dialects.base import READ_COMMITTED
-from ...dialects.postgresql.limits import HAS_TRANSACTION_TIMEOUT
 from .check import Problem, Subject, check
 
 # A pooler chooses by chance which connection, or which server, a client gets.
@@ -73,10 +72,9 @@ def _new_connection(subject: Subject) -> AbstractContextManager[Connection]:
 @check("postgresql-standby-under-lock", "error")
 def standby_under_lock(subject: Subject) -> Iterator[Problem]:
     """A pooler sends a part of a lock's statements to another server, as pgpool-II does with
-    `disable_load_balance_on_write = 'dml_adaptive'` (reads after the lock come from a standby, and may be older)
-    or with a `write_function_list` or `read_only_function_list` (`lock_timeout=` and `hold_limit=` have no
-    effect). Looked for where a standby streams from the server, over up to five connections: a pooler may
-    send each of them elsewhere.
+    `disable_load_balance_on_write = 'dml_adaptive'` (reads after the lock may be older) or with a
+    `write_function_list` or `read_only_function_list` (`lock_timeout=` and `hold_limit=` have no
+    effect). The check runs if a standby streams from the server, over up to five connections.
     """
     cure = _TO_PRIMARY.format(database=subject.engine.url.database)
     for found in _servers(subject):
@@ -98,9 +96,9 @@ def standby_under_lock(subject: Subject) -> Iterator[Problem]:
 
 @check("postgresql-standby-reads", "warning")
 def standby_reads(subject: Subject) -> Iterator[Problem]:
-    """A pooler sends statements that lock nothing to a standby, as pgpool-II does. A SnapshotRead may be
-    older than the last commit, and of two servers; and `idle_in_transaction_session_timeout` ends the
-    connection of the standby while the program waits at the primary. Looked for in the same way.
+    """A pooler sends statements that lock nothing to a standby, as pgpool-II does. A SnapshotRead
+    may miss the last commit, and read from two servers. `idle_in_transaction_session_timeout` ends
+    the standby's connection while the program waits at the primary. The check runs as above.
     """
     if _balances_reads(subject):
         yield Problem(
@@ -130,11 +128,11 @@ def cure_of_idle_limit(subject: Subject) -> str:
 
 @check("postgresql-pgpool", "warning")
 def pgpool(subject: Subject) -> Iterator[Problem]:
-    """pgpool-II is between the program and the server. After a COMMIT that fails, the next statement on this
-    connection fails too; with asyncpg, all of them. With psycopg 3, `stream_results=True` fails, and on
-    PostgreSQL 17 or later a program whose transaction was ended by its `hold_limit` waits for an answer for
-    ever. Seen with pgpool-II 4.3.5; the check finds pgpool-II, and tries none of it. It looks where a standby
-    streams from the server, or the driver was told another id of its connection.
+    """pgpool-II is between the program and the server. After a failed COMMIT, the next statement on
+    this connection fails too; with asyncpg, all of them. With psycopg 3, `stream_results=True`
+    fails, and on PostgreSQL 17 or later a program whose `hold_limit` ended its transaction waits
+    forever. Seen with pgpool-II 4.3.5; the check only finds pgpool-II. It runs if a standby streams
+    from the server, or the driver was told another id of its connection.
     """
     faults = _faults_of_pgpool(subject)
     if faults:
@@ -209,8 +207,8 @@ def _pid(connection: Connection) -> Any:
 
 @check("postgresql-prepared-statements", "warning")
 def prepared_statements(subject: Subject) -> Iterator[Problem]:
-    """The driver prepares statements on one connection of the server, and a pooler that pools by transaction
-    executes them on another, where they are unknown, unless the pooler supports it (PgBouncer 1.21,
+    """The driver prepares statements on one server connection, and a pooler in transaction pooling
+    executes them on another, where they are unknown, unless it supports this (PgBouncer 1.21,
     max_prepared_statements): psycopg after five executions, asyncpg always.
     """
     driver = subject.connection.connection.driver_connection
@@ -240,9 +238,9 @@ def _keeps_prepared(subject: Subject) -> bool:
 
 @check("postgresql-session-settings", "warning")
 def session_settings(subject: Subject) -> Iterator[Problem]:
-    """A setting was made by SET behind a pooler that pools by transaction, by this program (a listener for
-    "connect") or by another one. It stays on the connection of the server, for whoever gets that next.
-    The check sees the settings of its own connection only: on a pooler with many, not all of them.
+    """Behind a pooler in transaction pooling, this program (by a listener for "connect") or another
+    one made a setting by SET. It stays on the server connection for the next user. The check sees
+    only its own connection.
     """
     if not _pools_by_transaction(subject):
         return

@@ -18,8 +18,8 @@ _WAL_BACKPORTS: Final = ((3, 44, 6), (3, 50, 7))
 
 @check("sqlite-shared-connection", "error")
 def shared_connection(subject: Subject) -> Iterator[Problem]:
-    """All sessions share one connection, as in an in-memory database: its transaction, and with it the
-    lock, is that of all. Every lock is LockNotSupported.
+    """All sessions share one connection, such as that of an in-memory database, with its
+    transaction and its lock. Every lock raises LockNotSupported.
     """
     if isinstance(subject.engine.pool, (StaticPool, SingletonThreadPool)):
         yield Problem(
@@ -31,9 +31,7 @@ def shared_connection(subject: Subject) -> Iterator[Problem]:
 
 @check("sqlite-journal-mode", "warning")
 def journal_mode(subject: Subject) -> Iterator[Problem]:
-    """The file is not in WAL mode: a reader keeps every writer from committing, and a commit keeps every
-    reader out.
-    """
+    """The file is not in WAL mode: a reader stops every commit, and a commit stops every reader."""
     mode = str(subject.ask("PRAGMA journal_mode"))
     if mode not in ("wal", "memory"):
         yield Problem(
@@ -44,8 +42,8 @@ def journal_mode(subject: Subject) -> Iterator[Problem]:
 
 @check("sqlite-busy-timeout", "warning")
 def busy_timeout(subject: Subject) -> Iterator[Problem]:
-    """A connection that finds the file locked waits for less than a second (`busy_timeout`), and then fails
-    with "database is locked": also a commit, and statements outside of a lock call.
+    """A connection waits for a locked file for less than a second (`busy_timeout`), then fails with
+    "database is locked": also at a commit, and at other statements.
     """
     found = int(subject.ask("PRAGMA busy_timeout"))
     if found < _SHORT_WAIT:
@@ -57,7 +55,7 @@ def busy_timeout(subject: Subject) -> Iterator[Problem]:
 
 @check("sqlite-read-only", "error")
 def read_only(subject: Subject) -> Iterator[Problem]:
-    """The file is opened read-only, by `mode=ro` or `PRAGMA query_only`, where nothing can be locked."""
+    """The file is open read-only, by `mode=ro` or `PRAGMA query_only`, and cannot be locked."""
     driver = subject.connection.connection.driver_connection
     opened = "mode=ro" in str(subject.engine.url) or "immutable=1" in str(subject.engine.url)
     if driver is not None and (opened or subject.ask("PRAGMA query_only")):
@@ -69,7 +67,7 @@ def read_only(subject: Subject) -> Iterator[Problem]:
 
 @check("sqlite-synchronous", "warning")
 def synchronous(subject: Subject) -> Iterator[Problem]:
-    """`PRAGMA synchronous = OFF`: a loss of power can corrupt the file, and with it all documents."""
+    """`PRAGMA synchronous = OFF`: a power failure can corrupt the file."""
     if int(subject.ask("PRAGMA synchronous")) == 0:
         yield Problem(
             "a loss of power can corrupt the file: synchronous is OFF",
@@ -79,7 +77,7 @@ def synchronous(subject: Subject) -> Iterator[Problem]:
 
 @check("sqlite-foreign-keys", "info")
 def foreign_keys(subject: Subject) -> Iterator[Problem]:
-    """Foreign keys are not checked (`PRAGMA foreign_keys`): a part may outlive its header."""
+    """SQLite does not check foreign keys (`PRAGMA foreign_keys`): a part may outlive its header."""
     if not subject.ask("PRAGMA foreign_keys"):
         yield Problem(
             "foreign keys are not checked on this connection",
@@ -89,9 +87,9 @@ def foreign_keys(subject: Subject) -> Iterator[Problem]:
 
 @check("sqlite-version", "warning")
 def version(subject: Subject) -> Iterator[Problem]:
-    """The library is older than 3.34, the oldest on which the tests have run; or the file is in WAL mode, and
-    it is older than 3.51.3 (3.50.7, 3.44.6), where two connections that write and checkpoint at the same
-    moment can, very rarely, corrupt the file.
+    """The library is older than 3.34, the oldest tested version. Or the file is in WAL mode and the
+    library older than 3.51.3 (3.50.7, 3.44.6), where two connections that write and checkpoint at
+    once can, very rarely, corrupt the file.
     """
     found = tuple(map(int, str(subject.ask("SELECT sqlite_version()")).split(".")))
     if found < _OLDEST:
@@ -108,5 +106,7 @@ def version(subject: Subject) -> Iterator[Problem]:
 
 def corrupts_wal(version: tuple[int, ...]) -> bool:
     """Return whether this version of SQLite has the fault of WAL mode."""
-    backports = any(version[:2] == one[:2] and version >= one for one in _WAL_BACKPORTS)
+    backports = any(
+        version[:2] == backport[:2] and version >= backport for backport in _WAL_BACKPORTS
+    )
     return version < _WAL_FIXED and not backports

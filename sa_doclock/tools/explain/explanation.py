@@ -70,9 +70,9 @@ def some_value(column_type: TypeEngine[Any]) -> Any:
     :raises LookupError: only the type itself knows one.
     """
     candidates = column_type.enums if isinstance(column_type, Enum) else _CANDIDATES
-    for one in candidates if converts(column_type) else ():
+    for candidate in candidates if converts(column_type) else ():
         with suppress(TypeError, ValueError):
-            return key_value(column_type, one)
+            return key_value(column_type, candidate)
     raise LookupError(f"no value of {column_type!r} is known")
 
 
@@ -113,7 +113,7 @@ class LockExplanation:
         lines = [f"{self.entity.__name__} {lock_label(self.lock)} on {self.database}"]
         if self.level is not None:
             lines += [f"isolation level: {self.level}"]
-        lines += _listed("sends", [f"{one};" for one in self.statements])
+        lines += _listed("sends", [f"{statement};" for statement in self.statements])
         if self.round_trips is not None:
             pipelined = self.pipelined_round_trips
             more = "" if pipelined is None else f"; {pipelined} with pipeline=True"
@@ -305,6 +305,8 @@ class _Recorder:
         if not limit:
             return tuple(self.statements)
         # Where no statement has a lock in its text, on SQLite, the first SELECT waits for a reader's.
-        place = self.first_lock or 1 + [one[:6] for one in self.statements].index("SELECT")
+        place = self.first_lock or 1 + [statement[:6] for statement in self.statements].index(
+            "SELECT"
+        )
         before, lock = self.statements[: place - 1], self.statements[place - 1]
         return (*before, *limit[:-1], lock, limit[-1], *self.statements[place:])

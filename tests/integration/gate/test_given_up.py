@@ -11,18 +11,27 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    DocumentGate,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+)
 from sa_doclock.features.gate import queues_of
-from sa_doclock.features.gate.queue import QueueEntry
+from sa_doclock.features.gate.combined import CombinedCommits
+from sa_doclock.features.gate.queue import QueueEntry, under_mutex
 from tests.integration.gate.queueing import enter, wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
 from tests.support.actors import Actor
 from tests.support.ctrl_c import CtrlC
 from tests.support.models import Order
 
+ForUpdate = LockOptions.ForUpdate
+
+
 Player = Actor[LockingSession]
 Session = LockingSession
-ForUpdate = LockOptions.ForUpdate
 
 
 def closes(session: Session) -> None:
@@ -125,11 +134,12 @@ def test_in_the_midst_of_a_garbage_collection(gate: DocumentGate) -> None:
     first, second = (QueueEntry(1, shared=False, next_may_follow=False) for _ in range(2))
     assert enter(gate, first, seconds=0, under_asyncio=False)
 
-    def collected() -> None:
-        queues_of(gate).leave([first])
-        assert queues_of(gate).documents
+    @under_mutex
+    def collected(queues: CombinedCommits) -> None:
+        queues.leave([first])
+        assert queues.documents
 
-    queues_of(gate)._call(collected)
+    collected(queues_of(gate))
     assert queues_of(gate).documents == {}
     enter(gate, second, seconds=0, under_asyncio=False)
     queues_of(gate).leave([second])
@@ -189,3 +199,27 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
         thread.join()
     assert max(most) == 1
     assert (gate.waiting, queues_of(gate).documents) == (0, {})
+
+
+# --------------------------------------------------------------------------------------------------
+# Wrong values for a gate, and wrong arguments of one, are refused.
+
+
+@pytest.mark.parametrize("wrong", [True, "gate", DocumentGate])
+def test_what_is_no_gate_is_refused(wrong: Any) -> None:
+    for kind in (LockingSession, AsyncLockingSession):
+        with pytest.raises(TypeError, match="gate must be a DocumentGate"):
+            kind(gate=wrong)
+
+
+def test_none_is_no_gate(gate: DocumentGate) -> None:
+    assert not LockingSession(gate=None)._context.parts.around_take
+    assert LockingSession(gate=gate)._context.parts.around_take
+
+
+def test_so_is_what_is_no_option() -> None:
+    wrong: Any = 1
+    with pytest.raises(TypeError, match="next_waits_at_server must be True or False, not 1"):
+        DocumentGate(next_waits_at_server=wrong)
+    with pytest.raises(ValueError, match='second_session must be "refuse" or "allow", not 1'):
+        DocumentGate(second_session=wrong)

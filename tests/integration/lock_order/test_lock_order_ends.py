@@ -52,7 +52,7 @@ def test_the_rollback_of_a_savepoint_goes_back_to_where_it_was(session: Session)
         session.get_one_entity(Contract, 1, ForUpdate)
         savepoint.rollback()
     session.get_one_entity(Order, 1, ForUpdate)
-    with pytest.raises(LockOrderViolation, match="Order is held"):
+    with pytest.raises(LockOrderViolation, match="has locked Order first"):
         session.get_entity(Ticket, 2, ForUpdate)
 
 
@@ -60,7 +60,7 @@ def test_the_release_of_a_savepoint_does_not(session: Session) -> None:
     session.get_one_entity(Ticket, 1, ForUpdate)
     with session.begin_nested():
         session.get_one_entity(Contract, 1, ForUpdate)
-    with pytest.raises(LockOrderViolation, match="Contract is held"):
+    with pytest.raises(LockOrderViolation, match="has locked Contract first"):
         session.get_entity(Order, 1, ForUpdate)
 
 

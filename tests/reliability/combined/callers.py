@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 
 from sa_doclock import AsyncLockingSession, DocumentGate, LockingSession
-from sa_doclock.features.gate import wait_observer
+from sa_doclock.process_waits import wait_observer
 from tests.reliability.combined.answers import Answer
 from tests.support.models import Customer, Order
 
