@@ -96,21 +96,11 @@ def _check_locks(
     for lock in written:
         _check_tables(lock, one.known, state, connection, options)
     if one.known.statements.locked is Locked.DATABASE:
-        _lock_database(one.known, state, connection, unseen)
+        wanted = strongest_of(unseen)
+        if wanted is not None:  # one lock of the whole database for all of them
+            plan = make_plan(None, wanted, one.known, upgrades=True)
+            open_for_lock(state, connection, plan, None)
         _lock_schemas(one.known, connection, written, options)
-
-
-def _lock_database(
-    strategy: LockStrategy,
-    state: LockContext,
-    connection: Connection,
-    locks: Iterable[CompiledLock],
-) -> None:
-    """Take one lock of the whole database for all of these."""
-    wanted = strongest_of(locks)
-    if wanted is not None:
-        plan = make_plan(None, wanted, strategy, upgrades=True)
-        open_for_lock(state, connection, plan, None)
 
 
 def _lock_schemas(

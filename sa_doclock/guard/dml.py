@@ -163,28 +163,20 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
         )
         return result, [] if key is None or None in key or own != named else [tuple(key)]
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        headers = list(_headers_among(buffer_rows(result), target))
+        rows = (
+            row if isinstance(row, (tuple, ResultRow)) else (row,) for row in buffer_rows(result)
+        )
+        found = [each for each in chain.from_iterable(rows) if isinstance(each, target.root.class_)]
+        headers = [key for key in (instance_state(each).identity for each in found) if key]
         if headers:
             return result, headers
-    return result, _keys_among(columns, target, result)
-
-
-def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
-    for row in rows:
-        for one in row if isinstance(row, (tuple, ResultRow)) else (row,):
-            key = instance_state(one).identity if isinstance(one, target.root.class_) else None
-            if key is not None:
-                yield key
-
-
-def _keys_among(columns: Sequence[Any], target: Target, result: Any) -> list[Identity]:
     assert target.mapper is not None
     returned = [target.attribute_of(one) if hasattr(one, "key") else None for one in columns]
     names = key_attributes(target.mapper)
     if not {*names} <= {*returned}:
-        return []
+        return result, []
     places = [returned.index(name) for name in names]
-    return [tuple(row[place] for place in places) for row in buffer_rows(result)]
+    return result, [tuple(row[place] for place in places) for row in buffer_rows(result)]
 
 
 @contextmanager
@@ -299,7 +291,8 @@ def atomic_update(statement: U) -> U:
         name
         for row in rows
         for name, value in row.items()
-        if not _is_relative(value) and _key_of(name) not in versions
+        if not (isinstance(value, ClauseElement) and not isinstance(value, BindParameter))
+        and _key_of(name) not in versions
     ]
     if plain or not rows:
         subject = f"the value of {plain[0]}" if plain else "its new value"
@@ -374,7 +367,3 @@ def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
     if entity is None:
         return statement.table.columns[column.key or column.name]
     return getattr(entity, mapper.get_property_by_column(column).key)
-
-
-def _is_relative(value: Any) -> bool:
-    return isinstance(value, ClauseElement) and not isinstance(value, BindParameter)

@@ -293,7 +293,7 @@ class StatementCheck:
             if not stays_in_its_document(statement, target, given):
                 questions = self._rows_overwritten(statement, rows)
                 if questions is None:
-                    self._allow([(UNKNOWN, "an INSERT that may update other rows,")])
+                    self._allow([(UNKNOWN, "an INSERT that may overwrite other rows,")])
                     return []
                 stored = partial(self._headers_stored, run, questions)
                 if self._allow(stored()):
@@ -305,7 +305,7 @@ class StatementCheck:
     def _headers_selected(self, run: Execution, *, overwrites: bool) -> Headers:
         """Yield those of the owners that the SELECT of an INSERT names; the rows are counted after it."""
         if overwrites or self.target.extended or self.target.stored:
-            yield UNKNOWN, "an INSERT .. FROM SELECT that may update other rows,"
+            yield UNKNOWN, "an INSERT .. FROM SELECT that may overwrite other rows,"
         elif self.target.links:
             self._inserted = InsertedFromSelect(run, self.target)
             for row in self._inserted.ask():
@@ -328,7 +328,8 @@ class StatementCheck:
             names = [*map(target.attribute_of, key)]
             values = {tuple(literal(row.get(name), row) for name in names) for row in named}
             plain = not any(one is None or isinstance(one, ClauseElement) for one in chain(*values))
-            if not plain or not target.has({*names}):
+            mapped = target.table.columns if mapper is None else mapper.column_attrs
+            if not plain or not {*names} <= {*mapped.keys()}:
                 return None
             found += self._select_rows(names, [*values])
         return found
@@ -424,7 +425,7 @@ class StatementCheck:
             assert target.mapper is not None
             for key in map(target.identity, rows):
                 if key is None:
-                    yield UNKNOWN, "an INSERT without a key that may update a row,"
+                    yield UNKNOWN, "an INSERT without a key that may overwrite a row,"
                 else:
                     yield from self._headers_of(target.mapper, key)
         for row in rows:
