@@ -29,13 +29,13 @@ from ..sqlalchemy_internals import (
 )
 
 _NO_TABLE: Final = (
-    "FOR UPDATE locks the rows of tables that a SELECT reads itself, but not the rows of a subquery or "
-    "CTE; select from the table, or from the mapped class"
+    "FOR UPDATE does not lock the rows of a subquery or CTE. Select from the table, or from the "
+    "mapped class"
 )
 
 _NO_HINT: Final = (
-    "the lock is a table hint, and the text() of a FROM clause cannot take one; select from "
-    "table() or from the mapped class"
+    "the lock of this database is a table hint, and a FROM clause written as text() cannot take one. "
+    "Select from table() or from the mapped class"
 )
 
 

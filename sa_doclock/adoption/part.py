@@ -96,21 +96,11 @@ def _check_locks(
     for lock in written:
         _check_tables(lock, one.known, state, connection, options)
     if one.known.statements.locked is Locked.DATABASE:
-        _lock_database(one.known, state, connection, unseen)
+        wanted = strongest_of(unseen)
+        if wanted is not None:  # one lock of the whole database for all of them
+            plan = make_plan(None, wanted, one.known, upgrades=True)
+            open_for_lock(state, connection, plan, None)
         _lock_schemas(one.known, connection, written, options)
-
-
-def _lock_database(
-    strategy: LockStrategy,
-    state: LockContext,
-    connection: Connection,
-    locks: Iterable[CompiledLock],
-) -> None:
-    """Take one lock of the whole database for all of these."""
-    wanted = strongest_of(locks)
-    if wanted is not None:
-        plan = make_plan(None, wanted, strategy, upgrades=True)
-        open_for_lock(state, connection, plan, None)
 
 
 def _lock_schemas(
@@ -155,7 +145,7 @@ def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | N
     """:raises LockNotSupported: the SQL of one of these carries no lock."""
     if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
-            "SQLAlchemy sends no FOR UPDATE for a UNION: lock the rows in a separate select"
+            "SQLAlchemy sends no FOR UPDATE for a UNION. Lock the rows by a select of their own"
         )
     if strategy is None or not has_hints(strategy.statements):
         return
@@ -167,7 +157,7 @@ def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | N
             tables = ", ".join(table.name for table in lock.tables_on(statements))
             raise LockNotSupported(
                 f"{strategy.name} has no FOR UPDATE, and no table hint can replace the with_for_update() of "
-                f"{tables} at its place: execute that select by itself"
+                f"{tables} within another statement. Execute that select by itself"
             )
 
 

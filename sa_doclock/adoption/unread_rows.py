@@ -32,10 +32,11 @@ def roots_unread(
     """
     roots = roots_with_tables(names) if names else ()
     above = {*roots, *read}
-    return [one for one in roots if not any(_is_part(root, one) for root in above - {one})]
+    return [one for one in roots if not any(is_part(root, one) for root in above - {one})]
 
 
-def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+def is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+    """Return whether rows of this class are parts of documents of this root."""
     role = role_of(root, mapper)
     return role is not None and bool(role.parts)
 

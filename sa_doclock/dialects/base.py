@@ -270,20 +270,20 @@ class LockStrategy:
         snapshot = LockOptions.SnapshotRead
         if wanted is snapshot and opened is not snapshot:
             raise WrongIsolation(
-                "a snapshot starts with its transaction, and this transaction is already open; "
-                "read the snapshot first, or in a session of its own"
+                "a snapshot starts with its transaction, and this transaction is already open. "
+                "Read the snapshot first, or in a session of its own"
             )
         if opened is snapshot and wanted is not snapshot:
             raise WrongIsolation(
-                "the transaction was opened read-only by a SnapshotRead; "
-                "end it before you lock, or lock in a session of its own"
+                "the transaction was opened read-only by a SnapshotRead. "
+                "End it before you lock, or lock in a session of its own"
             )
         levels = levels_for(self.isolation, lock)
         if levels and level not in levels:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where reads after the grant can be older "
-                f"than the lock; take the lock before any other statement of the "
-                f'transaction, or make the engine with isolation_level="{levels[0]}"'
+                f"the transaction is open at {level}, where a read after the lock can return rows from "
+                "before it. Take the lock before any other statement of the transaction, or make the "
+                f'engine with isolation_level="{levels[0]}"'
             )
         return False
 

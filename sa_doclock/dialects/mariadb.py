@@ -231,4 +231,4 @@ class MariaDBLocks(InnoDBLocks):
         super().check_support(lock)
         version = self.server_version or HAS_SKIP_LOCKED
         if LockOptions.SkipLocked in lock and version < HAS_SKIP_LOCKED:
-            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
+            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}")

@@ -287,7 +287,9 @@ class MySQLLocks(InnoDBLocks):
         super().check_support(lock)
         modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
         if modifier and self._version < HAS_MODIFIERS:
-            raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
+            raise LockNotSupported(
+                f"{modifier} needs MySQL 8.0.1, and this server is {self._version}"
+            )
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 

@@ -72,8 +72,8 @@ _ROW_SECURITY = (
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
 _HIDDEN = (
-    "the table, or that of the view, has row-level security, and FOR UPDATE and FOR SHARE find only "
-    "the rows that its policies for UPDATE let this account change"
+    "the table, or the table of the view, has row-level security: FOR UPDATE and FOR SHARE find only "
+    "the rows that its UPDATE policies let this account change"
 )
 
 
