@@ -39,8 +39,12 @@ def _section(product: CompatibleServer) -> Iterator[str]:
     yield ""
     yield "| | | | by |"
     yield "|---|---|---|---|"
+    known = {*product.refused, *DOCUMENTED.get(product.name, {})}
     for feature in LockFeature:
-        yield _row(feature, product)
+        if feature in known:
+            yield _row(feature, product)
+    if others := ", ".join(feature.value for feature in LockFeature if feature not in known):
+        yield f"| {others} | not run | | {', '.join(_evidence(product, None))} |"
     yield ""
     notes = NOTES.get(product.name, ())
     for note in notes:
@@ -56,10 +60,9 @@ def _row(feature: LockFeature, product: CompatibleServer) -> str:
         below = f" below {'.'.join(map(str, refused.before))}" if refused.before else ""
         reason = f"{refused.text} [(source)]({refused.source})"
         return f"| {feature.value} | LockNotSupported{below} | {reason} | {evidence} |"
-    if sent is not None:
-        says = f"documented: {sent.text}" if sent.text else "documented"
-        return f"| {feature.value} | not run | {says} [(source)]({sent.source}) | {evidence} |"
-    return f"| {feature.value} | not run | | {evidence} |"
+    assert sent is not None
+    says = f"documented: {sent.text}" if sent.text else "documented"
+    return f"| {feature.value} | not run | {says} [(source)]({sent.source}) | {evidence} |"
 
 
 def _evidence(product: CompatibleServer, fact: Fact | None) -> Iterator[str]:
