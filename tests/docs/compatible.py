@@ -22,13 +22,13 @@ def sections() -> Iterator[str]:
             without.append(product)
     yield "## Others"
     yield ""
-    yield "Without known facts, sa_doclock treats each of these as the product that it is compatible with:"
+    yield "Without known facts, sa_doclock treats these products as the original, by their protocol:"
     yield ""
-    for protocol, names in UNTOLD.items():
-        for name in names:
-            yield f"- {name}, as {_ORIGINALS[protocol]}; not known by its version."
-    for product in without:
-        yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; known by its version."
+    for protocol, original in _ORIGINALS.items():
+        told = [product.name for product in without if product.protocol == protocol]
+        untold = [f"{name} (not known by its version)" for name in UNTOLD.get(protocol, ())]
+        if told or untold:
+            yield f"- {original}: {', '.join((*told, *untold))}."
     yield ""
 
 
