@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from os import sep
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import sqlalchemy
 
@@ -77,11 +78,20 @@ def warn_program(text: str, category: type[Warning]) -> None:
 
 def frames() -> Iterator[FrameType]:
     """Yield the frames of this thread, the innermost first, and the frames that await its greenlet."""
-    frame = inspect.currentframe()
-    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
+    frame, greenlet = inspect.currentframe(), None
     while frame is not None:
         yield frame
         frame = frame.f_back
-        if frame is None and greenlet is not None:  # asyncio: who awaits is in the parent
-            greenlet = greenlet.parent
+        if frame is None:  # asyncio: who awaits is in the parent
+            greenlet = parent_of(greenlet)
             frame = None if greenlet is None else greenlet.gr_frame
+
+
+def parent_of(greenlet: Any) -> Any:
+    """Return the greenlet that waits for this one; for None, for the current one.
+
+    None: there is none.
+    """
+    if greenlet is None:
+        greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
+    return None if greenlet is None else greenlet.parent

@@ -120,16 +120,6 @@ def values_of(statement: ValuesBase) -> Values:
     )
 
 
-def set_names(
-    statement: Any, rows: Sequence[Mapping[Any, Any]], key_of: Callable[[str], str]
-) -> None:
-    """Give a copy of a statement, which is never executed, these values, and its SELECT other names."""
-    if rows:
-        statement._multi_values = (rows,)
-    if getattr(statement, "select", None) is not None:
-        statement._select_names = [*map(key_of, statement._select_names or ())]
-
-
 def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
     """Return the names that ``from_select()`` was given, and the SELECT, whose literals have labels."""
     return statement._select_names or (), _label_literals(statement.select)

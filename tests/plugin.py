@@ -62,19 +62,6 @@ pytest_plugins = ["tests.reliability.plugin", "pytester"]
 #: Columns of the matrix that no test runs on by default.
 ONLY_NAMED = (PIPELINED, *POOLERS)
 
-#: Tests that set something of a connection, which a pooler gives to others; or that end a connection by its id.
-SETS_CONNECTIONS = tuple(
-    f"tests.integration.{name}"
-    for name in (
-        "locking.failures.test_deadlock_of_writes",
-        "locking.transactions.test_default_level",
-        "locking.kinds_of_locks.test_read_only",
-        "locking.blocks.test_release",
-        "locking.held_locks.test_held_locks_ends",
-        "named_locks.test_release",
-    )
-)
-
 #: The tests with one of these fixtures run in one process: to make it takes longer than a test.
 MADE_ONCE: Mapping[str, str] = {
     "checker": "parser",
@@ -154,8 +141,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         columns = [*POOLERS] if set(columns) & {"postgresql", *POOLERS} else []
     elif is_own_logic(metafunc.definition):
         columns = [one for one in columns if one != "sqlite-journal"]
-    if metafunc.module.__name__ in SETS_CONNECTIONS:
-        columns = [one for one in columns if one not in POOLERS]
     for mark in metafunc.definition.iter_markers("databases"):
         columns = [column for column in columns if column in _columns(mark.args)]
     for mark in metafunc.definition.iter_markers("not_databases"):

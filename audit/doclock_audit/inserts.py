@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnDefault, Index, Table, UniqueConstraint
 
@@ -28,8 +28,7 @@ _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _NOT_FOUND: Final = ("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing", "IndexError")
 
 
-@dataclass(frozen=True, slots=True)
-class _TableRead:
+class _TableRead(NamedTuple):
     """A SELECT on one table, as it was executed last.
 
     :ivar equal: the columns that had to be equal to a value.
@@ -74,16 +73,16 @@ class InsertRace(Rule):
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         table = write.mapper.local_table
-        if write.kind != "insert" or not isinstance(table, Table) or write.added is None:
+        if write.kind != "insert" or not isinstance(table, Table):
             return
-        if self._races(table, write.added):
+        if self._races(table, write.places):
             columns = {
                 str(one.columns[0].key): write.state.dict.get(one.key)
                 for one in write.mapper.column_attrs
                 if one.columns
             }
             headers = list(header_rows(write.state))
-            self.inserted_values(transaction, table, columns, headers, write.added)
+            self.inserted_values(transaction, table, columns, headers, write.places)
 
     def _races(self, table: Table, places: Places) -> list[tuple[_TableRead, str, str]]:
         """Return what the source shows: a read, the code of the race, and the number's column."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any, Final
+from weakref import ref
 
 from sqlalchemy import Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
+from sqlalchemy.orm.attributes import instance_state
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.testing.instruments import (
@@ -28,6 +30,7 @@ from .rows import (
     entity_of_table,
     header_rows_of_values,
     mapper_of_statement,
+    row_inserted,
     row_of,
 )
 from .sent import (
@@ -40,7 +43,7 @@ from .sent import (
     values_sent,
     whole_row,
 )
-from .transactions import Read, RowLock, Transaction, Write
+from .transactions import Read, RowLock, SessionSeen, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
 _MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
@@ -56,6 +59,7 @@ class Listeners:
         self._watched = watched
         self._guarded_begin = watched.guarded(self._begin_read)
         self._guarded_note = watched.guarded(self._note_locked)
+        self._guarded_set = watched.guarded(self._note_set)
 
     # Engines: statements as they are sent, and transactions of connections.
 
@@ -73,7 +77,7 @@ class Listeners:
 
     def savepoint(self, connection: Connection, *_: object) -> None:
         watched = self._watched
-        watched.transaction_of(connection).savepoints.append(watched.statements)
+        watched.transaction_of(connection).savepoints += (watched.statements,)
 
     def release_savepoint(self, connection: Connection, *_: object) -> None:
         self._watched.transaction_of(connection).end_savepoint(rolled_back=False)
@@ -93,7 +97,7 @@ class Listeners:
         """Judge a statement by its text, and by what it was compiled from."""
         watched = self._watched
         watched.statements += 1
-        transaction = watched.transaction_of(connection)
+        transaction, user = watched.transaction_of(connection), watched.user_of(connection)
         watched.measure_idle(transaction)
         sent = facts_of(text, context)
         transaction.written |= sent.written
@@ -105,10 +109,11 @@ class Listeners:
         if sent.ends:
             transaction.forget_locks()
         if sent.asks or sent.is_select:
-            self._note_select(connection, transaction, sent, context)
+            reading = None if user is None else self._reading(user, sent)
+            self._note_select(connection, transaction, sent, context, reading)
         elif sent.writes:
             transaction.has_written = True
-            if not watched.is_in_flush(connection):
+            if user is None or not user.is_in_flush():
                 self._note_write(transaction, sent, context)
 
     def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
@@ -116,13 +121,17 @@ class Listeners:
         watched.begin_idle(watched.transaction_of(connection))
 
     def _note_select(
-        self, connection: Connection, transaction: Transaction, sent: Sent, context: Any
+        self,
+        connection: Connection,
+        transaction: Transaction,
+        sent: Sent,
+        context: Any,
+        reading: Read | None,
     ) -> None:
-        reading = self._reading(connection, sent)
         if not sent.asks:
             places = places_of_program() if reading is None else reading.places
-            for rule in self._watched.of_reads:
-                rule.read_table(transaction, sent, places, self._watched.statements, context)
+            for tell in self._watched.of_reads:
+                tell(transaction, sent, places, self._watched.statements, context)
             return
         self._check_effect(connection, transaction, sent)
         place = here()
@@ -136,10 +145,9 @@ class Listeners:
             for table in {*sent.locked} - reading.tables:  # of a join, say
                 transaction.tables_locked.setdefault(table, reading.number)
 
-    def _reading(self, connection: Connection, sent: Sent) -> Read | None:
+    def _reading(self, user: SessionSeen, sent: Sent) -> Read | None:
         """Return the SELECT of a session that this statement is; None for others on its connection."""
-        user = self._watched.users.get(connection)
-        reading = None if user is None else user.reading
+        reading = user.reading
         if reading is None or reading.number:
             return None
         reading.number, reading.claims = self._watched.statements, sent.limited
@@ -155,7 +163,7 @@ class Listeners:
                 key = key_sent(condition.key(), parameters)
                 if key is not None:
                     row = Row(entity_of_table(condition.table), key)
-                    self._watched.acquire(transaction, row, RowLock(place, number=number))
+                    self._watched.acquire(transaction, row, RowLock(place, number))
                     return
         for table in sent.locked:
             transaction.tables_locked.setdefault(table, number)
@@ -202,7 +210,7 @@ class Listeners:
         mapper = mapper_of_statement(context.compiled.statement)
         entity = entity_of_table(table)
         keys = tuple(column.key for column in table.primary_key)
-        transaction.inserted_into.add(entity)
+        transaction.inserted_into |= {entity}
         for values in parameters:
             headers = [] if mapper is None else list(header_rows_of_values(mapper, values))
             key = key_sent(keys, values)
@@ -229,25 +237,29 @@ class Listeners:
                 rule.updated(transaction, update, values, row, places)
             if row is not None:
                 self._note_saved(transaction, row, {value.column for value in values}, places)
-                self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+                lock = RowLock(places[0], self._watched.statements, by_write=True)
+                self._watched.acquire(transaction, row, lock)
 
     def _note_saved(
         self, transaction: Transaction, row: Row, columns: set[str], places: Places
     ) -> None:
         """Tell the rules of an object that is saved without a flush, as by bulk_save_objects()."""
-        for state, assigned in list(self._watched.assigned.items()):
-            read = self._watched.reads.get(state)
-            if read is None or state.session_id is not None or row_of(state) != row:
+        for of, assigned in list(self._watched.assigned.items()):
+            read, state = self._watched.reads.get(of), of()
+            if (
+                read is None
+                or state is None
+                or state.session_id is not None
+                or row_of(state) != row
+            ):
                 continue
             attributes = {
                 one.key for one in state.mapper.column_attrs if one.columns[0].key in columns
             }
             changed = {name: state.dict.get(name) for name in assigned.keys() & attributes}
-            write = Write(
-                "update", row, state, state.mapper, places, assigned, read, changed, None, {}
-            )
-            for rule in self._watched.rules if changed else ():
-                rule.wrote(transaction, write)
+            write = Write("update", row, state, state.mapper, places, assigned, read, changed, {})
+            for tell in self._watched.of_writes if changed else ():
+                tell(transaction, write)
 
     # Sessions: their transactions, and the SELECTs of objects.
 
@@ -263,23 +275,21 @@ class Listeners:
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Forget the rows of the session's transaction."""
         seen = self._watched.session(session)
-        seen.flush = None  # a flush has one of its own
         if transaction.parent is None:
             self._watched.end_session(seen)
+        else:
+            seen.flush = None  # a flush has one of its own
 
     def before_flush(self, session: Session, *_: object) -> None:
         """Note that objects are written, and not rows of bulk_update_mappings()."""
         seen = self._watched.session(session)
-        seen.flush = places_of_program()
+        seen.flush = ()
         rows = (row_of(inspect(one)) for one in session.deleted)
-        seen.transaction.deleted |= {row for row in rows if row is not None}
-
-    def after_flush(self, session: Session, _: object) -> None:
-        self._watched.session(session).flush = None
+        seen.transaction.deleted.update(row for row in rows if row is not None)
 
     def transient_to_pending(self, _: Session, instance: object) -> None:
         """Remember the line that adds a new object."""
-        self._watched.added[inspect(instance)] = places_of_program()
+        self._watched.added.put(instance_state(instance), places_of_program())
 
     def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
         """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
@@ -294,7 +304,7 @@ class Listeners:
     def _begin_read(self, run: ORMExecuteState) -> Read:
         seen = self._watched.session(run.session)
         statement = getattr(run.statement, "element", run.statement)
-        read = Read(places_of_program(), seen.transaction, statement)
+        read = Read(places_of_program(), seen.transaction.number, statement)
         if asks_for_lock(statement):
             read.locked = read.names_rows = _names_rows(run)
             read.waits = _waits(statement)
@@ -316,7 +326,7 @@ class Listeners:
         self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
     ) -> None:
         """Note the lock of an object's row, and that the object was not read again."""
-        row, before = row_of(state), self._watched.reads.get(state)
+        row, before = row_of(state), self._watched.reads.get(ref(state))
         if row is None:
             return
         kept = before is not None and before is not read
@@ -336,7 +346,8 @@ class Listeners:
         row = Row(entity_of_class(entity), key)
         waits = not lock & (LockOptions.NoWait | LockOptions.SkipLocked)
         transaction = self._watched.session(session).transaction
-        self._watched.acquire(transaction, row, RowLock(here(), waits=waits, refreshes=True))
+        lock_taken = RowLock(here(), self._watched.statements, waits=waits, refreshes=True)
+        self._watched.acquire(transaction, row, lock_taken)
 
     # Mapped objects: loaded, changed, written.
 
@@ -345,7 +356,8 @@ class Listeners:
         seen = self._watched.of_object(state)
         if seen is None or seen.reading is None or context is None:
             return
-        read = self._watched.reads[state] = seen.reading
+        read = seen.reading
+        self._watched.reads.put(state, read)
         if read.locked and read.locks_rows_of(state.mapper):
             row = row_of(state)
             if row is not None:
@@ -355,17 +367,28 @@ class Listeners:
         """Remember it likewise; where more is loaded of the row, only for what was read again."""
         if attributes is None or attributes >= _loaded_columns(state):
             self.load(state, context)
-            self._watched.refreshed.pop(state, None)
+            self._watched.refreshed.pop(ref(state), None)
             return
         seen = self._watched.of_object(state)
         if seen is not None and seen.reading is not None and context is not None:
             again = dict.fromkeys(attributes, seen.reading)
-            self._watched.refreshed.setdefault(state, {}).update(again)
+            known = self._watched.refreshed.get(ref(state), {})
+            self._watched.refreshed.put(state, {**known, **again})
 
-    def set(self, state: InstanceState[Any], _value: Any, _old: Any, initiator: Any) -> None:
+    def set(
+        self, state: InstanceState[Any], value: Any, _old: Any, initiator: Any, **_key: Any
+    ) -> Any:
         """Remember the line that gives a stored object a new value."""
         if state.key is not None:
-            self._watched.assigned.setdefault(state, {})[initiator.key] = places_of_program()
+            self._guarded_set(state, initiator.key)
+        return value
+
+    def _note_set(self, state: InstanceState[Any], name: str) -> None:
+        known = self._watched.assigned.get(ref(state))
+        if known is None:
+            known = {}
+            self._watched.assigned.put(state, known)
+        known[name] = places_of_program()
 
     def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
         self._note_written("insert", mapper, state)
@@ -377,26 +400,29 @@ class Listeners:
         self._note_written("delete", mapper, state)
 
     def _note_written(self, kind: str, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
-        changed = dict(changed_attributes(state))
-        assigned = self._watched.assigned.pop(state, {})
-        seen, instance = self._watched.of_object(state), state.obj()
+        watched, of = self._watched, ref(state)
+        assigned = watched.assigned.pop(of, {})
+        added = watched.added.pop(of, None)
+        seen, instance = watched.of_object(state), state.obj()
+        changed = dict(changed_attributes(state)) if kind == "update" else {}
         if seen is None or instance is None or (kind == "update" and not changed):
             return
         transaction, inserts = seen.transaction, kind == "insert"
-        row = Row(entity_name(mapper), tuple(mapper.primary_key_from_instance(instance)))
-        read = self._watched.reads.get(state)
-        added = self._watched.added.pop(state, None)
-        places = seen.flush or places_of_program()
-        refreshed = self._watched.refreshed.get(state, {})
-        write = Write(kind, row, state, mapper, places, assigned, read, changed, added, refreshed)
-        for rule in self._watched.rules:
-            rule.wrote(transaction, write)
+        row = row_of(state) or row_inserted(state)
+        if inserts and row in transaction.deleted:
+            changed = dict(changed_attributes(state))
+        places = (added if inserts else None) or seen.lines_of_flush()
+        read, refreshed = watched.reads.get(of), watched.refreshed.get(of, {})
+        write = Write(kind, row, state, mapper, places, assigned, read, changed, refreshed)
+        for tell in watched.of_writes:
+            tell(transaction, write)
         if transaction.has_room():
             (transaction.inserted if inserts else transaction.updated).add(row)
             if kind == "delete":
                 transaction.deleted.add(row)
         if not inserts:  # an UPDATE or DELETE locks the row by itself
-            self._watched.acquire(transaction, row, RowLock(places[0], by_write=True))
+            lock = RowLock(places[0], watched.statements, by_write=True)
+            watched.acquire(transaction, row, lock)
 
 
 def _loaded_columns(state: InstanceState[Any]) -> set[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Final, NamedTuple
 
-from sa_doclock.testing.instruments import frames, is_of_library
+from sa_doclock.testing.instruments import frames, is_of_library, parent_of
 
 
 class Place(NamedTuple):
@@ -50,15 +50,16 @@ _INSTALLED: Final = (
     # The script of a command, such as pytest, is the outermost frame of all that it runs.
     *(f"{sysconfig.get_paths()[name]}{sep}" for name in ("stdlib", "platstdlib", "scripts")),
 )
-_OTHERS, _PROGRAM, _RUNNER, _UNKNOWN = range(4)
+_OTHERS, _PROGRAM, _RUNNER = range(3)
 #: The functions of pytest that call a test or a fixture: what is further out called neither.
 _RUNNERS: Final = tuple(
     f"{sep}_pytest{sep}{name}.py" for name in ("python", "fixtures", "unittest", "runner")
 )
-# Threads: each use is one operation of a dict, which is atomic; two threads find the same.
+# Threads: each use is one operation of a dict or a set, which is atomic; two threads find the same.
 _kinds: dict[
     str | tuple[str, Any], int
 ] = {}  # by file; "<string>" is anybody's, so with its module
+_libraries: set[str] = set()  # files whose frames are passed over
 _own_packages: list[str] = []
 _listening: list[RanBy] = []
 
@@ -66,31 +67,23 @@ _listening: list[RanBy] = []
 def places_of_program() -> Places:
     """Return the lines of the program that are being executed, of at most three functions."""
     found: list[Place] = []
-    for innermost in _stacks():
-        frame: FrameType | None = innermost
-        while frame is not None:
-            kind = _kinds.get(frame.f_code.co_filename, _UNKNOWN)
-            if kind:  # most are of libraries
-                if kind == _UNKNOWN:
-                    kind = _kind_of(frame)
-                if kind == _PROGRAM:
-                    found.append(Place(frame.f_code.co_filename, frame.f_lineno))
-                if kind == _RUNNER or len(found) == _DEPTH:
-                    return _noted(found, frames)
+    libraries = _libraries
+    frame, greenlet = inspect.currentframe(), None
+    while frame is not None:
+        while frame is not None and frame.f_code.co_filename in libraries:  # most are
             frame = frame.f_back
+        if frame is not None:
+            file = frame.f_code.co_filename
+            kind = _kinds.get(file) or _kind_of(frame)
+            if kind == _PROGRAM:
+                found.append(Place(file, frame.f_lineno))
+            if kind == _RUNNER or len(found) == _DEPTH:
+                break
+            frame = frame.f_back
+        if frame is None:  # asyncio: who awaits is in the parent
+            greenlet = parent_of(greenlet)
+            frame = None if greenlet is None else greenlet.gr_frame
     return _noted(found, frames)
-
-
-def _stacks() -> Iterator[FrameType]:
-    """Yield the innermost frame of this thread, and those of the greenlets that await it, as asyncio has them."""
-    here = inspect.currentframe()
-    if here is not None and here.f_back is not None:  # which is None while this waits
-        yield here.f_back
-    greenlet = getattr(sys.modules.get("greenlet"), "getcurrent", lambda: None)()
-    while greenlet is not None:
-        greenlet = greenlet.parent
-        if greenlet is not None and greenlet.gr_frame is not None:
-            yield greenlet.gr_frame
 
 
 def waiting_places(thread: int, task: Any) -> Places:
@@ -161,7 +154,14 @@ def _kind_of(frame: FrameType) -> int:
         else:
             known = _PROGRAM
         _kinds[key] = known
+        if known == _OTHERS and isinstance(key, str):
+            _libraries.add(key)
     return known
+
+
+def _forget_kinds() -> None:
+    _kinds.clear()
+    _libraries.clear()
 
 
 def in_packages(file: str) -> str:
@@ -212,7 +212,7 @@ class RanBy:
     def listening(self, packages: Collection[str]) -> Iterator[None]:
         """Listen in the block, with these packages as the program's own."""
         _own_packages.extend(packages)
-        _kinds.clear()
+        _forget_kinds()
         _listening.append(self)
         try:
             yield
@@ -220,7 +220,7 @@ class RanBy:
             _listening.remove(self)
             for one in packages:
                 _own_packages.remove(one)
-            _kinds.clear()
+            _forget_kinds()
 
     def note(self, place: Place, stack: Callable[[], Iterable[FrameType]]) -> None:
         """Note that this line runs.

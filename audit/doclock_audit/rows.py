@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any, NamedTuple, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 from sqlalchemy import ForeignKeyConstraint, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, RelationshipDirection
 
 from sa_doclock.testing.instruments import all_mappers
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ByObject(dict["ref[K]", V]):
+    """A value for each object, which it does not keep alive: a WeakKeyDictionary that is quick.
+
+    ``get(ref(key))`` reads it; a thread that takes a list of its values first may go through them.
+    """
+
+    def put(self, key: K, value: V) -> None:
+        """Keep this value as long as its object lives."""
+        self[ref(key, self.pop)] = value
 
 
 class Row(NamedTuple):
@@ -31,12 +45,28 @@ class Header(NamedTuple):
 # Threads: the audit's listeners run in one thread at a time.
 _headers: WeakKeyDictionary[Mapper[Any], tuple[Header, ...]] = WeakKeyDictionary()
 _entities: WeakKeyDictionary[Table, str] = WeakKeyDictionary()
+_names: ByObject[Mapper[Any], str] = ByObject()
+_keys: ByObject[Mapper[Any], tuple[str, ...]] = ByObject()
 _attributes: WeakKeyDictionary[Table, Mapping[str, frozenset[str]]] = WeakKeyDictionary()
 
 
 def entity_name(mapper: Mapper[Any]) -> str:
     """Return the full name of the class at the root: ``shop.models.Order``."""
-    return entity_of_class(mapper.base_mapper.class_)
+    found = _names.get(ref(mapper))
+    if found is None:
+        found = entity_of_class(mapper.base_mapper.class_)
+        _names.put(mapper, found)
+    return found
+
+
+def row_inserted(state: InstanceState[Any]) -> Row:
+    """Return the row of an object that was inserted just now, which has no identity key yet."""
+    mapper, values = state.mapper, state.dict
+    names = _keys.get(ref(mapper))
+    if names is None:
+        names = tuple(mapper.get_property_by_column(one).key for one in mapper.primary_key)
+        _keys.put(mapper, names)
+    return Row(entity_name(mapper), tuple(map(values.get, names)))
 
 
 def entity_of_class(root: type[Any]) -> str:
@@ -92,12 +122,12 @@ def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
 
     After the flush, those that an SQL expression has set are expired and not among them.
     """
-    unmodified = state.unmodified
-    for attribute in state.mapper.column_attrs:
-        if attribute.key not in unmodified:
-            history = state.attrs[attribute.key].history
+    unmodified, attributes = state.unmodified, state.attrs
+    for name in state.mapper.column_attrs.keys():  # noqa: SIM118  # no dict
+        if name not in unmodified:
+            history = attributes[name].history
             if history.added and list(history.added) != list(history.deleted or ()):
-                yield attribute.key, history.added[0]
+                yield name, history.added[0]
 
 
 def headers_of(mapper: Mapper[Any]) -> tuple[Header, ...]:

@@ -205,7 +205,7 @@ class LostUpdate(Rule):
         table: Any = write.mapper.local_table
         names = (Value(name, frozenset({name})) for name in write.changed)
         update = WriteSent(table, (), frozenset(), None)
-        self.updated(transaction, update, tuple(names), write.row, write.added or write.places)
+        self.updated(transaction, update, tuple(names), write.row, write.places)
 
     def read_table(
         self, transaction: Transaction, sent: Sent, places: Places, number: int, context: Any
@@ -388,7 +388,7 @@ class StaleAfterLock(Rule):
             return
         names = (name for name in write.changed if not write.is_fresh(name, transaction))
         if any(write.depends_on(before, name) for name in names):
-            transaction.computed_from_stale.add(write.row)
+            transaction.computed_from_stale |= {write.row}
 
     def findings(self) -> Iterator[AuditFinding]:
         for (entity, before, locked, certain), count in self.tally:

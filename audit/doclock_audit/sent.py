@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary, ref
 
 from sqlalchemy import (
     BindParameter,
@@ -39,6 +39,7 @@ from sa_doclock.testing.instruments import (
 from sa_doclock.testing.scheduling import Mode
 
 from .exploration.footprint import level_set_by, modes_of_tables, table_name
+from .rows import ByObject
 
 #: The row locks of all databases, in the text of a SELECT.
 _ROW_LOCK: Final = re.compile(
@@ -153,7 +154,7 @@ class Sent:
 
 
 # Threads: the audit's listeners run in one thread at a time; the caches are safe by themselves.
-_known: WeakKeyDictionary[Any, Sent] = WeakKeyDictionary()  # by the compiled statement
+_known: ByObject[Any, Sent] = ByObject()  # by the compiled statement
 _tables_by_name: WeakValueDictionary[str, Table] = WeakValueDictionary()
 
 
@@ -162,9 +163,10 @@ def facts_of(text: str, context: Any) -> Sent:
     compiled = getattr(context, "compiled", None)
     if compiled is None:
         return _facts_of_text(text)
-    found = _known.get(compiled)
+    found = _known.get(ref(compiled))
     if found is None:
-        found = _known[compiled] = _facts_of_compiled(text, compiled)
+        found = _facts_of_compiled(text, compiled)
+        _known.put(compiled, found)
     return found
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, NamedTuple
 from weakref import ref
 
-from sqlalchemy import Connection, TextClause
+from sqlalchemy import TextClause
 from sqlalchemy.orm import InstanceState, Mapper, Session
 
-from sa_doclock.testing.instruments import for_update_tables, order_of
+from sa_doclock.testing.instruments import for_update_tables, is_flushing, order_of
 
 from .data_flow import Column, is_claimed, is_computed
-from .places import Place, Places
-from .rows import Row
+from .places import Place, Places, places_of_program
+from .rows import ByObject, Row
 from .sent import conditions_of, tests_null
 
 MOST_ROWS: Final = 10_000
@@ -29,7 +30,7 @@ class Read:
     """
 
     places: Places
-    transaction: Transaction
+    transaction: int  # its number
     statement: Any
     names_rows: bool = False  # it locks the rows of the objects that it reads
     tables: frozenset[str] = frozenset()  # those of these objects
@@ -52,20 +53,19 @@ class Read:
     @property
     def lock(self) -> RowLock:
         """The lock that it has on each row."""
-        return RowLock(self.place, waits=self.waits, number=self.number)
+        return RowLock(self.place, self.number, waits=self.waits)
 
 
-@dataclass(frozen=True, slots=True)
-class RowLock:
+class RowLock(NamedTuple):
     """A lock that the transaction has until its end, or the end of its savepoint.
 
     :ivar number: of the statement that has taken it.
     """
 
     place: Place
+    number: int
     by_write: bool = False  # an UPDATE or DELETE of the row
     waits: bool = True
-    number: int = 0
     refreshes: bool = False  # what was loaded of the row is read again
 
     def is_before(self, number: int) -> bool:
@@ -73,7 +73,7 @@ class RowLock:
         return self.refreshes or self.number <= number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Write:
     """A row that a flush has written."""
 
@@ -81,11 +81,10 @@ class Write:
     row: Row
     state: InstanceState[Any]
     mapper: Mapper[Any]
-    places: Places  # of the flush
+    places: Places  # of the flush; of a new object, where it was given to the session
     assigned: Mapping[str, Places]  # where each attribute was set
     read: Read | None
     changed: Mapping[str, Any]  # the new values by attribute
-    added: Places | None  # where a new object was given to the session
     refreshed: Mapping[str, Read]  # attributes that were read again later than the row
 
     def is_fresh(self, name: str, transaction: Transaction) -> bool:
@@ -96,23 +95,27 @@ class Write:
     @property
     def place(self) -> Place:
         """The line that has added or changed the object, or else the line of the flush."""
-        return (self.added or next(iter(self.assigned.values()), self.places))[0]
+        return (
+            self.places[0]
+            if self.kind == "insert"
+            else next(iter(self.assigned.values()), self.places)[0]
+        )
 
     def depends_on(self, read: Read, name: str) -> bool:
         """Return whether the new value of this attribute depends on the row as it was read."""
         assigned = self.assigned.get(name)
         if assigned is None:  # changed in place: the rest of the value is as it was read
             return isinstance(self.changed[name], (dict, list, set))
-        mapper = self.mapper
-        attributes = frozenset(mapper.column_attrs.keys())
-        column = Column(name, frozenset({name}), attributes - {name})
+        column = _column(self.mapper, name)
         return self._claims(read, column, assigned) or is_computed(column, assigned, read.place)
 
     def _claims(self, read: Read, column: Column, assigned: Places) -> bool:
         """Return whether the row was chosen by the value that is replaced, as a job of a queue is."""
+        if not read.claims:
+            return False
         key = str(getattr(self.mapper.column_attrs[column.attribute].columns[0], "key", ""))
         conditions = conditions_of(read.statement)
-        if not read.claims or key not in conditions:
+        if key not in conditions:
             return False
         if len(conditions) > 1 and not order_of(read.statement):
             return False
@@ -134,6 +137,22 @@ class Waiting:
     place: Place | None = None
 
 
+# Threads: the audit's listeners run in one thread at a time.
+_columns: ByObject[Mapper[Any], dict[str, Column]] = ByObject()
+
+
+def _column(mapper: Mapper[Any], name: str) -> Column:
+    columns = _columns.get(ref(mapper))
+    if columns is None:
+        names = frozenset(mapper.column_attrs.keys())
+        columns = {one: Column(one, frozenset({one}), names - {one}) for one in names}
+        _columns.put(mapper, columns)
+    return columns[name]
+
+
+_numbers: Final = count()
+
+
 class Transaction:
     """A transaction of a session, or of a connection that no session uses."""
 
@@ -144,22 +163,23 @@ class Transaction:
     has_file_lock = False  # SQLite's, which stands for all row locks
     first_lock: Place | None = None
     waiting: Waiting | None = None
+    savepoints: tuple[int, ...] = ()  # the numbers of the statements before
+    written: frozenset[str] = frozenset()  # tables whose rows were changed or deleted
+    inserted_into: frozenset[str] = frozenset()  # classes, by statements of the program
+    read_after_lock: frozenset[str] = frozenset()  # classes
+    computed_from_stale: frozenset[Row] = frozenset()
 
-    def __init__(self, *, finds_conflicts: bool = False, excludes_inserts: bool = False) -> None:
+    def __init__(self, finds_conflicts: bool = False, excludes_inserts: bool = False) -> None:
         self.finds_conflicts = finds_conflicts
         self.excludes_inserts = excludes_inserts  # of rows that a SELECT of it would have found
+        self.number = next(_numbers)
         self.locks: dict[Row, RowLock] = {}
         self.tables_locked: dict[str, int] = {}  # rows that are not known
         self.locking: list[Read] = []
-        self.savepoints: list[int] = []  # the numbers of the statements before
-        self.written: set[str] = set()  # tables whose rows were changed or deleted
         self.deleted: set[Row] = set()
         self.inserted: set[Row] = set()
-        self.inserted_into: set[str] = set()  # classes, by statements of the program
         self.updated: set[Row] = set()
-        self.read_after_lock: set[str] = set()  # classes
         self.stale: dict[Row, Read] = {}
-        self.computed_from_stale: set[Row] = set()
         self.at_end: list[Callable[[bool], None]] = []
 
     def join(self, other: Transaction) -> None:
@@ -179,7 +199,7 @@ class Transaction:
         """
         if self.has_wide_lock or row in self.inserted:
             return True
-        if read.transaction is self and (read.locked or self.finds_conflicts):
+        if read.transaction == self.number and (read.locked or self.finds_conflicts):
             return True
         held = (self.locks.get(one) for one in (row, *headers))
         return any(lock is not None and lock.is_before(read.number) for lock in held)
@@ -190,7 +210,8 @@ class Transaction:
 
     def end_savepoint(self, *, rolled_back: bool) -> None:
         """End the last savepoint; what was locked since is locked no more if it is rolled back."""
-        number = self.savepoints.pop() if self.savepoints else None
+        *outer, number = self.savepoints or (None,)
+        self.savepoints = tuple(outer)
         if rolled_back and number is not None:
             self.forget_locks(number)
 
@@ -222,26 +243,44 @@ class Transaction:
         """Tell those who have waited for the end."""
         for listener in self.at_end:
             listener(committed)
-        # Objects that were read in it may live longer.
-        for rows in (self.locks, self.inserted, self.updated, self.stale, self.deleted):
-            rows.clear()
         for read in self.locking:
             read.locked = False
-        self.locking.clear()
-        self.at_end.clear()
+        self.at_end = []  # they know this transaction
+
+
+class ConnectionSeen:
+    """A connection: the session that it works for, and the transaction that it has without one."""
+
+    __slots__ = ("has_begun", "transaction", "user")
+
+    def __init__(self) -> None:
+        self.user: SessionSeen | None = None
+        self.transaction: Transaction | None = None  # it is made for its first statement
+        self.has_begun = False
 
 
 class SessionSeen:
     """A session: its transaction, and the SELECT that it reads."""
 
-    def __init__(self, session: Session) -> None:
-        self.session = ref(session)
+    def __init__(self, session: ref[Session]) -> None:
+        self.session = session
         self.transaction = Transaction()
-        self.connections: list[Connection] = []
+        self.connections: list[ConnectionSeen] = []
         self.reading: Read | None = None
         self.committed = False
         self.flush: Places | None = None
-        """The lines that have called for the flush that is running."""
+        """The lines that have called for the flush that is running; none before they are asked for."""
+
+    def lines_of_flush(self) -> Places:
+        """Return the lines that have called for a write of an object."""
+        if self.flush == ():
+            self.flush = places_of_program()
+        return self.flush or places_of_program()
+
+    def is_in_flush(self) -> bool:
+        """Return whether a flush sends what its connections send."""
+        session = None if self.flush is None else self.session()
+        return session is not None and is_flushing(session)
 
     def end(self) -> None:
         """End its transaction."""

@@ -7,7 +7,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
@@ -15,52 +15,43 @@ from sqlalchemy import Connection, Dialect
 from sqlalchemy.orm import InstanceState, Session
 
 from sa_doclock.dialects.base import IsolationLevels, PlainReads
-from sa_doclock.testing.instruments import is_flushing, locks_database, strategy_class
+from sa_doclock.testing.instruments import locks_database, strategy_class
 
 from .places import NOWHERE, Place, Places, places_of_program, waiting_places
-from .rows import Row
+from .rows import ByObject, Row
 from .rules import Rule
 from .sent import Sent
-from .transactions import Read, RowLock, SessionSeen, Transaction, Waiting
+from .transactions import ConnectionSeen, Read, RowLock, SessionSeen, Transaction, Waiting
 
 # Threads: the audit's listeners run in one thread at a time.
-_conflicting: WeakKeyDictionary[Dialect, frozenset[str]] = WeakKeyDictionary()
+_levels: WeakKeyDictionary[Dialect, dict[str, tuple[bool, bool]]] = WeakKeyDictionary()
 
 
-def finds_conflicts(connection: Connection, level: str | None = None) -> bool:
-    """Return whether the database refuses to overwrite what has changed since it was read.
+def _protected_by(connection: Connection, level: str) -> tuple[bool, bool]:
+    """Return what the database refuses at this level: to overwrite what has changed since, and to insert.
 
-    Nothing is sent.
-
-    :param level: of the transaction; by default that of the connection's options, or the engine's.
+    That is a row that a SELECT of the transaction has missed.  Nothing is sent.  The driver of SQLite begins
+    no transaction for a SELECT, whatever the level is called.
     """
-    dialect = connection.dialect
-    if dialect not in _conflicting:
-        known = strategy_class(dialect)
-        levels = IsolationLevels if known is None else known(dialect).isolation
-        _conflicting[dialect] = frozenset(
-            level for level, reads in levels.plain_reads.items() if PlainReads.CONFLICT in reads
-        )
-    return (level or level_of(connection)) in _conflicting[dialect]
+    known = _levels.setdefault(connection.dialect, {})
+    if level not in known:
+        name = level.replace("_", " ").upper()
+        strategy = strategy_class(connection.dialect)
+        levels = IsolationLevels if strategy is None else strategy(connection.dialect).isolation
+        conflicts = PlainReads.CONFLICT in levels.plain_reads.get(name, PlainReads(0))
+        known[level] = conflicts, name == "SERIALIZABLE" and not locks_database(connection)
+    return known[level]
 
 
-def excludes_inserts(connection: Connection, level: str | None = None) -> bool:
-    """Return whether the database refuses to add a row that a SELECT of the transaction has missed.
-
-    The driver of SQLite begins no transaction for a SELECT, whatever the level is called.
-    """
-    return (level or level_of(connection)) == "SERIALIZABLE" and not locks_database(connection)
-
-
-def level_of(connection: Connection) -> str:
-    """Return the isolation level in upper case, empty where it is not known."""
+def _level_of(connection: Connection) -> str:
+    """Return the isolation level as the program writes it, empty where it is not known."""
     level = connection.get_execution_options().get("isolation_level")
-    return str(level or connection.default_isolation_level or "").replace("_", " ").upper()
+    return str(level or connection.default_isolation_level or "")
 
 
 def commits_each_statement(connection: Connection) -> bool:
     """Return whether a lock of this connection ends with its statement."""
-    if level_of(connection) == "AUTOCOMMIT":
+    if _level_of(connection).upper() == "AUTOCOMMIT":
         return True
     try:
         dbapi: Any = connection.connection.dbapi_connection
@@ -72,6 +63,11 @@ def commits_each_statement(connection: Connection) -> bool:
 _SHORT: Final = 0.05  # seconds without a statement that no rule hears of
 
 
+def _hears(rule: Rule, event: str) -> bool:
+    """Return whether a rule does anything at this event."""
+    return getattr(type(rule), event) is not getattr(Rule, event)
+
+
 class Watched:
     """The transactions of sessions and connections; it tells the rules what they do.
 
@@ -80,23 +76,19 @@ class Watched:
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self.rules = rules
-        self.of_reads = [one for one in rules if type(one).read_table is not Rule.read_table]
-        self.reads: WeakKeyDictionary[InstanceState[Any], Read] = WeakKeyDictionary()
-        self.refreshed: WeakKeyDictionary[InstanceState[Any], dict[str, Read]] = WeakKeyDictionary()
+        self.of_reads = [one.read_table for one in rules if _hears(one, "read_table")]
+        self.of_writes = [one.wrote for one in rules if _hears(one, "wrote")]
+        self.of_locks = [one.locked for one in rules if _hears(one, "locked")]
+        self.reads: ByObject[InstanceState[Any], Read] = ByObject()
+        self.refreshed: ByObject[InstanceState[Any], dict[str, Read]] = ByObject()
         """Attributes that were read again, and not the whole row."""
-        self.assigned: WeakKeyDictionary[InstanceState[Any], dict[str, Places]] = (
-            WeakKeyDictionary()
-        )
-        self.added: WeakKeyDictionary[InstanceState[Any], Places] = WeakKeyDictionary()
+        self.assigned: ByObject[InstanceState[Any], dict[str, Places]] = ByObject()
+        self.added: ByObject[InstanceState[Any], Places] = ByObject()
         self.statements = self.transactions = self.rows_left_out = self.failures = 0
         self.first_failure = ""
         self._mutex = threading.RLock()
-        self._sessions: WeakKeyDictionary[Session, SessionSeen] = WeakKeyDictionary()
-        self._connections: WeakKeyDictionary[Connection, Transaction] = WeakKeyDictionary()
-        #: The session of the last object, by its number: most are of the same one.
-        self._last: dict[int | None, SessionSeen] = {}
-        #: The sessions whose statements the connections send.
-        self.users: WeakKeyDictionary[Connection, SessionSeen] = WeakKeyDictionary()
+        self._sessions: dict[int | None, SessionSeen] = {}  # by the number that its objects know
+        self._connections: ByObject[Connection, ConnectionSeen] = ByObject()
 
     def guarded(self, listener: Callable[..., Any]) -> Callable[..., Any]:
         """Return the listener, which one thread runs at a time, and which never raises."""
@@ -114,59 +106,82 @@ class Watched:
 
     def session(self, session: Session) -> SessionSeen:
         """Return what is known of a session."""
-        found = self._sessions.get(session)
+        number = session.hash_key
+        found = self._sessions.get(number)
         if found is None:
-            found = self._sessions[session] = SessionSeen(session)
+            forget = partial(self._forget, number)
+            found = self._sessions[number] = SessionSeen(ref(session, forget))
         return found
+
+    def _forget(self, number: int, _: object) -> None:
+        self._sessions.pop(number, None)
 
     def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
         """Return what is known of the session of an object."""
-        found = self._last.get(state.session_id)
+        found = self._sessions.get(state.session_id)
         if found is None and (session := state.session) is not None:
             found = self.session(session)
-            self._last = {state.session_id: found}
         return found
 
-    def use(self, connection: Connection, seen: SessionSeen) -> None:
+    def _seen(self, connection: Connection) -> ConnectionSeen:
+        found = self._connections.get(ref(connection))
+        if found is None:
+            found = ConnectionSeen()
+            self._connections.put(connection, found)
+        return found
+
+    def user_of(self, connection: Connection) -> SessionSeen | None:
+        """Return what is known of the session whose statements the connection sends."""
+        return self._seen(connection).user
+
+    def use(self, connection: Connection, session: SessionSeen) -> None:
         """Give the statements of a connection to a session, until its transaction ends."""
-        if self.users.get(connection) is not seen:
-            seen.transaction.join(self.transaction_of(connection))
-            self.users[connection] = seen
-            seen.connections.append(connection)
+        seen = self._seen(connection)
+        if seen.user is not session:
+            if seen.user is None and seen.transaction is None:
+                conflicts, inserts = _protected_by(connection, _level_of(connection))
+                session.transaction.finds_conflicts |= conflicts
+                session.transaction.excludes_inserts |= inserts
+            else:
+                session.transaction.join(self.transaction_of(connection))
+            seen.user = session
+            session.connections.append(seen)
 
-    def end_session(self, seen: SessionSeen) -> None:
+    def end_session(self, session: SessionSeen) -> None:
         """End the session's transaction."""
-        self.measure_idle(seen.transaction)
-        self._last.clear()
-        for connection in seen.connections:
-            if self.users.get(connection) is seen:
-                del self.users[connection]
-        seen.end()
+        self.measure_idle(session.transaction)
+        for seen in session.connections:
+            if seen.user is session:
+                seen.user = None
+        session.end()
 
-    def begin(self, connection: Connection) -> Transaction:
+    def begin(self, connection: Connection) -> None:
         """Begin a transaction of a connection."""
         self.transactions += 1
-        found = Transaction(
-            finds_conflicts=finds_conflicts(connection),
-            excludes_inserts=excludes_inserts(connection),
-        )
-        self._connections[connection] = found
-        return found
+        seen = self._seen(connection)
+        seen.transaction, seen.has_begun = None, True
 
     def end(self, connection: Connection, *, committed: bool) -> None:
         """End the transaction of a connection; that of a session ends with the session's."""
-        self.measure_idle(self.transaction_of(connection))
-        found = self._connections.pop(connection, None)
+        seen = self._seen(connection)
+        found, seen.transaction = seen.transaction, None
+        seen.has_begun = False
+        current = found if seen.user is None else seen.user.transaction
+        if current is not None:
+            self.measure_idle(current)
         if found is not None:
             found.end(committed=committed)
 
     def transaction_of(self, connection: Connection) -> Transaction:
         """Return the transaction that the connection's next statement belongs to."""
-        user = self.users.get(connection)
-        if user is not None:
-            return user.transaction
-        # Not there: in autocommit, or begun before the audit.
-        return self._connections.get(connection) or self.begin(connection)
+        seen = self._connections.get(ref(connection)) or self._seen(connection)
+        if seen.user is not None:
+            return seen.user.transaction
+        if seen.transaction is None:
+            # It has not begun in autocommit, or if it began before the audit.
+            self.transactions += not seen.has_begun
+            seen.transaction = Transaction(*_protected_by(connection, _level_of(connection)))
+        return seen.transaction
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
         """Note a lock that is not of rows; the next session on this connection has it too."""
@@ -183,36 +198,33 @@ class Watched:
     def note_level(self, connection: Connection, level: str) -> None:
         """Note the isolation level that a statement gives the transaction."""
         for transaction in self._transactions_on(connection):
-            transaction.finds_conflicts = finds_conflicts(connection, level)
-            transaction.excludes_inserts = excludes_inserts(connection, level)
+            protected = _protected_by(connection, level)
+            transaction.finds_conflicts, transaction.excludes_inserts = protected
 
     def _transactions_on(self, connection: Connection) -> Iterator[Transaction]:
         """Yield the session's transaction on this connection, and the connection's own."""
         yield self.transaction_of(connection)
-        if connection in self._connections:
-            yield self._connections[connection]
-
-    def is_in_flush(self, connection: Connection) -> bool:
-        """Return whether a flush sends what this connection sends."""
-        user = self.users.get(connection)
-        session = None if user is None or user.flush is None else user.session()
-        return session is not None and is_flushing(session)
+        own = self._seen(connection).transaction
+        if own is not None:
+            yield own
 
     def measure_idle(self, transaction: Transaction) -> None:
         """Tell the rules if no statement has run for long."""
-        waiting, transaction.waiting = transaction.waiting, None
-        seconds = 0.0 if waiting is None else time.perf_counter() - waiting.since
-        if waiting is not None and (waiting.place is not None or seconds > _SHORT):
+        waiting = transaction.waiting
+        if waiting is None:
+            return
+        transaction.waiting = None
+        seconds = time.perf_counter() - waiting.since
+        if waiting.place is not None or seconds > _SHORT:
             place = waiting.place or here()
             for rule in self.rules:
                 rule.was_idle(transaction, seconds, place, seen=waiting.place is not None)
 
     def begin_idle(self, transaction: Transaction) -> None:
         """Begin to measure how long no statement runs."""
-        try:
-            task = asyncio.current_task()
-        except RuntimeError:
-            task = None
+        # The exception of get_running_loop() would cost more than all else that is done here.
+        in_loop = asyncio._get_running_loop() is not None  # noqa: SLF001  # documented, in spite of its name
+        task = asyncio.current_task() if in_loop else None
         of_task = None if task is None else ref(task)
         transaction.waiting = Waiting(time.perf_counter(), threading.get_ident(), of_task)
 
@@ -220,8 +232,8 @@ class Watched:
         """Note under which line each transaction waits that has been idle for that long."""
         now = time.perf_counter()
         of_sessions = [one.transaction for one in self._sessions.values()]
-        for transaction in (*of_sessions, *self._connections.values()):
-            waiting = transaction.waiting
+        for transaction in (*of_sessions, *(one.transaction for one in self._connections.values())):
+            waiting = None if transaction is None else transaction.waiting
             if waiting is not None and now - waiting.since > seconds:
                 (place, *_) = waiting_places(waiting.thread, waiting.task and waiting.task())
                 waiting.place = waiting.place if place == NOWHERE[0] else place
@@ -233,9 +245,9 @@ class Watched:
         if not transaction.has_room():
             self.rows_left_out += 1
             return
-        for rule in self.rules:
-            rule.locked(transaction, row, lock)
-        transaction.locks[row] = lock if lock.number else replace(lock, number=self.statements)
+        for tell in self.of_locks:
+            tell(transaction, row, lock)
+        transaction.locks[row] = lock
         transaction.first_lock = transaction.first_lock or lock.place
 
 

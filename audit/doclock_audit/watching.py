@@ -42,14 +42,14 @@ _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     ),
     Session: (
         *("after_begin", "after_commit", "after_transaction_end"),
-        *("before_flush", "after_flush", "transient_to_pending"),
+        *("before_flush", "transient_to_pending"),
     ),
     LockingSession: ("lock_acquired",),
     Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
-    QueryableAttribute: ("set",),
 }
 _SAMPLE: Final = 0.02  # seconds
-_OF_STATES: Final = (Mapper, QueryableAttribute)
+#: What SQLAlchemy calls as it is, without a function around it.
+_AS_IT_IS: Final = {"raw": True, "retval": True, "include_key": True}
 
 
 class Audit:
@@ -230,11 +230,12 @@ class Audit:
     def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
         listeners = Listeners(self._watched)
         for target, names in _EVENTS.items():
-            options = {"raw": True} if target in _OF_STATES else {}
+            options = {"raw": True} if target is Mapper else {}
             for name in names:
                 yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        # Not guarded as a whole: it executes the program's statement.
+        # Not guarded as a whole: one executes the program's statement, the other is called for new objects.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
+        yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The search runs each order that differs once, as many as brute force finds; no database."""
+"""The search for orders, and the errors of statements that it notes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import comb
+from typing import Any, cast
 
 import pytest
+from sqlalchemy import Connection
+from sqlalchemy.engine import ExceptionContext
 
+from doclock_audit.exploration.listeners import Listeners
 from doclock_audit.exploration.search import Search
 from sa_doclock.testing.scheduling import (
     FIRST,
@@ -20,6 +24,17 @@ from sa_doclock.testing.scheduling import (
     TransactionAccesses,
     conflict,
 )
+from sa_doclock.testing.scheduling.accesses import Access as ListenersAccess
+from sa_doclock.testing.scheduling.accesses import Accesses as ListenersAccesses
+from sa_doclock.testing.scheduling.accesses import Mode as ListenersMode
+from sa_doclock.testing.scheduling.accesses import (
+    TransactionAccesses as ListenersTransactionAccesses,
+)
+from sa_doclock.testing.scheduling.participant import Participant, current_participant
+from sa_doclock.testing.scheduling.participant import Step as ListenersStep
+
+# --------------------------------------------------------------------------------------------------
+# The search runs each order that differs once, as many as brute force finds; no database.
 
 Step = tuple[str, str]  # ("read" | "lock" | "write" | "end", row)
 MODES = {"read": Mode.SNAPSHOT_READ, "lock": Mode.LOCK, "write": Mode.WRITE}
@@ -229,3 +244,90 @@ def compare(seed: int) -> None:
     traces = {run.trace for run in every}
     assert {run.trace for run in chosen} == traces
     assert len(chosen) == len(traces), programs
+
+
+# --------------------------------------------------------------------------------------------------
+# An error of a statement, as an exploration notes it.
+
+ROW = ListenersAccess(ListenersMode.LOCK, "orders", "1")
+DRIVER, WRAPPED = ValueError("of the driver"), KeyError("of SQLAlchemy")
+
+
+class Engines:
+    """The facts of an engine, to which this error is a deadlock."""
+
+    def is_deadlock(self, _connection: object, error: object) -> bool:
+        return error is DRIVER
+
+
+class Context:
+    """The error as SQLAlchemy tells of it."""
+
+    def __init__(self, *, connected: bool, wrapped: BaseException | None = WRAPPED) -> None:
+        self.connection = cast("Connection", object()) if connected else None
+        self.original_exception: BaseException = DRIVER
+        self.sqlalchemy_exception = wrapped
+
+
+@pytest.fixture
+def participant() -> Iterator[Participant]:
+    """Return a function in a transaction that has locked a row, in another step."""
+    participant = Participant(1)
+    participant.step = ListenersStep(1, "UPDATE orders", "", 7)
+    transaction = participant.transactions[7] = ListenersTransactionAccesses(7)
+    transaction.add(frozenset({ROW}))
+    current_participant.set(participant)
+    yield participant
+    current_participant.set(None)
+
+
+def on_error(context: Context) -> None:
+    listeners = Listeners(cast("Any", Engines()), cast("Any", None))
+    listeners._on_error(cast("ExceptionContext", context))
+
+
+def ended(row: ListenersAccess) -> ListenersAccesses:
+    transaction = ListenersTransactionAccesses()
+    transaction.add(frozenset({row}))
+    return transaction.ended()
+
+
+def test_an_error_ends_what_the_transaction_has_done(participant: Participant) -> None:
+    on_error(Context(connected=True))
+    step = participant.step
+    assert step is not None
+    assert (step.error, step.is_deadlock, step.accesses) == (WRAPPED, True, ended(ROW))
+    # The locks may be gone: to lock the row again is a new access.
+    assert participant.transactions[7].new(frozenset({ROW})) == {ROW}
+
+
+def test_accesses_of_the_step_itself_stay(participant: Participant) -> None:
+    other = ListenersAccess(ListenersMode.WRITE, "lines", "2")
+    assert participant.step is not None
+    participant.step.accesses = frozenset({other})
+    on_error(Context(connected=True))
+    assert participant.step.accesses == {other} | ended(ROW)
+
+
+def test_an_error_without_a_connection_is_no_deadlock(participant: Participant) -> None:
+    on_error(Context(connected=False, wrapped=None))
+    assert participant.step is not None
+    assert (participant.step.error, participant.step.is_deadlock) == (DRIVER, False)
+
+
+def test_an_error_in_another_transaction_ends_nothing(participant: Participant) -> None:
+    assert participant.step is not None
+    participant.step.transaction = 8
+    on_error(Context(connected=True))
+    assert participant.step.accesses == frozenset()
+    assert participant.transactions[7].new(frozenset({ROW})) == frozenset()
+
+
+def test_an_error_of_nobody_and_of_a_function_without_a_step_is_let_alone(
+    participant: Participant,
+) -> None:
+    participant.step = None
+    on_error(Context(connected=True))
+    current_participant.set(None)
+    on_error(Context(connected=True))
+    assert participant.transactions[7].new(frozenset({ROW})) == frozenset()

@@ -106,6 +106,14 @@ class Program:
         print(f"{self.name}: {wrong} of {orders} orders are wrong", flush=True)
         return wrong, orders
 
+    def _environment(self) -> dict[str, str]:
+        """Return that of a run: modules of the audit are compiled once, as those of an installed package."""
+        bytecode = {
+            "PYTHONPYCACHEPREFIX": str(self._venv / "bytecode"),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        return {**os.environ, **bytecode, "PYTHONPATH": _PATH}
+
     def _place(self, site: str) -> str:
         return re.sub(r"^.*/site-packages/", "", site).removeprefix(f"{self._source}/")
 
@@ -115,7 +123,7 @@ class Program:
         done = subprocess.run(
             [self._python, "-m", "pytest", *_OPTIONS, *options, *self.suite.tests],
             cwd=self._source,
-            env={**os.environ, "PYTHONPATH": _PATH},
+            env=self._environment(),
             capture_output=True,
             text=True,
             timeout=_LIMIT,

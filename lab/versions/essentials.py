@@ -8,16 +8,16 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[2]
 _INTEGRATION: Mapping[str, tuple[str, ...]] = {
     "locking": (
-        *("conflicts", "deadlock", "fresh", "fresh_details", "hold_limit", "release"),
-        *("shared_read", "skip_locked", "snapshot_read", "stopped_process"),
+        *("conflicts", "deadlock", "for_update", "fresh", "hold_limit", "release"),
+        *("skip_locked", "snapshot_read", "stopped_process"),
     ),
     "timeouts": ("nothing_left", "one_limit_on_innodb", "same_meaning"),
-    "named_locks": ("conflicts", "not_granted", "release", "sqlite"),
-    "claims": ("loop", "processes", "sharing", "sqlite"),
+    "named_locks": ("conflicts", "keys", "release", "transaction"),
+    "claims": ("ending", "loop", "passes"),
     "monitoring": ("blockers", "lock_waits"),
     "pipeline": ("errors", "round_trips", "same_results"),
-    "guard": ("permitted", "refused"),
-    "asyncio": ("cancellation", "hold_limit", "lock_key", "waiting"),
+    "guard": ("refused",),
+    "asyncio": ("cancellation", "methods", "transaction_ends", "waiting"),
     "doctor": ("settings",),
 }
 
@@ -42,6 +42,6 @@ OTHER_DRIVER = tuple(
 #: For a driver that only asyncio has.
 ASYNCIO = (
     *_files({"asyncio": _INTEGRATION["asyncio"]}),
-    *_files({"claims": ("async", "async_leaving"), "timeouts": ("async",)}),
-    "tests/integration/documents/test_async.py",
+    *_files({"claims": ("batch", "leaving"), "timeouts": ("engines",)}),
+    "tests/integration/documents/test_consistent.py",
 )

@@ -46,8 +46,8 @@ _UNIT = (
     *(
         f"--ignore=tests/unit/test_{name}.py"
         for name in (
-            *("import", "import_listeners", "scoped", "strange_keys"),
-            *("hover", "linear", "patience", "readability", "typed"),
+            *("hover", "import", "linear", "lock_timeout", "readability"),
+            *("session_bases", "strange_keys", "typed"),
         )
     ),
     *("-k", "not asynchronous and not task", "-m", "not exhaustive"),

@@ -41,7 +41,7 @@ from ..core.transaction import (
     make_plan,
     open_for_lock,
 )
-from ..dialects import NO_TEXT, has_hints
+from ..dialects import NO_TEXT, has_hints, locking_read_is_latest
 from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
@@ -174,13 +174,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._written, self._statement, self._adopted = statement, statement, adopted
         self._run, self._options, self._before = run, options, before
         self.options = (options,)
+        self.roots = {*adopted.roots, *(key.root for key in adopted.keys)}
         self.unreadable: Unreadable = {}
         self._touched: set[InstanceState[Any]] = set()
 
     def check(self, request: LockRequest) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
         if self.context.options.ranks and is_row_lock(request.lock):
-            for root in self.roots():
+            for root in self.roots:
                 self.context.ledger.check_order(root)
 
     def prepare(
@@ -201,7 +202,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         joined = connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
         strategy.check_autocommit(joined.connection)
-        if not (opens and strategy.isolation.locking_read_is_latest):
+        if not (opens and locking_read_is_latest(strategy.isolation)):
             self._check_level(joined, strategy)
         return joined, LockPlan(strategy, lock, None, row_lock, table=None)
 
@@ -210,7 +211,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
         :raises WrongIsolation: the level of the transaction, which stays the program's, lets them be older.
         """
-        declared = {root for root in self.roots() if document_root(root) is root}
+        declared = {root for root in self.roots if document_root(root) is root}
         level = self.context.connections.current_level(joined) if declared else None
         reads = strategy.isolation.plain_reads.get(level or "", PlainReads(0))
         if PlainReads.OLDER in reads:
@@ -227,7 +228,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         mapper, lock = self.mapper, self.request.lock
         if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
             mapper = None
-        plan = strategy.plans.get((mapper, lock, True)) or make_plan(
+        plan = strategy.findings.get((LockPlan, mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
         return open_for_lock(self.context, bind, plan, None), plan
@@ -238,7 +239,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Execute the statement, and read again the rows that the session had loaded."""
         self._executed = True
         touched = changed_since(self.session, self._before)
-        roots = self.roots()
+        roots = self.roots
         if any(role_of(root, state.mapper) is not None for state in touched for root in roots):
             # A flush would write a listener's values, computed from before the lock.
             with self.session.no_autoflush:
@@ -273,10 +274,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if self.mapper is not None:  # an alias without a name is not among the result's keys
             return len(self._written.column_descriptions)
         return len(result.keys()) - self._added  # text() may have made it wider
-
-    def roots(self) -> Collection[Mapper[Any]]:
-        """See :class:`LockTarget`."""
-        return {*self._adopted.roots, *(one.root for one in self._adopted.keys)}
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
         """See :class:`LockTarget`; a statement that writes too is not sent a second time."""

@@ -23,7 +23,7 @@ from .for_update import (
     lock_of_for_update,
     locked_froms,
 )
-from .locked_headers import froms_returned
+from .locked_headers import TableName, froms_returned, name_of_table
 
 _QUERIES: Final = (Select, CompoundSelect)
 _Query = Select[Any] | CompoundSelect[Any]
@@ -64,8 +64,8 @@ class CompiledLocks(NamedTuple):
     within: tuple[CompiledLock, ...]
     reads_more: bool = False
     writes: bool = False
-    unread: frozenset[str] = frozenset()
-    tables: frozenset[str] = frozenset()
+    unread: frozenset[TableName] = frozenset()
+    tables: frozenset[TableName] = frozenset()
 
     @property
     def all(self) -> tuple[CompiledLock, ...]:
@@ -113,11 +113,11 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     )
 
 
-def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[str]:
+def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[TableName]:
     """Yield the names of the tables that these lock, but for these FROM clauses."""
     for froms in chain.from_iterable(one.froms for one in locks if not one.key_share):
         unread = froms._replace(tables=tuple(one for one in froms.tables if one not in read))
-        yield from (table.fullname for table in unread.tables_below(froms.subqueries))
+        yield from map(name_of_table, unread.tables_below(froms.subqueries))
 
 
 def _reads_more(

@@ -18,7 +18,7 @@ from sqlalchemy.orm import FromStatement
 from sqlalchemy.sql.selectable import AliasedReturnsRows, SelectBase, SelectStatementGrouping
 
 from ..core.documents import from_clauses_within
-from ..dialects.base import LockStatements
+from ..dialects.base import LockStatements, Reach
 from ..errors import LockNotSupported
 from ..options import LockOptions
 from ..sqlalchemy_internals import (
@@ -96,7 +96,7 @@ class LockedFroms(NamedTuple):
 
         :raises LockNotSupported: there are none.
         """
-        found = self.subqueries if statements.locks_subqueries else ()
+        found = self.subqueries if Reach.SUBQUERIES in statements.reach else ()
         if not (self.tables or self.has_text or found):
             raise LockNotSupported(_NO_TABLE)
         yield from self.tables_below(found)

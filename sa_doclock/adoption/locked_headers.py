@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import chain, product
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -28,9 +28,9 @@ from ..core.documents import (
     tables_of,
     unread_columns,
 )
-from ..core.same_tables import may_be_same
+from ..core.same_tables import folded_name, may_be_same
 from ..core.statements import key_not_in, refuse_combined_rows, statement_cache
-from ..dialects.base import Locked, LockStatements, is_in_index, read_beside
+from ..dialects.base import Locked, LockStatements, Reach, is_in_index, read_beside
 from ..errors import LockNotSupported
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions, base_of
@@ -59,6 +59,8 @@ _BY_INDEX: Final = (
 )
 
 Statement = Select[Any] | FromStatement[Any]
+TableName = tuple[str | None, str]
+"""The schema and the name of a table; None: the default schema, which may have a name too."""
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
 """A root; whether objects are read, or keys; and the columns of its table that are not read."""
 
@@ -175,7 +177,7 @@ def check_headers(
     :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
     for one in _locked_entities(statement):
-        if not (statements.locks_subqueries and is_subquery(inspect(one).selectable)):
+        if not (Reach.SUBQUERIES in statements.reach and is_subquery(inspect(one).selectable)):
             header_table(one)
     shared = base_of(lock) is LockOptions.SharedRead
     in_index = shared and statements.locked is Locked.SHARED_ENTRIES
@@ -441,13 +443,20 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
     return tuple(found)
 
 
+def name_of_table(table: Any) -> TableName:
+    """Return the schema of a table, and its name in small letters."""
+    return getattr(table, "schema", None), folded_name(table)
+
+
 @mapper_cache
-def roots_with_tables(names: frozenset[str]) -> tuple[Mapper[Any], ...]:
-    """Return the roots of the classes that have columns in a table of one of these names."""
+def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
+    """Return the roots of the classes that may have columns in a table of one of these names."""
+    mapped = {one: {*map(name_of_table, one.tables)} for one in all_mappers()}
     found = (
         root_of(one)
-        for one in all_mappers()
-        if not names.isdisjoint(getattr(table, "fullname", "") for table in one.tables)
+        for one, tables in mapped.items()
+        for (schema, name), (other, named) in product(tables, names)
+        if name == named and (None in (schema, other) or schema == other)
     )
     return tuple(dict.fromkeys(found))
 

@@ -29,10 +29,8 @@ from ..dialects import NO_TEXT, has_hints, translated_table
 from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
 from ..errors import DeadlockDetected, LockNotSupported
 from ..options import LockOptions, is_row_lock, without_no_key
-from .adopted_rows import AdoptedRows, execute_for_update
 from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
 from .for_update import inner_select, lock_of_for_update
-from .unread_rows import expire_at
 
 
 class Adoption:
@@ -44,6 +42,8 @@ class Adoption:
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:
             return None
+        from .adopted_rows import execute_for_update  # noqa: PLC0415  # at the first such statement
+
         context = state_of(session)
         assert context is not None  # no other session has parts
         return partial(execute_for_update, context, statement, lock)
@@ -62,11 +62,13 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
         _check_locks(state, context.root_connection, locks, context.execution_options)
         call = state.calls.current
         one = state.connections.find(context.root_connection)
-        if call is not None and isinstance(call.target, AdoptedRows):
+        if call is not None and call.request.as_is:
             if locks.reads_more:
                 call.target.reads_more, call.target.writes = True, locks.writes
             call.target.expire_unread(locks)
         elif call is None and one is not None:
+            from .unread_rows import expire_at  # noqa: PLC0415  # at the first such statement
+
             expire_at(state, one, locks.tables)
 
 

@@ -10,8 +10,7 @@ from sqlalchemy import Select
 
 from ..core.documents import own_table, root_of
 from ..errors import CheckedOut, LockFailed, LockNotAvailable
-from ..features.named_locks import folded_key
-from ..keys import Identity
+from ..keys import Identity, folded_key
 from ..options import LockTimeout
 from ..session import LockingSession
 from .each import Claims, OnError
@@ -200,16 +199,16 @@ def claim_each(
     attempts: int = 10,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Claims[Any]:
-    """Return an iterator of claims: each row of the statement comes up for one worker alone.
+    """Return an iterator of claims: each row of the statement goes to one worker alone.
 
-    ``for claim in claim_each(...):``, and in it ``with claim as row:``. The keys of the rows are
-    read first, 1,000 at a time, without a lock. Then each row is locked ForUpdate by its key, in a
-    session and transaction of its own, and the conditions of the statement are checked again under
-    the lock. The end of the block commits. An exception in it rolls back.
+    Use it as ``for claim in claim_each(...):`` with ``with claim as row:`` in the loop.  It reads the keys
+    of the rows first, 1,000 at a time, without a lock.  Then it locks each row ForUpdate by its key, in a
+    session and transaction of its own, and checks the conditions of the statement again under the lock.
+    The end of the block commits; an exception in it rolls back.
 
-    A row is committed at most once, as long as the block makes the row match no more, and comes up
-    in this call once in any case. docs/claiming.md says which work a crash repeats, and in which order
-    rows come up.
+    A row is committed at most once, provided that the block changes it so that it no longer matches.
+    One call yields a row only once in any case.  docs/claiming.md has the order of the rows, and the work
+    that a crash repeats.
 
     Example::
 
@@ -219,34 +218,34 @@ def claim_each(
                 job.state = "done"
 
     :param session_factory: makes new :class:`LockingSession` objects, as ``sessionmaker``.
-    :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins
-        and loader options. One that reads other rows than the class's own table (a join,
-        EXISTS, joined inheritance) costs a second statement a claim.
-    :param limit: at most so many claims come up.
-    :param order_by: a column, or several: in which order, where the statement does not say it.
-    :param lock_timeout: None skips rows that others hold. Seconds, or a timedelta: queue for each row,
-        and skip it then. SQLite locks the file, not rows: there None waits as the connection is
-        configured (5 s), and seconds are for the wait for the file.
-    :param on_error: ``"collect"`` keeps exceptions of blocks, commits and locks for
-        ``report.failed`` and goes on. ``"raise"`` lets them out.
-    :param until_empty: look for candidates again after the last one, until a pass finds no new
-        one, or ``attempts`` passes in a row have claimed none of those they found. Between such
-        passes it sleeps, with full jitter, up to 2 s.
-    :param batch: so many rows a transaction, up to 500, locked by one statement and committed
-        together. Each block has a savepoint, so that one that fails does not undo the others.
-    :param one_per: a column, or several: at most one claim at a time of the rows with the same
-        value, in order within it, whoever claims; rows with NULL are not limited. Costs a named
-        lock and a SELECT for each claim. docs/claiming.md has the rest.
+    :param statement: a select of one mapped class or ``aliased()``, with any conditions, joins and loader
+        options.  If it reads other tables than that of the class (a join, EXISTS, joined
+        inheritance), each claim costs a second statement.
+    :param limit: the largest number of claims.
+    :param order_by: a column or several, if the statement has no ORDER BY.
+    :param lock_timeout: None skips rows that others hold.  Seconds (or a timedelta): wait so long for each
+        row, then skip it.  SQLite locks the file: there the wait is for the file, and None waits
+        as the connection is configured (5 s).
+    :param on_error: ``"raise"`` raises the exceptions of blocks, commits and locks; ``"collect"`` keeps
+        them in ``report.failed`` and goes on.
+    :param until_empty: after the last candidate look for more, until a pass finds no new one, or
+        ``attempts`` passes in a row have claimed none.  Between such passes it sleeps for up to 2 s,
+        with full jitter.
+    :param batch: the number of rows in a transaction, up to 500, locked by one statement and committed
+        together.  Each block has a savepoint, so a block that fails does not undo the others.
+    :param one_per: a column or several: of the rows with the same value, one is claimed at a time, in
+        order, across all workers.  Rows with NULL are not limited.  Each claim costs a named lock and a
+        SELECT.  See docs/claiming.md.
     :param attempts: see ``until_empty``.
-    :param sleep: a function that waits, given seconds.
-    :returns: an iterator of :class:`Claim`, with ``report``.
-    :raises TypeError: not a select, a factory, a number.
-    :raises ValueError: not exactly one mapped class, a LIMIT, two orders, no such ``on_error``,
+    :param sleep: a function that waits for the given seconds.
+    :returns: an iterator of :class:`Claim`, with a ``report``.
+    :raises TypeError: an argument is not a select, a factory or a number.
+    :raises ValueError: not exactly one mapped class, a LIMIT, two orders, an unknown ``on_error``,
         ``one_per`` with a ``batch``.
-    :raises LockNotSupported: rows that cannot be locked: DISTINCT, GROUP BY, ``joinedload()``, a
-        view (that the database has one of this name is found before the first read).
-    :raises LockMisuse: the statement has a lock; the next claim is asked for in a block.
-    :raises LockFailed: out of the loop: a deadlock while locking, unless it is collected.
+    :raises LockNotSupported: the rows cannot be locked: DISTINCT, GROUP BY, ``joinedload()``, a view
+        (found before the first read).
+    :raises LockMisuse: the statement has a lock; or the next claim is requested within a block.
+    :raises LockFailed: a deadlock while locking, unless it is collected.
     """
     check_factory(session_factory)
     return claims_of(

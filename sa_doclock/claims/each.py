@@ -1,4 +1,4 @@
-"""Claims: the iterator of rows that many workers share, each row for one of them."""
+"""Claims: an iterator over rows that many workers share, each row for one of them."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ LARGEST_BATCH = 500
 class Claims(Generic[T]):
     """The iterator that claim_each() returns, with a report; for one thread at a time.
 
-    A ``for`` loop that is left early gives back its rows; so do :meth:`close`, the end of
-    ``with claim_each(...) as claims:``, and the garbage collector. Another ``for``
-    continues where the last one ended.
+    Its rows are given back when you leave the ``for`` loop early, by :meth:`close`, at the end of
+    ``with claim_each(...) as claims:``, and by the garbage collector.  Another ``for`` continues where
+    the last one ended.
 
-    :ivar report: the results so far; they can be read at any time.
+    :ivar report: the results so far; you can read it at any time.
     """
 
     def __init__(

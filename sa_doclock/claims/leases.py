@@ -1,7 +1,7 @@
-"""lease_each(): rows that many workers share, each checked out for one of them while it works.
+"""lease_each(): rows that many workers share, each checked out by one of them while it works.
 
-Between the short transaction that checks a row out and the one that saves it, the worker holds
-neither a transaction nor a connection.
+One short transaction checks a row out, another saves it.  In between, the worker holds neither a
+transaction nor a connection.
 """
 
 from __future__ import annotations
@@ -144,13 +144,13 @@ if hasattr(os, "register_at_fork"):
 
 
 class Lease(Generic[T]):
-    """A row that this worker has checked out: ``with lease:``, once.
+    """A row that this worker has checked out; enter it once, by ``with lease:``.
 
-    While the block runs, a heartbeat renews the check-out every third of its time.  The end of the
+    While the block runs, a heartbeat renews the check-out after each third of its time.  The end of the
     block checks the row in, also after an exception, so that another worker can have it.
 
-    :ivar key: the primary key: a scalar, or a tuple when composite.
-    :ivar row: the object as it was when the row was checked out, detached: for reading.
+    :ivar key: the primary key: a scalar, or a tuple if it is composite.
+    :ivar row: the object as of the check-out, detached, for reading.
     """
 
     def __init__(self, leases: Leases[T], identity: Identity, row: T, checkout: Checkout) -> None:
@@ -162,12 +162,12 @@ class Lease(Generic[T]):
 
     @property
     def checkout(self) -> Checkout:
-        """The check-out, as it was renewed last."""
+        """The check-out, as last renewed."""
         return self._checkout
 
     @property
     def lost(self) -> bool:
-        """True when a renewal has found that another worker has the row: stop working."""
+        """True if a renewal has found that another worker has the row: stop working."""
         return self._lost
 
     @property
@@ -176,7 +176,7 @@ class Lease(Generic[T]):
         return self._checkout.lease.total_seconds()
 
     def renew(self) -> Checkout:
-        """Renew the check-out now, in a transaction of its own; the heartbeat does the same.
+        """Renew the check-out now, in a transaction of its own, as the heartbeat does.
 
         :raises CheckoutLost: another worker has the row.
         """
@@ -193,9 +193,9 @@ class Lease(Generic[T]):
     def saving(self) -> Iterator[T]:
         """Return a block that locks the row under the epoch of the lease, and commits at its end.
 
-        ``with lease.saving() as row:``.  The row is read again, in a session of its own
-        (``object_session(row)``), so rows read before the work may have changed.  The block is
-        that of ``session.locked()``.
+        ``with lease.saving() as row:`` reads the row again in a session of its own
+        (``object_session(row)``): other rows may have changed during the work.  The block works as that
+        of ``session.locked()``.
 
         :raises CheckoutLost: another worker has had the row since; nothing is saved.
         """
@@ -220,7 +220,7 @@ class Lease(Generic[T]):
         self.leave(error)
 
     def enter(self) -> None:
-        """Begin the block.  :raises LockMisuse: it has begun before, or the lease was given back."""
+        """Begin the block.  :raises LockMisuse: it has begun before, or the lease has ended."""
         self._leases.check_process()
         if self._entered or self._leases.offered is not self:
             raise LockMisuse(
@@ -232,7 +232,7 @@ class Lease(Generic[T]):
     def leave(self, error: BaseException | None) -> None:
         """End the block, and check the row in.
 
-        A row that was saved counts as processed, also where it cannot be checked in: its time ends.
+        A saved row counts as processed even if it cannot be checked in: its lease runs out.
 
         :raises CheckoutLost: another worker has the row, and this one has saved nothing.
         """

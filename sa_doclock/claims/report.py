@@ -1,4 +1,4 @@
-"""ClaimReport: the results of one claim_each(), which can be read at any time."""
+"""ClaimReport: the results of one claim_each() so far."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..keys import Identity, public_key
 
 
 class FailedClaim(NamedTuple):
-    """A row whose block raised, or whose lock or commit failed; its transaction was undone."""
+    """A row whose block, lock or commit failed, so that its transaction was rolled back."""
 
     key: Any
-    """The primary key, as ``get_entity()`` takes it: a scalar, or a tuple when composite."""
+    """The primary key, as for ``get_entity()``: a scalar, or a tuple if it is composite."""
 
     error: BaseException
 
@@ -24,37 +24,37 @@ class ClaimReport:
     """The results so far; each row is counted once, by its last result."""
 
     processed: int = 0
-    """Committed: the block has ended without an exception."""
+    """The block ended without an exception, and the row was committed."""
 
     skipped: int = 0
-    """Held by others when the row came up; on SQLite, when another transaction had the file."""
+    """Others held the row when its turn came; on SQLite, another transaction held the file."""
 
     no_longer_matching: int = 0
-    """Found by the first read, but deleted or no longer matching when the row came up."""
+    """The first read found the row; when its turn came, it was deleted or no longer matched."""
 
     given_back: int = 0
-    """Claimed, but never entered, or rolled back by the block itself."""
+    """The row was claimed, but its block was never entered, or rolled back itself."""
 
     failed: list[FailedClaim] = field(default_factory=list)
-    """Rolled back because of an exception; without ``on_error="collect"`` also raised."""
+    """Rolled back because of an exception, which ``on_error="raise"`` also raises."""
 
     on_commit_errors: list[FailedClaim] = field(default_factory=list)
-    """Processed and committed, but a function given to ``on_commit()`` raised after it."""
+    """The row was committed, and then a function of ``on_commit()`` failed."""
 
     passes: int = 0
-    """The number of searches for candidates from the beginning."""
+    """The number of searches for candidates."""
 
     serialised: bool = False
-    """The database has no row locks (SQLite): one claim at a time, whatever the row."""
+    """The database has no row locks (SQLite): only one claim at a time, of whatever row."""
 
 
 class ReportBuilder:
     """Counts rows into a report, as long as somebody refers to the report.
 
-    The reference is weak. Errors in the report refer to their frames, and these to the loop: a
-    report that was kept here would keep the loop in memory for ever.
+    The reference is weak: errors in the report refer to their frames, and these to the loop, so a strong
+    one would keep the loop in memory for ever.
 
-    :param remembers: a row may be found again, so that its key has to be kept.
+    :param remembers: a row may be found again, so its key has to be kept.
     :ivar settled: the keys that this call does not claim again.
     """
 
@@ -68,7 +68,7 @@ class ReportBuilder:
 
     @property
     def report(self) -> ClaimReport:
-        """The report; a new one, which nobody reads, when the first is no longer referred to."""
+        """The report; a new one, which nobody reads, once nothing refers to the first."""
         return self._report() or ClaimReport()
 
     def begin_pass(self) -> None:

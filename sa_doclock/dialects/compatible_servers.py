@@ -66,14 +66,12 @@ class CompatibleServer(NamedTuple):
 class FoundServer(NamedTuple):
     """A product of the table that answered.
 
-    :ivar version: the product's own; empty where it tells none.
     :ivar text: the text that names the version, on one line.
     :ivar refused: the features that are not used there, and why.  Without FOR_UPDATE no transaction
         waits for a row, so that nothing can be told of such waits.
     """
 
     product: CompatibleServer
-    version: tuple[int, ...]
     text: str
     refused: Mapping[LockFeature, str]
 
@@ -120,9 +118,9 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
         found = re.search(product.mark, version, re.IGNORECASE)
         if found:
             known = tuple(int(number) for number in found.groups() if number)
-            return FoundServer(product, known, text, _refused(product, known))
+            return FoundServer(product, text, _refused(product, known))
         if product.host and host and re.search(product.host, host, re.IGNORECASE):
-            return FoundServer(product, (), text, _refused(product, ()))
+            return FoundServer(product, text, _refused(product, ()))
     return None
 
 

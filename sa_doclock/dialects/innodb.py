@@ -40,6 +40,7 @@ from .base import (
     ServerHoldLimit,
     TransactionLifecycle,
     TransactionStatus,
+    note_default_level,
 )
 from .cluster import GroupReplication, cluster_of
 from .compatible_servers import find_server
@@ -96,17 +97,12 @@ class SessionIsolation(IsolationLevels):
     }
     plain_reads = {
         READ_COMMITTED: PlainReads.PAST_WRITERS,
-        # The first plain read opens the read view, and no locking read does.
+        # The first plain read opens the read view, and no locking read does.  "If you want to see the
+        # 'freshest' state of the database, use either the READ COMMITTED isolation level or a locking
+        # read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
         REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER,
         "SERIALIZABLE": PlainReads.CONFLICT,  # a plain read takes a shared lock
     }
-    # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
-    # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
-    locking_read_is_latest = True
-
-    def note_default(self, connection: Connection) -> None:
-        # @@transaction_isolation is the one of new transactions, also within another one.
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
 
     def ask_level(self, connection: Connection) -> str | None:
         # Without PROCESS the level of the connection is all that can be asked: a SET TRANSACTION for
@@ -315,6 +311,8 @@ class InnoDBLocks(LockStrategy):
         return asked_here(connection)
 
     def note_server(self, connection: Connection) -> None:
+        # @@transaction_isolation is the one of new transactions, also within another one.
+        note_default_level(connection)
         # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.
         settings = {
             str(name).lower(): str(value).upper()

@@ -212,7 +212,6 @@ class SQLServerIsolation(IsolationLevels):
         _SHARED | _SKIP: _SKIPPING_LEVELS,
         LockOptions.SnapshotRead: (SNAPSHOT,),
     }
-    kept = {_FOR_UPDATE: frozenset(_STRICTER)}
     plain_reads = {
         **dict.fromkeys(_STRICTER, PlainReads.CONFLICT),  # shared locks that stay
         SNAPSHOT: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,  # 3960

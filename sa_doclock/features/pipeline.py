@@ -24,7 +24,6 @@ from ..core.transaction import (
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
-from .commit_lookup import CommitLookup
 from .hold_limit import HoldLimit
 
 
@@ -121,10 +120,17 @@ class SessionPipeline(SessionPart):
     """Several statements of one session in one round trip; it makes the outbox of each transaction.
 
     :param hold_limit: of the session, where it has one: it travels with the lock.
+    :param learn: asks the server for the transaction together with the writes, where its outcome is
+        looked up; returns whether it has asked.
     """
 
-    def __init__(self, state: LockContext, hold_limit: HoldLimit | None) -> None:
-        self._state, self._hold_limit = ref(state), hold_limit
+    def __init__(
+        self,
+        state: LockContext,
+        hold_limit: HoldLimit | None,
+        learn: Callable[[Connection, Pipeline], bool] | None,
+    ) -> None:
+        self._state, self._hold_limit, self._learn = ref(state), hold_limit, learn
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
         self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
@@ -182,10 +188,9 @@ class SessionPipeline(SessionPart):
         if len(outbox.by_connection) > 1:
             outbox.send_writes()  # all of them, before any is committed
             return False
-        lookup = state.parts.find(CommitLookup)
         # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
         ((connection, pipeline),) = outbox.by_connection.items()
-        return lookup is None or not lookup.learn_with_writes(connection, pipeline)
+        return self._learn is None or not self._learn(connection, pipeline)
 
     def discard(self) -> None:
         """Drop rows read ahead and waiting writes, before a connection is given back."""

@@ -10,7 +10,7 @@ atomic_update() makes a relative UPDATE of headers, for which the database's own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
@@ -23,13 +23,13 @@ from sqlalchemy.exc import ArgumentError, InvalidRequestError
 from sqlalchemy.orm import Mapper
 from sqlalchemy.orm.attributes import instance_state
 
-from ..core.documents import UNKNOWN, declares, document_key, has_null, key_attributes
-from ..core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table, root_of_table
+from ..core.documents import declares, document_key, has_null, key_attributes
+from ..core.same_tables import is_class_elsewhere, is_elsewhere, mapped_table
 from ..dml_internals import returned_columns, values_of
 from ..keys import DocumentKey, Identity
 from ..sqlalchemy_internals import autoflush, buffer_rows
 from ..versions import counts_up
-from .refusals import Refusal, Refusals
+from .refusals import Refusals
 from .statement_check import ATOMIC, StatementCheck
 from .targets import (
     Execution,
@@ -39,6 +39,7 @@ from .targets import (
     entity_of,
     is_header_target,
     mapper_named,
+    named_alone,
     other_tables,
     table_of,
     targets_by_key,
@@ -49,14 +50,11 @@ from .targets import (
     writes_by_key,
 )
 from .touched import (
-    CannotTranslate,
-    Translated,
     brings_into_its_where,
     covers,
     rows_written,
     select_number,
     tables_named,
-    translate,
 )
 
 
@@ -72,54 +70,37 @@ def checked_statement(
     :param how: the execution options and bind arguments that it is executed with.
     :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
     """
-    named = _as_mapped(refusals, statement, parameters, how) if refusals.enabled else None
-    targets = () if named is None else targets_of(named.statement, named.parameters)
-    if named is not None and targets:
+    session, run = refusals.session(), Execution(refusals.session(), statement, parameters, how)
+    targets: tuple[Target, ...] = ()
+    if refusals.enabled:
+        targets = targets_of(statement, parameters, _tables_elsewhere(run))
+    if targets:
         # The execution would flush too, but the rows that the check finds depend on it.
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
-        autoflush(refusals.session(), options)
+        autoflush(session, options)
     write = Write.INSERT if isinstance(statement, Insert) else Write.DELETE
     write = Write.UPDATE if isinstance(statement, Update) else write
-    named = named or Translated(statement, parameters)
-    run = Execution(refusals.session(), named.statement, named.parameters, how)
     # Else SQLAlchemy wants the version in the rows, and raises it.
     by_key = writes_by_key(statement, parameters)
     rows = values_of(statement).rows if write is Write.UPDATE and not by_key else ()
     of_headers = partial(_leaves_version, rows)
     with _checked(refusals, targets, write, lambda one: one.statement(run), of_headers) as checks:
         asked = _number_asked(checks, run)
-        yield partial(_after, refusals, named, write, checks, asked)
+        yield partial(_after, refusals, statement, write, checks, asked)
 
 
-def _as_mapped(
-    refusals: Refusals, statement: Any, parameters: Any, how: Mapping[str, Any]
-) -> Translated | None:
-    """Return the statement with the mapped Tables of documents in place of other objects for them.
-
-    None if the class that it names is none of a document.
-    """
-    same = Translated(statement, parameters)
-    others = tables_named(statement)
-    mapper = mapper_named(statement) if others else None
-    if not others or writes_by_key(statement, parameters):
-        elsewhere = mapper is not None and is_class_elsewhere(refusals.session(), mapper)
-        return None if elsewhere else same
-    binds = {"clause": statement, **how.get("bind_arguments", {})}
+def _tables_elsewhere(run: Execution) -> Collection[Any]:
+    """Return the tables of the statement that only have the name of a document's table."""
+    session, statement = run.session, run.statement
+    others, mapper = tables_named(statement), mapper_named(statement)
+    if not others or writes_by_key(statement, run.parameters):
+        elsewhere = mapper is not None and is_class_elsewhere(session, mapper)
+        return [named_alone(statement)] if elsewhere else ()
+    binds = {"clause": statement, **run.how.get("bind_arguments", {})}
     if mapper is not None:
         binds = {"mapper": mapper, **binds}
-    options = statement.get_execution_options(), how.get("execution_options", {})
-    session = refusals.session()
-    here = [one for one in others if not is_elsewhere(session, one, binds, *options)]
-    if not here:
-        return same if mapper is None else None
-    try:
-        return translate(statement, parameters, here, mapper)
-    except CannotTranslate:
-        what = f"a statement on another object for the table {here[0].name} would write rows"
-        refusals.reset_warnings()
-        if refusals.active:
-            refusals.refuse(Refusal(root_of_table(here[0]), UNKNOWN, what, what))
-        return None
+    options = statement.get_execution_options(), run.how.get("execution_options", {})
+    return [one for one in others if is_elsewhere(session, one, binds, *options)]
 
 
 def _number_asked(checks: Sequence[StatementCheck], run: Execution) -> int | None:
@@ -135,7 +116,7 @@ def _number_asked(checks: Sequence[StatementCheck], run: Execution) -> int | Non
 
 def _after(
     refusals: Refusals,
-    named: Translated,
+    statement: Any,
     write: Write,
     checks: Sequence[StatementCheck],
     asked: int | None,
@@ -146,14 +127,12 @@ def _after(
     :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
         committed.
     """
-    written, statement = None, named.statement
+    written = None
     if asked is not None:
         result, written = rows_written(statement, result)
     for check in checks:
-        if check.has_written_others(asked, written, result) or check.has_overwritten_others():
-            refusals.refuse_written(check.refusal_of_others())
-    tells_keys = named.same_key and write is Write.INSERT
-    if not tells_keys or values_of(statement).conditional:
+        check.refuse_others(asked, written, result)
+    if write is not Write.INSERT or values_of(statement).conditional:
         return result
     for target in filter(is_header_target, (one.target for one in checks)):
         result, keys = _keys_of_result(statement, target, result)
@@ -170,10 +149,14 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
     """
     columns = returned_columns(statement)
     if not columns:
-        key = None
+        key: Any = None
         with suppress(InvalidRequestError):  # of several rows, none is known
             key = getattr(result, "inserted_primary_key", None)
-        return result, [] if key is None or None in key else [tuple(key)]
+        own, named = (
+            [column.name for column in table.primary_key]
+            for table in (table_of(statement), named_alone(statement))
+        )
+        return result, [] if key is None or None in key or own != named else [tuple(key)]
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
         headers = list(_headers_among(buffer_rows(result), target))
         if headers:
@@ -246,21 +229,15 @@ def _checked(
             inserted += check(one)
     yield checks
     for one in checks:
-        _raise_versions(refusals, one, of_headers)
+        root = one.target.root
+        if declares(root, "version") and (
+            not is_header_target(one.target) or of_headers(one.target)
+        ):
+            refusals.raise_versions(root, [key for key in one.headers if not has_null(key)])
     for key in inserted:
         refusals.add_inserted(key)
     for document, identity in chain.from_iterable(one.new_keys for one in checks):
         refusals.add_key(document, identity)
-
-
-def _raise_versions(
-    refusals: Refusals, check: StatementCheck, of_headers: Callable[[Target], bool]
-) -> None:
-    """Raise the versions of the documents that the statement has written to."""
-    target = check.target
-    if declares(target.root, "version") and (not is_header_target(target) or of_headers(target)):
-        keys = [key for key in check.headers if not has_null(key)]
-        refusals.raise_versions(target.root, keys)
 
 
 def _leaves_version(rows: Sequence[Row], target: Target) -> bool:

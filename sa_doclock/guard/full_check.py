@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -96,29 +96,35 @@ class FullCheck:
     def check(self, to_check: Iterable[WrittenRow]) -> None:
         """Refuse the writes to documents that are not held; ask the database anew."""
         self.resolvers, self.found = {}, []
-        to_check = [*to_check]
-        self._read_ahead(to_check)
-        self._check_untold(to_check)
-        for row in to_check:
-            if self.written:  # first: other checks read what has expired
-                self._check_unread(row)
-                self._check_kinds(row)
-            if self.new is not None:  # written without a flush, so that nothing checks it after
-                self._check_generated(row)
-            if row.rules.root is not None:
-                self._check_documents(row.rules.root, row)
-            self._check_related(row)
-        if self.found:
-            self.refusals.refuse_all(self.found, self.resolvers, self._expected())
-
-    def _read_ahead(self, to_check: Collection[WrittenRow]) -> None:
-        """Ask the database for the headers of all these rows at once."""
-        by_root = defaultdict(list)
-        for row in to_check:
+        rows, by_root = [*to_check], defaultdict(list)
+        for row in rows:
             if row.rules.root is not None:
                 by_root[row.rules.root].append(row.state)
         for root, states in by_root.items():
             self._resolver(root).read_ahead(states)
+        self._check_untold(rows)
+        for row in rows:
+            rules, state = row.rules, row.state
+            if self.written:  # first: other checks read what has expired
+                self._check_unread(row)
+                self._check_kinds(row)
+            elif not rules.kind.isdisjoint(state.committed_state):
+                self.refusals.memory.held.pop(state, None)  # it tells more when it is written
+            if self.new is not None:  # written without a flush, so that nothing checks it after
+                self._check_generated(row)
+            if rules.root is not None:
+                self._check_documents(rules.root, row)
+            self._check_related(row)
+        if self.found:
+            self.refusals.refuse_all(self.found, self.resolvers, self._expected())
+
+    def _check_generated(self, row: WrittenRow) -> None:
+        """Check a row whose document the table sets when it is written."""
+        rules, state = row.rules, row.state
+        if rules.generated is not None and rules.root is not None:
+            given = state.dict if row.write is Write.INSERT else state.committed_state
+            for name in sorted(rules.generated.by(row.write) - given.keys())[:1]:
+                self.found.append(row.refusal(rules.root, UNKNOWN, (name, name)))
 
     def _check_related(self, row: WrittenRow) -> None:
         """Check the rows that the flush of the row's relationships writes to."""
@@ -159,24 +165,8 @@ class FullCheck:
         if names and root is not None:
             by = (names[0], names[0]) if row.write is Write.UPDATE else None
             identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
-            self._check_stored(root, state.mapper, identity, row, by)
-
-    def _check_stored(
-        self, root: Mapper[Any], mapper: Mapper[Any], identity: Identity, row: WrittenRow, by: By
-    ) -> None:
-        """Check the documents that the database has for a row of this class."""
-        for header in self._resolver(root).stored_headers(mapper, identity):
-            self._refuse_unless_permitted(root, header, row, by)
-
-    def _check_generated(self, row: WrittenRow) -> None:
-        """Check a row whose document the table sets when it is written."""
-        rules, state = row.rules, row.state
-        if rules.generated is None or rules.root is None:
-            return
-        given = state.dict if row.write is Write.INSERT else state.committed_state
-        names = sorted(rules.generated.by(row.write) - given.keys())
-        if names:
-            self.found.append(row.refusal(rules.root, UNKNOWN, (names[0], names[0])))
+            for header in self._resolver(root).stored_headers(state.mapper, identity):
+                self._refuse_unless_permitted(root, header, row, by)
 
     def _refuse_unless_permitted(
         self, root: Mapper[Any], identity: Identity, row: WrittenRow, by: By
@@ -192,41 +182,36 @@ class FullCheck:
                 by_class[row.state.mapper, row.write].append(row)
         for (mapper, write), rows in by_class.items():
             for target, table in untold_targets(mapper).items():
-                changes = write is Write.UPDATE  # of the target's row, or else of another table
-                some = [one for one in rows if not changes or _changed_in(one.state, target, table)]
-                self._check_rows_of(target, table, some, write)
+                self._check_rows_of(target, table, rows, write)
 
     def _check_rows_of(
-        self, target: Target, table: Any, rows: Sequence[WrittenRow], write: Write
+        self, target: Target, table: Any, rows: Iterable[WrittenRow], write: Write
     ) -> None:
         """Check those of these objects whose rows in the table are of this target."""
-        resolver, is_new = self._resolver(target.root), is_new_header(target, table)
-        keys = ((self._key_or_check(target, row, table), row) for row in rows)
-        known = {key: row for key, row in keys if key is not None}
-        for key, header in stored_headers_of(self.session, resolver, target, table, known):
-            if is_new and write is Write.INSERT:
-                self.refusals.add_inserted((target.root.class_, header))
-            row = known.get(key) or next(iter(known.values()))
-            self._refuse_row_of(target, header, row, table)
-
-    def _key_or_check(self, target: Target, row: WrittenRow, table: Any) -> Identity | None:
-        """Return the key of a row in the table; None if it was checked without the database."""
-        written = self.written and row.write is not Write.DELETE
-        owner = owner_in_association(row.state, target, written=written)
-        key = None if owner else key_in_table(row.state, target, table, written=written)
-        if key is not None:
-            return key
         resolver = self._resolver(target.root)
-        for header in headers_of_owner(resolver, target, owner) if owner else (UNKNOWN,):
-            self._refuse_row_of(target, header, row, table)
-        return None
-
-    def _refuse_row_of(self, target: Target, header: Identity, row: WrittenRow, table: Any) -> None:
-        if row.write is Write.INSERT and inserts_header(row.state, target.root, header):
-            return
-        name = _changed_in(row.state, target, table) if row.write is Write.UPDATE else None
-        by = None if name is None else (name, name)
-        self._refuse_unless_permitted(target.root, header, row, by)
+        is_new = write is Write.INSERT and is_new_header(target, table)
+        asked: dict[Identity, tuple[WrittenRow, By]] = {}
+        found: list[tuple[WrittenRow, By, Identity]] = []
+        for row in rows:
+            name = _changed_in(row.state, target, table) if write is Write.UPDATE else None
+            if write is Write.UPDATE and name is None:  # it is of another table
+                continue
+            by = None if name is None else (name, name)
+            written = self.written and write is not Write.DELETE
+            owner = owner_in_association(row.state, target, written=written)
+            key = None if owner else key_in_table(row.state, target, table, written=written)
+            if key is not None:
+                asked[key] = row, by
+            else:
+                headers = headers_of_owner(resolver, target, owner) if owner else (UNKNOWN,)
+                found += ((row, by, header) for header in headers)
+        for key, header in stored_headers_of(self.session, resolver, target, table, asked):
+            if is_new:
+                self.refusals.add_inserted((target.root.class_, header))
+            found.append((*(asked.get(key) or next(iter(asked.values()))), header))
+        for row, by, header in found:
+            if write is not Write.INSERT or not inserts_header(row.state, target.root, header):
+                self._refuse_unless_permitted(target.root, header, row, by)
 
     def _check_kinds(self, row: WrittenRow) -> None:
         """Check a row that is written as one of another class: only the database knows its owners.
@@ -246,7 +231,8 @@ class FullCheck:
             for kind in kinds:
                 root = document_root(kind)
                 if root is not None and not state.mapper.isa(kind):
-                    self._check_stored(root, kind, state.identity or (), row, row.through(name))
+                    for header in self._resolver(root).stored_headers(kind, state.identity or ()):
+                        self._refuse_unless_permitted(root, header, row, row.through(name))
 
     def _resolver(self, root: Mapper[Any]) -> HeaderResolver:
         resolver = self.resolvers.get(root)

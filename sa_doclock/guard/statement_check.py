@@ -1,5 +1,8 @@
 """The check of the rows that one statement writes, of one target.
 
+``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal; UNKNOWN is that
+of a row that does not tell.  ``_allow()`` refuses those that are not held.
+
 An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that has the same values as the new
 one in the columns of the conflict.  Where the foreign key to the owner is among them, and the update leaves it
 alone, both rows are of the same document.  The same is true of a header where its primary key is among them.
@@ -19,7 +22,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     ClauseElement,
-    Column,
     ColumnElement,
     Insert,
     PrimaryKeyConstraint,
@@ -30,6 +32,7 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.orm import Mapper, Session
+from sqlalchemy.sql.expression import ColumnClause
 
 from ..core.documents import (
     UNKNOWN,
@@ -57,23 +60,53 @@ from .targets import (
     table_of,
     writes_by_key,
 )
-from .touched import TouchedRows, row_count, touched_rows
+from .touched import row_count, touched_rows
+
+Headers = Iterator[tuple[Identity, str]]
+"""The headers of written rows, each with the words for the statement in a refusal."""
+
+BY: Final = "a statement"
+UNCLEAR: Final = "a statement that does not show of which document (name one class or table, and the keys of its rows),"
+NO_KEY: Final = "a statement without a plain primary key, which does not show of which document,"
+
+ATOMIC: Final = "doclock_atomic"
+"""The execution option of a statement that atomic_update() has made."""
+
+
+def is_atomic(statement: Any) -> bool:
+    """Return whether atomic_update() has made the statement."""
+    return bool(statement.get_execution_options().get(ATOMIC))
+
+
+def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> bool:
+    """Return whether atomic_update() has made the statement, and it changes the headers' own rows alone."""
+    root = target.root
+    if not (is_atomic(statement) and is_header_target(target) and is_header(root, root)):
+        return False
+    changed = {name for row in values_of(statement).rows for name in target.by_attribute(row)}
+    # The names of the parameters are no values of attributes.
+    given = {name for row in parameters for name in target.by_attribute(row)}
+    deciding = {*key_attributes(root), *chain.from_iterable(link.names for link in target.links)}
+    return changed.isdisjoint(deciding) and given.isdisjoint(one.key for one in root.column_attrs)
 
 
 def stays_in_its_document(statement: Insert, target: Target, given: Collection[str]) -> bool:
     """Return whether a row that is updated is certainly of the document of the new row.
 
-    MySQL, and a conflict without columns, mean any unique key of the table: those that the Table
-    declares.
-
     :param given: the names of the attributes that the new rows have values for.
     """
     conflict = conflict_of(statement)
-    deciding = _deciding_attributes(target)
-    if conflict is None or not deciding:
+    # The attributes that show of which document a row is.
+    deciding = set(chain.from_iterable(link.names for link in target.links))
+    if is_header_target(target):
+        deciding |= {*key_attributes(target.root)}
+    elif target.by_identity:
+        return False
+    if conflict is None or target.unclear or not deciding:
         return False
     # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
-    stay = {k for k, v in conflict.sets.items() if isinstance(v, Column) and v.key == k}
+    sets = conflict.sets.items()
+    stay = {key for key, value in sets if isinstance(value, ColumnClause) and value.key == key}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
         return False
     table = table_of(statement)
@@ -86,25 +119,19 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     return True
 
 
-def _deciding_attributes(target: Target) -> set[str]:
-    """Return the attributes that say which document a row is of; empty if they do not."""
-    links = set(chain.from_iterable(link.names for link in target.links))
-    if target.unclear:
-        return set()
-    if is_header_target(target):
-        return links | {*key_attributes(target.root)}
-    return set() if target.by_identity else links
+def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
+    """Yield the keys of which the new row and the one that is there have one in common.
 
-
-def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[str]]:
-    """Yield the keys of which the new row and the one that is there have one in common."""
+    MySQL, and a conflict without columns, mean any unique key of the table: those that the Table
+    declares.
+    """
     if conflict.columns is not None:
         yield conflict.columns
         return
-    for one in (*table.constraints, *table.indexes):
-        is_key = isinstance(one, (PrimaryKeyConstraint, UniqueConstraint))
-        if is_key or getattr(one, "unique", False):
-            yield one.columns.keys()
+    for key in (*table.constraints, *table.indexes):
+        is_key = isinstance(key, (PrimaryKeyConstraint, UniqueConstraint))
+        if is_key or getattr(key, "unique", False):
+            yield [*key.columns]
 
 
 class InsertedFromSelect:
@@ -112,101 +139,60 @@ class InsertedFromSelect:
 
     def __init__(self, run: Execution, target: Target) -> None:
         statement: Insert = run.statement
-        self._run, self._target, self._table = run, target, statement.table
+        self._run, self._target, self._table = run, target, table_of(statement)
         self._conditional = values_of(statement).conditional
         names, rows = select_of_insert(statement)
         selected = dict(zip(map(target.attribute_of, names), rows.subquery().c, strict=True))
         owners = dict.fromkeys(name for link in target.links for name in link.names)
         self._selected = {name: selected[name] for name in owners if name in selected}
         self._owners: dict[Link, dict[Identity, None]] = {link: {} for link in target.links}
-        self._without_owner = self._expected = self._before = 0
+        self._all = self._with_owner = self._before = 0  # numbers of rows
 
     def ask(self) -> Iterator[Row]:
         """Yield the values that name owners, each combination once."""
         columns = list(self._selected.values())
-        asked = select(*columns, func.count()).group_by(*columns)
         if not columns:
             yield {}
             return
+        asked = select(*columns, func.count()).group_by(*columns)
         for parameters in self._run.given:
             for *values, rows in self._run.ask_of(self._target, asked, parameters):
                 row = dict(zip(self._selected, values, strict=True))
-                self._note(row, rows)
+                keys = {link: tuple(map(row.get, link.names)) for link in self._owners}
+                named = {link: key for link, key in keys.items() if not has_null(key)}
+                for link, key in named.items():
+                    self._owners[link][key] = None
+                self._with_owner += rows if named else 0
+                self._all += rows
                 yield row
         self._before = self._count()
-
-    def _note(self, row: Row, rows: int) -> None:
-        self._expected += rows
-        keys = {link: tuple(row.get(name) for name in link.names) for link in self._owners}
-        named = {link: key for link, key in keys.items() if not has_null(key)}
-        for link, key in named.items():
-            self._owners[link][key] = None
-        if not named:
-            self._without_owner += rows
 
     def has_added_others(self, written: int | None) -> bool:
         """Return whether rows were added to other documents than those that were asked about."""
         if not self._selected or (written is None and self._conditional):
             return False
-        rows = self._expected if written is None else written
-        return self._count() - self._before < rows - self._without_owner
+        others = 0 if written is None else written - self._all
+        return self._count() - self._before < self._with_owner + others
 
     def _count(self) -> int:
         """Return the number of the rows of these owners."""
+        number = select(func.count()).select_from(self._table)
         return sum(
-            self._run.ask_of(
-                self._target, select(func.count()).select_from(self._table).where(where)
-            )[0][0]
-            for where in self._of_owners()
+            self._run.ask_of(self._target, number.where(where))[0][0] for where in self._of_owners()
         )
 
     def _of_owners(self) -> Iterator[ColumnElement[bool]]:
         """Yield conditions for the rows of these owners; no row fulfils two of them."""
-        several = [(link, keys) for link, keys in self._owners.items() if keys]
+        several = [
+            ([self._target.column_of(name, self._table) for name in link.names], [*keys])
+            for link, keys in self._owners.items()
+            if keys
+        ]
         if len(several) == 1:
-            link, keys = several[0]
-            for some in chunks(list(keys)):
-                yield key_in(self._columns(link), some)
+            ((columns, keys),) = several
+            yield from (key_in(columns, some) for some in chunks(keys))
         elif several:
-            yield or_(*(key_in(self._columns(link), list(keys)) for link, keys in several))
-
-    def _columns(self, link: Link) -> list[Column[Any]]:
-        return [self._target.column_of(name, self._table) for name in link.names]
-
-
-_UNCLEAR: Final = (
-    "a statement that does not tell of what (name one class or table, and the keys of its rows),"
-)
-
-
-ATOMIC: Final = "doclock_atomic"
-"""The execution option of a statement that atomic_update() has made."""
-
-
-def is_atomic(statement: Any) -> bool:
-    """Return whether atomic_update() has made the statement."""
-    return bool(statement.get_execution_options().get(ATOMIC))
-
-
-def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> bool:
-    """Return whether atomic_update() has made the statement, and it changes headers in place."""
-    if not is_atomic(statement):
-        return False
-    changed = {name for row in values_of(statement).rows for name in target.by_attribute(row)}
-    given = {name for row in parameters for name in target.by_attribute(row)}
-    return is_header_target(target) and _stays_in_place(target, changed, given)
-
-
-def _stays_in_place(target: Target, changed: set[str], given: set[str]) -> bool:
-    """Return whether a change of these attributes is one of the header's own row alone.
-
-    :param given: the names of the parameters, which are no values of attributes.
-    """
-    root, links = target.root, target.links
-    deciding = {*key_attributes(root), *chain.from_iterable(link.names for link in links)}
-    attributes = {one.key for one in root.column_attrs}
-    stays = changed.isdisjoint(deciding) and given.isdisjoint(attributes)
-    return stays and is_header(root, root)
+            yield or_(*(key_in(columns, keys) for columns, keys in several))
 
 
 class StatementCheck:
@@ -215,123 +201,122 @@ class StatementCheck:
     A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
     the database knows that line 7 is of order 1, which the line leaves; only the values of the
     statement know that the line comes to order 2.  Both orders must be locked.
+
+    :ivar asked: the number of rows that the statement was about to write; None where none were counted.
+    :ivar left: the number of rows of no document that another transaction has brought into one meanwhile.
+    :ivar headers: the documents that were checked, whose version the statement raises.
+    :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
 
     def __init__(self, session: Session, refusals: Refusals, target: Target, write: Write) -> None:
         self._session, self._refusals = session, refusals
         self.target, self._write = target, write
         self._resolver = HeaderResolver(session, target.root, ask=True)
-        self._found: list[Refusal] = []
-        self._overwritten: Callable[[], object] = int
-        self.inserted: InsertedFromSelect | None = None
+        self._overwritten: Callable[[], Iterable[tuple[Identity, str]]] = list
+        self._inserted: InsertedFromSelect | None = None
         self.asked: int | None = None
-        """The number of rows that the statement was about to write; None where none were counted."""
-        self._free = 0
-        self.left = 0
-        """The number of rows of no document that another transaction has brought into one meanwhile."""
+        self._free = self.left = 0
         self.headers: dict[Identity, None] = {}
-        """The documents that were checked, whose version the statement raises."""
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
-        """The documents whose primary key the statement sets, each with the new one."""
 
-    def has_written_others(self, asked: int | None, written: int | None, result: Any) -> bool:
-        """Return whether the statement has written rows that were not asked about before.
+    def _allow(self, found: Iterable[tuple[Identity, str]]) -> bool:
+        """Return whether all these headers are held; refuse others, by the keys that the database has for them."""
+        refusals = dict.fromkeys(self._not_held(found))
+        if refusals:
+            self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
+        return not refusals
+
+    def _not_held(self, found: Iterable[tuple[Identity, str]]) -> Iterator[Refusal]:
+        for header, by in found:
+            if header is not UNKNOWN:
+                self.headers[header] = None
+            if not self._refusals.permits(self.target.root, header):
+                what = f"{self.target.name} rows would be {self._write.value} by {by}"
+                yield Refusal(self.target.root, header, what, what)
+
+    # After the statement.
+
+    def refuse_others(self, asked: int | None, written: int | None, result: Any) -> None:
+        """Refuse rows that the statement has written without a question before.
 
         :param written: the number of rows, where they were counted.
+        :raises UnlockedWrite: which documents they are of, nobody knows.
         """
-        if self.inserted is not None:
-            return self.inserted.has_added_others(row_count(result))
-        return asked is not None and written is not None and written > asked
+        if self._inserted is not None:
+            others = self._inserted.has_added_others(row_count(result))
+        else:
+            others = asked is not None and written is not None and written > asked
+        if others or any(True for _ in self._not_held(self._overwritten())):
+            what = (
+                f"{self.target.name} rows were {self._write.value} by a statement, of which some came "
+                "to it after the guard had asked for their documents,"
+            )
+            self._refusals.refuse_written(Refusal(self.target.root, UNKNOWN, what, what))
 
-    def refusal_of_others(self) -> Refusal:
-        """Return the refusal of such rows; which documents they are of, nobody knows."""
-        what = (
-            f"{self.target.name} rows were {self._write.value} by a statement, of which some came "
-            "to it after the guard had asked for their documents,"
-        )
-        return Refusal(self.target.root, UNKNOWN, what, what)
+    # Before it.
 
     def rows(self, rows: Iterable[Row], *, overwrites: bool = False) -> list[DocumentKey]:
         """Check rows that are given with all that is written; return the new documents.
 
         :param overwrites: an INSERT may update the row of the same document that is there already.
         """
-        named = [self.target.by_attribute(row) for row in rows]
+        target, named = self.target, [*map(self.target.by_attribute, rows)]
         if self._refusals.active:
-            if self._write is Write.UPDATE or self.target.extended:
-                self._check_keys(named)
-            elif self.target.stored:
-                named = [*map(self._completed, named)]
-            if overwrites and is_header_target(self.target):
-                self._check_overwritten(named)
-            for row in named:
-                self._check_owners(row)
-            self._settle()
-        return self._new_documents(named)
-
-    def _new_documents(self, rows: Iterable[Row]) -> list[DocumentKey]:
-        target = self.target
+            self._allow(self._headers_of_rows(named, overwrites=overwrites))
         if self._write is not Write.INSERT or target.extended or not is_header_target(target):
             return []
-        keys = map(target.identity, rows)
-        return [document_key(target.root, key) for key in keys if key is not None]
+        keys = filter(None, map(target.identity, named))
+        return [document_key(target.root, key) for key in keys]
 
     def statement(self, run: Execution) -> list[DocumentKey]:
         """Check a statement; return the new documents."""
         if self._write is Write.INSERT:
             return self._check_insert(run)
         if self._refusals.active and not needs_no_lock(run.statement, self.target, run.given):
-            self._check_touched(run)
-            self._settle()
+            self._allow(self._headers_touched(run))
             if self._free:
-                self._lock_free(run)
+                self._allow(self._lock_free(run))
         return []
 
     def _check_insert(self, run: Execution) -> list[DocumentKey]:
-        values = values_of(run.statement)
+        target, statement, values = self.target, run.statement, values_of(run.statement)
         if values.from_select:
-            self._check_from_select(run, overwrites=values.overwrites)
+            if self._refusals.active:
+                self._allow(self._headers_selected(run, overwrites=values.overwrites))
             return []
         rows = [{**row, **more} for row, more in product(values.rows or ({},), run.given)]
-        if self._may_leave(run.statement, rows) and self._refusals.active:
-            questions = self._rows_overwritten(run.statement, rows)
-            if questions is None:
-                self._refuse(UNKNOWN, "an INSERT that may overwrite, which does not tell of what,")
-                self._settle()
-                return []
-            self._check_stored(run, questions)
-            if not self._found:
-                self._overwritten = partial(self._check_stored, run, questions)
-            self._settle()
+        if values.overwrites and self._refusals.active:
+            given = set(chain.from_iterable(map(target.by_attribute, rows)))
+            if not stays_in_its_document(statement, target, given):
+                questions = self._rows_overwritten(statement, rows)
+                if questions is None:
+                    self._allow([(UNKNOWN, "an INSERT that may overwrite others,")])
+                    return []
+                stored = partial(self._headers_stored, run, questions)
+                if self._allow(stored()):
+                    self._overwritten = stored  # and once more, when it has run
         new = self.rows(rows, overwrites=values.overwrites)
         # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
         return [] if values.conditional else new
 
-    def _check_from_select(self, run: Execution, *, overwrites: bool) -> None:
-        """Check the owners that the SELECT of an INSERT names; the rows are counted after it."""
-        if not self._refusals.active:
-            return
+    def _headers_selected(self, run: Execution, *, overwrites: bool) -> Headers:
+        """Yield those of the owners that the SELECT of an INSERT names; the rows are counted after it."""
         if overwrites or self.target.extended or self.target.stored:
-            self._refuse(UNKNOWN, "INSERT .. FROM SELECT, which may overwrite others,")
+            yield UNKNOWN, "INSERT .. FROM SELECT, which may overwrite others,"
         elif self.target.links:
-            self.inserted = InsertedFromSelect(run, self.target)
-            for row in self.inserted.ask():
-                self._check_owners(row)
-        self._settle()
-
-    def _may_leave(self, statement: Insert, rows: Iterable[Row]) -> bool:
-        """Return whether an INSERT may update a row of another document than that of the new row."""
-        given = set(chain.from_iterable(map(self.target.by_attribute, rows)))
-        return values_of(statement).overwrites and not stays_in_its_document(
-            statement, self.target, given
-        )
+            self._inserted = InsertedFromSelect(run, self.target)
+            for row in self._inserted.ask():
+                yield from self._headers_of_values(row)
 
     def _rows_overwritten(
         self, statement: Insert, rows: Iterable[Row]
     ) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
-        target, conflict = self.target, conflict_of(statement)
-        if conflict is None or not self._is_one_of(table := table_of(statement)):
+        target, mapper = self.target, self.target.mapper
+        conflict, table = conflict_of(statement), table_of(statement)
+        # Whether every row of the table is one of the target, which a SELECT of its class finds.
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        if conflict is None or not whole or target.unclear or target.extended or target.stored:
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
@@ -342,16 +327,12 @@ class StatementCheck:
             plain = not any(one is None or isinstance(one, ClauseElement) for one in chain(*values))
             if not plain or not target.has({*names}):
                 return None
-            found += self._rows_of(names, [*values])
+            found += self._select_rows(names, [*values])
         return found
 
-    def _is_one_of(self, table: Any) -> bool:
-        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
-        target, mapper = self.target, self.target.mapper
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        return whole and not (target.unclear or target.extended or target.stored)
-
-    def _rows_of(self, names: Sequence[str], values: Sequence[Identity]) -> Iterator[Select[Any]]:
+    def _select_rows(
+        self, names: Sequence[str], values: Sequence[Identity]
+    ) -> Iterator[Select[Any]]:
         """Yield the SELECTs of rows by the values of these attributes: they return these and ``target.read``."""
         source, column_of = self.target.source, self.target.column_of
         columns, read = (
@@ -360,42 +341,34 @@ class StatementCheck:
         for some in chunks(values):
             yield select(*columns, *read).where(key_in(columns, some))
 
-    def _check_stored(self, run: Execution, questions: Iterable[Select[Any]]) -> None:
+    def _headers_stored(self, run: Execution, questions: Iterable[Select[Any]]) -> Headers:
         self._resolver = HeaderResolver(self._session, self.target.root, ask=True)
         for question in questions:
             for row in run.ask_of(self.target, question):
-                self._check_row(tuple(row[-len(self.target.read) :]))
+                yield from self._headers_of_stored(tuple(row[-len(self.target.read) :]))
 
-    def has_overwritten_others(self) -> bool:
-        """Return whether an INSERT has updated a row that another transaction has added meanwhile."""
-        self._overwritten()
-        return bool(self._found)
-
-    def _check_touched(self, run: Execution) -> None:
-        values: list[Row] = []
+    def _headers_touched(self, run: Execution) -> Headers:
+        """Yield those of the rows that an UPDATE or DELETE is about to write, and those they come to."""
+        target, values = self.target, list[Row]()
         if self._write is Write.UPDATE:
-            rows = values_of(run.statement).rows
-            values = [self.target.by_attribute(row) for row in rows] or [{}]
-        unclear = self.target.unclear
-        by_key = writes_by_key(run.statement, run.parameters)
-        touched = None if unclear or by_key else touched_rows(run.statement, self.target)
-        if by_key and not unclear:
-            self.rows({**row, **given} for row, given in product(values, run.parameters))
-        elif touched is None:
-            self._refuse(UNKNOWN, _UNCLEAR)
-        else:
-            self._check_where(touched, values, run)
-
-    def _check_where(self, touched: TouchedRows, values: Sequence[Row], run: Execution) -> None:
+            values = [*map(target.by_attribute, values_of(run.statement).rows)] or [{}]
+        if not target.unclear and writes_by_key(run.statement, run.parameters):
+            rows = ({**row, **given} for row, given in product(values, run.parameters))
+            yield from self._headers_of_rows([*map(target.by_attribute, rows)])
+            return
+        touched = None if target.unclear else touched_rows(run.statement, target)
+        if touched is None:
+            yield UNKNOWN, UNCLEAR
+            return
         self.asked = 0
         for parameters, answer in run.ask(touched.select_counted()):
-            new = [{**row, **self.target.by_attribute(parameters)} for row in values]
+            new = [{**row, **target.by_attribute(parameters)} for row in values]
             for row in new:
-                self._check_owners(row, of_row=False)
+                yield from self._headers_of_values(row, of_row=False)
             for *found, rows in answer:
                 self.asked += rows
                 self._free += rows if self._is_free(found) else 0
-                self._check_row(tuple(found), new)
+                yield from self._headers_of_stored(tuple(found), new)
                 self._note_new_keys(tuple(found), values)
 
     def _is_free(self, row: Sequence[Any]) -> bool:
@@ -407,12 +380,14 @@ class StatementCheck:
             for link, found in self.target.read_by_link(row)
         )
 
-    def _lock_free(self, run: Execution) -> None:
+    def _lock_free(self, run: Execution) -> Headers:
         """Lock the rows of no document, which anybody may bring into one before they are written."""
         touched = touched_rows(run.statement, self.target, to_lock=True)
         mapper = self.target.mapper
-        assert touched is not None
         assert mapper is not None
+        if touched is None:
+            yield UNKNOWN, UNCLEAR
+            return
         no_owner = (
             or_(*(touched.column(name).is_(None) for name in link.names))
             for link in self.target.links
@@ -434,122 +409,108 @@ class StatementCheck:
             if key != identity and not any(isinstance(one, ClauseElement) for one in key):
                 self.new_keys.append((document_key(self.target.root, identity), key))
 
-    def _check_keys(self, rows: Iterable[Row]) -> None:
-        """Check the documents that the rows of these keys belong to now, and those that they come to."""
+    def _headers_of_rows(self, rows: Sequence[Row], *, overwrites: bool = False) -> Headers:
         target = self.target
+        if self._write is Write.UPDATE or target.extended:
+            yield from self._headers_by_key(rows)
+        elif target.stored:
+            if any(target.identity(row) is None for row in rows):
+                yield UNKNOWN, NO_KEY
+            rows = [{**self._stored_before(row), **row} for row in rows]
+        if overwrites and is_header_target(target):  # the headers that have these keys already
+            assert target.mapper is not None
+            for key in map(target.identity, rows):
+                if key is None:
+                    yield UNKNOWN, "an INSERT that may overwrite, without its key,"
+                else:
+                    yield from self._headers_of(target.mapper, key)
+        for row in rows:
+            yield from self._headers_of_values(row)
+
+    def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
+        """Yield those of the rows that have these keys now, and those that they come to."""
+        target, number = self.target, len(self.target.key)
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
         for row in rows:
-            if (key := self._plain_key(row)) is not None:
+            key = target.identity(row)
+            if key is None:
+                yield UNKNOWN, NO_KEY
+            else:
                 new[key].append(row)
-        number = len(target.key)
-        for question in self._rows_of(target.key, [*new]):
-            for row in ask(self._session, question, bind_arguments=target.bind_arguments):
-                key, found = tuple(row[:number]), tuple(row[number:])
-                self._check_row(found, new.get(key) or chain.from_iterable(new.values()))
+        for question in self._select_rows(target.key, [*new]):
+            for found in ask(self._session, question, bind_arguments=target.bind_arguments):
+                key, read = tuple(found[:number]), tuple(found[number:])
+                yield from self._headers_of_stored(
+                    read, new.get(key) or chain.from_iterable(new.values())
+                )
 
-    def _plain_key(self, row: Row) -> Identity | None:
-        key = self.target.identity(row)
-        if key is None:
-            self._refuse(UNKNOWN, "a statement without a plain primary key, which tells of what,")
-        return key
-
-    def _completed(self, row: Row) -> Row:
-        """Return the values of a row of a table of a subclass, and of the row above that it completes."""
-        mapper, names = self.target.mapper, self.target.stored
+    def _stored_before(self, row: Row) -> Row:
+        """Return the values of the row of a table above, which a row of a table of a subclass completes."""
+        mapper, names, key = self.target.mapper, self.target.stored, self.target.identity(row)
         assert mapper is not None
-        key = self._plain_key(row)
         if key is None:
-            return row
+            return {}
         values = dict(zip(key_attributes(mapper), key, strict=True))
         columns: list[Any] = [mapper.column_attrs[name].columns[0] for name in names]
         where = (
             column == values[mapper.get_property_by_column(column).key]
             for column in chain.from_iterable({one.table.primary_key for one in columns})
         )
-        for stored in ask(self._session, select(*columns).where(*where)):
-            return {**dict(zip(names, stored, strict=True)), **row}
-        return row
+        found = ask(self._session, select(*columns).where(*where))
+        return dict(zip(names, found[0], strict=True)) if found else {}
 
-    def _check_overwritten(self, rows: Iterable[Row]) -> None:
-        """Check the headers that are there already, whose keys the rows have."""
-        target = self.target
-        assert target.mapper is not None
-        for identity in map(target.identity, rows):
-            if identity is None:
-                self._refuse(UNKNOWN, "an INSERT that may overwrite, without its key,")
-            else:
-                self._check_headers(target.mapper, identity)
-
-    def _check_row(self, row: Identity, new: Iterable[Row] = ()) -> None:
-        """Check the documents of a row of ``target.read``, which gets new values."""
+    def _headers_of_stored(self, row: Identity, new: Iterable[Row] = ()) -> Headers:
+        """Yield those of a row of ``target.read``, which gets new values."""
         if self.target.by_identity:
             assert self.target.mapper is not None
-            self._check_headers(self.target.mapper, row)
+            yield from self._headers_of(self.target.mapper, row)
             return
         for link, now in self.target.read_by_link(row):
             if self.target.of_any_kind or takes(link.discriminators, now):
-                self._check_owner(link, now)
+                yield from self._headers_of_owner(link, now)
             for values in new if link.discriminators else ():
-                known = {name: literal(value, values) for name, value in values.items()}
-                if takes(link.discriminators, {**now, **known}):
-                    self._check_owner(link, {**now, **known})
+                known = {**now, **{name: literal(one, values) for name, one in values.items()}}
+                if takes(link.discriminators, known):
+                    yield from self._headers_of_owner(link, known)
 
-    def _check_owner(self, link: Link, row: Row) -> None:
-        key = tuple(row.get(name) for name in link.names)
-        if not has_null(key) and not any(isinstance(one, ClauseElement) for one in key):
-            self._check_link(link, key)
-
-    def _check_owners(self, row: Row, *, of_row: bool = True) -> None:
-        """Check the documents that a new row, or new values of a row, come to.
+    def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
+        """Yield those that a new row, or new values of a row, come to.
 
         :param of_row: False: where the values of the row itself tell, it is checked with these.
         """
         known = {name: literal(value, row) for name, value in row.items()}
         for link in self.target.links:
-            if takes(link.discriminators, known):
-                self._check_new_owner(link, known, of_row=of_row)
+            if not takes(link.discriminators, known):
+                continue
+            # A composite key that an UPDATE sets in part has its other part in the row, and the table
+            # may set a name that the statement leaves out.
+            key, left_out = tuple(map(known.get, link.names)), {*link.names} - known.keys()
+            in_part = self._write is Write.UPDATE and 0 < len(left_out) < len(link.names)
+            if (
+                in_part
+                or not left_out.isdisjoint(link.generated.by(self._write))
+                or any(isinstance(value, ClauseElement) for value in key)
+            ):
+                names = " and ".join(link.names)
+                yield UNKNOWN, f"a statement whose {names} does not show of which document,"
+            elif of_row or not link.discriminators:
+                yield from self._headers_of_owner(link, known, referred=True)
 
-    def _check_new_owner(self, link: Link, row: Row, *, of_row: bool) -> None:
-        key = tuple(row.get(name) for name in link.names)
-        if self._is_unclear(link, row, key):
-            names = " and ".join(link.names)
-            self._refuse(UNKNOWN, f"a statement whose {names} does not tell of what,")
-        elif not has_null(key) and (of_row or not link.discriminators):
-            part, resolver = link.part, self._resolver
-            for owner in [key] if part is None else resolver.owners_by_reference(part, key):
-                self._check_link(link, owner)
+    def _headers_of_owner(self, link: Link, row: Row, *, referred: bool = False) -> Headers:
+        """Yield those of the owner that a row names.
 
-    def _is_unclear(self, link: Link, row: Row, key: Identity) -> bool:
-        """Return whether the values do not say which owner the row comes to.
-
-        A composite key that an UPDATE sets in part has its other part in the row, and the table
-        may set a name that the statement leaves out.
+        :param referred: perhaps by another key than the primary one.
         """
-        left_out = {name for name in link.names if name not in row}
-        in_part = self._write is Write.UPDATE and 0 < len(left_out) < len(link.names)
-        if in_part or not left_out.isdisjoint(link.generated.by(self._write)):
-            return True
-        return any(isinstance(value, ClauseElement) for value in key)
+        key = tuple(map(row.get, link.names))
+        if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
+            return
+        by_part = link.part if referred else None
+        owners = [key] if by_part is None else self._resolver.owners_by_reference(by_part, key)
+        for owner in owners:
+            if link.types:
+                self._resolver.note_types(owner, link.types)
+            yield from self._headers_of(link.owner, owner)
 
-    def _check_link(self, link: Link, owner: Identity) -> None:
-        if link.types:
-            self._resolver.note_types(owner, link.types)
-        self._check_headers(link.owner, owner)
-
-    def _check_headers(self, mapper: Mapper[Any], identity: Identity) -> None:
-        """Check the documents of the row of this class that has this primary key."""
-        for header in self._resolver.headers_of_row(mapper, identity):
-            self.headers[header] = None
-            if not self._refusals.permits(self.target.root, header):
-                self._refuse(header)
-
-    def _refuse(self, identity: Identity, by: str = "a statement") -> None:
-        what = f"{self.target.name} rows would be {self._write.value} by {by}"
-        self._found.append(Refusal(self.target.root, identity, what, what))
-
-    def _settle(self) -> None:
-        """Refuse the documents that are not held, by the keys that the database has for them."""
-        if self._found:
-            refusals = dict.fromkeys(self._found)
-            self._found = []
-            self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
+    def _headers_of(self, mapper: Mapper[Any], identity: Identity) -> Headers:
+        """Yield those of the row of this class that has this primary key."""
+        return ((header, BY) for header in self._resolver.headers_of_row(mapper, identity))

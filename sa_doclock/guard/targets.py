@@ -121,6 +121,7 @@ class Target(NamedTuple):
     extended: bool = False  # by an INSERT of rows with their keys: its table is one of several
     stored: tuple[str, ...] = ()  # attributes that a row of a table above has before such an INSERT
     table: Any = None  # the association table
+    other: Any = None  # another object for the table, which the statement names in its place
 
     @property
     def source(self) -> Any:
@@ -167,12 +168,21 @@ class Target(NamedTuple):
         key: str = column if isinstance(column, str) else column.key
         attributes: Any = {} if self.named is None else self.named.column_attrs
         columns = attributes[key].columns if key in attributes else ()
+        is_of_other = (
+            self.other is not None
+            and key in self.other.columns
+            and getattr(column, "table", None) is not mapped_table(self.other)
+        )
+        if is_of_other:
+            columns = (self.other.columns[key],)
         if self.mapper is None:
             return next((str(one.key) for one in self._own_columns(columns)), key)
         for one in columns:
             name = same_attribute(self.mapper, one)
             if name is not None:
                 return name
+        if is_of_other:
+            return f"{self.other.name}.{key}"  # of no attribute
         if key in self.mapper.attrs:
             return key
         try:
@@ -199,9 +209,11 @@ class Target(NamedTuple):
         """
         if self.mapper is None:
             return source.columns[name]
-        if self.of_any_kind or isinstance(source, FromClause):
-            return self.mapper.column_attrs[name].columns[0]
-        return getattr(source, name)
+        own = self.mapper.column_attrs[name].columns[0]
+        if isinstance(source, FromClause):
+            found = source.corresponding_column(own)
+            return own if found is None else found
+        return own if self.of_any_kind else getattr(source, name)
 
 
 def is_header_target(target: Target) -> bool:
@@ -220,8 +232,15 @@ def literal(value: Any, row: Row) -> Any:
     return value if value.required else value.effective_value
 
 
-def targets_of(statement: Any, parameters: Any) -> tuple[Target, ...]:
-    """Return the targets of an INSERT, UPDATE or DELETE."""
+def targets_of(
+    statement: Any, parameters: Any, elsewhere: Collection[Any] = ()
+) -> tuple[Target, ...]:
+    """Return the targets of an INSERT, UPDATE or DELETE.
+
+    :param elsewhere: the tables that only have the name of a document's table.
+    """
+    if named_alone(statement) in elsewhere:
+        return ()
     if isinstance(statement, Insert):
         found = _targets_of_first_table(statement)
         return targets_of_new_rows(found, table_of(statement), mapper_named(statement))
@@ -232,7 +251,7 @@ def targets_of(statement: Any, parameters: Any) -> tuple[Target, ...]:
     else:
         found = _targets_of_first_table(statement)
     rows = (*values_of(statement).rows, *listed(parameters))
-    others = chain.from_iterable(map(_unclear_targets, other_tables(statement)))
+    others = chain.from_iterable(map(_unclear_targets, other_tables(statement) - {*elsewhere}))
     return (*found, *others, *targets_of_new_kinds(found, rows))
 
 
@@ -355,7 +374,9 @@ def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterabl
 def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     table, entity = table_of(statement), entity_of(statement)
     if entity is None:
-        return targets_of_table(table)
+        named = named_alone(statement)
+        other = None if named is table else named
+        return tuple(one._replace(other=other) for one in targets_of_table(table))
     named, mapper = inspect(entity), inspect(entity).mapper
     if named.is_aliased_class and mapper.single:
         # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
@@ -364,17 +385,22 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     return targets_of_entity(mapper)
 
 
-def table_of(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE writes to, also by an alias of it."""
+def named_alone(statement: Any) -> Any:
+    """Return the table that an INSERT, UPDATE or DELETE names, also by an alias of it."""
     entity = entity_of(statement)
     if entity is not None:
         return inspect(entity).mapper.local_table
     return statement.table.element if isinstance(statement.table, Alias) else statement.table
 
 
+def table_of(statement: Any) -> Any:
+    """Return the mapped Table that an INSERT, UPDATE or DELETE writes to."""
+    return mapped_table(named_alone(statement))
+
+
 def named_table(statement: Any) -> Any:
     """Return the table that an INSERT, UPDATE or DELETE names, or the alias of it."""
-    return statement.table if isinstance(statement.table, Alias) else table_of(statement)
+    return statement.table if isinstance(statement.table, Alias) else named_alone(statement)
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
@@ -405,7 +431,7 @@ def other_tables(statement: Any) -> set[Any]:
 
 
 def _unclear_targets(table: Any) -> tuple[Target, ...]:
-    return tuple(target._replace(unclear=True) for target in targets_of_table(table))
+    return tuple(target._replace(unclear=True) for target in targets_of_table(mapped_table(table)))
 
 
 @mapper_cache

@@ -5,15 +5,14 @@ bring a row into the WHERE in between.  Nobody else writes rows of a document th
 ForUpdate: so where the statement has written no more rows than were asked about, it has written
 these.
 
-A statement that names another object for the table of a document is judged as one of the mapped Table, in
-place of the program's own, which is executed as it is.
+Where a statement names another object for the table of a document, its WHERE finds the keys of the rows, and
+the mapped Table has their documents.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import chain
 from operator import eq
 from typing import Any, Final, NamedTuple
@@ -22,159 +21,27 @@ from sqlalchemy import (
     Alias,
     Column,
     ColumnElement,
+    FromClause,
     Label,
     Select,
     SelectBase,
-    TableClause,
     Update,
     column,
     func,
     select,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import LoaderCriteriaOption, Mapper, aliased
+from sqlalchemy.orm import LoaderCriteriaOption, aliased
 from sqlalchemy.orm.exc import UnmappedColumnError
 from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
 
 from ..core.documents import has_subquery
-from ..core.same_tables import column_named, is_other_object, mapped_table
+from ..core.same_tables import column_named, is_other_object
 from ..dialects import schema_translation
-from ..dml_internals import conflict_of, returned_columns, set_names, values_of
+from ..dml_internals import returned_columns, values_of
 from ..sqlalchemy_internals import buffer_rows, options_of
 from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, named_table, table_of
-
-
-class CannotTranslate(Exception):
-    """The mapped Table cannot stand for the table that a statement names."""
-
-
-class Translated(NamedTuple):
-    """A statement that names the mapped Table, and the parameters by the columns of that.
-
-    :ivar same_key: both tables have the same primary key.
-    """
-
-    statement: Any
-    parameters: Any
-    same_key: bool = True
-
-
-def translate(
-    statement: Any, parameters: Any, others: Collection[Any], named: Mapper[Any] | None
-) -> Translated:
-    """Return the statement of the mapped Tables in place of these tables: for the check, never executed.
-
-    :param named: of the class that the statement names.
-    :raises CannotTranslate: a name of its may be that of another column there.
-    """
-    columns = _Columns(others)
-    first = statement.table.element if isinstance(statement.table, Alias) else statement.table
-    on_mapped = replacement_traverse(statement, {}, columns.replaced)
-    if not hasattr(statement, "values"):  # a DELETE
-        return Translated(on_mapped, parameters, same_key=False)
-    if columns.has_other_keys(first) and conflict_of(statement) is not None:
-        raise CannotTranslate
-    column_of = partial(_column_of, columns, statement.table, first, named)
-    rows = [
-        {column_of(name): columns.in_value(value) for name, value in row.items()}
-        for row in values_of(statement).rows
-    ]
-    set_names(on_mapped, rows, lambda name: column_of(name).key)
-    return Translated(
-        on_mapped,
-        _renamed_parameters(parameters, first, named, columns),
-        [one.name for one in getattr(first, "primary_key", ())]
-        == [one.name for one in columns.mapped(first).primary_key],
-    )
-
-
-def _renamed_parameters(
-    parameters: Any, first: Any, named: Mapper[Any] | None, columns: _Columns
-) -> Any:
-    if isinstance(parameters, (list, tuple)):
-        return [_renamed_parameters(one, first, named, columns) for one in parameters]
-    if not isinstance(parameters, Mapping):
-        return parameters
-    names = {name: _name_of(first, named, name) for name in parameters}
-    own = columns.mapped(first)
-    found = {name: column_named(own, other) for name, other in names.items() if other is not None}
-    by_key = {one.key: parameters[name] for name, one in found.items() if one is not None}
-    return {**parameters, **by_key}
-
-
-def _name_of(table: Any, named: Mapper[Any] | None, name: str) -> str | None:
-    """Return the name in the database of what a statement calls so; None if the table does not have it."""
-    if named is not None and name in named.column_attrs:
-        return next(
-            (one.name for one in named.column_attrs[name].columns if one.table == table), None
-        )
-    return table.columns[name].name if name in table.columns else None
-
-
-def _column_of(
-    columns: _Columns, written: Any, table: Any, named: Mapper[Any] | None, key: Any
-) -> Any:
-    """Return the mapped column for the name of a value: a string, a column, or an attribute of a class."""
-    if isinstance(key, str):
-        name = _name_of(table, named, key)
-        if name is None:
-            raise CannotTranslate
-        return columns.column(written, name)
-    plain = key.__clause_element__() if hasattr(key, "__clause_element__") else key
-    return columns.replaced(plain) if columns.replaced(plain) is not None else plain
-
-
-class _Columns:
-    """The mapped Tables, aliases and columns that stand for those of some tables."""
-
-    def __init__(self, others: Iterable[Any]) -> None:
-        self._tables: dict[Any, Any] = {one: mapped_table(one) for one in others}
-        self._aliases: dict[Any, Any] = {}
-        self._unmapped: dict[tuple[Any, str], Any] = {}
-
-    def mapped(self, table: Any) -> Any:
-        """Return the Table, or the alias of it, that stands for a table or an alias."""
-        if table in self._tables:
-            return self._tables[table]
-        if not (isinstance(table, Alias) and table.element in self._tables):
-            return table
-        if table not in self._aliases:
-            self._aliases[table] = self._tables[table.element].alias(table.name)
-        return self._aliases[table]
-
-    def has_other_keys(self, table: Any) -> bool:
-        """Return whether a column has another key than in the mapped Table."""
-        own = self.mapped(table)
-        pairs = ((one, column_named(own, one.name)) for one in table.columns)
-        return any(mapped is not None and mapped.key != one.key for one, mapped in pairs)
-
-    def column(self, table: Any, name: str) -> Any:
-        """Return the mapped column of this name; one of the same Table if that does not map it."""
-        own = self.mapped(table)
-        found = column_named(own, name)
-        if found is None:
-            if name in own.columns:
-                raise CannotTranslate
-            found = self._unmapped.setdefault((own, name), column(name))
-            found.table = own
-        return found
-
-    def replaced(self, element: Any, **_: Any) -> Any:
-        """Return what stands for a table, an alias or a column of these; None: the element itself."""
-        if isinstance(element, ColumnClause):
-            table = element.table
-            is_other = table is not None and self.mapped(table) is not table
-            return self.column(table, element.name) if is_other else None
-        is_table = isinstance(element, (TableClause, Alias))
-        own = self.mapped(element) if is_table else element
-        return None if own is element else own
-
-    def in_value(self, value: Any) -> Any:
-        """Return a value of the statement with the mapped columns in it."""
-        value = value.__clause_element__() if hasattr(value, "__clause_element__") else value
-        is_expression = hasattr(value, "_traverse_internals")
-        return replacement_traverse(value, {}, self.replaced) if is_expression else value
 
 
 def tables_named(statement: Any) -> Sequence[Any]:
@@ -245,7 +112,7 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
             return None
         criteria = []  # they leave rows out
     if entity is None:
-        return _rows_by_key(statement, target)
+        return None if to_lock and target.of_any_kind else _rows_by_key(statement, target)
     return TouchedRows(
         target,
         entity,
@@ -266,9 +133,9 @@ def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
 
 def _tells_alone(statement: Any, target: Target) -> bool:
     """Return whether each row of the table is one of the target, and tells its document itself."""
-    if target.mapper is None or target.of_any_kind or isinstance(statement.table, Alias):
-        return False
     table = table_of(statement)
+    if target.mapper is None or target.of_any_kind or named_table(statement) is not table:
+        return False
     columns = (target.column_of(name, table) for name in target.read)
     return covers(target, statement) and all(one.table is table for one in columns)
 
@@ -277,13 +144,14 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     """Return the rows of the target that have the key of a row of the table which the statement writes."""
     mapper, table = target.mapper, table_of(statement)
     # Of an alias: the WHERE may name the same tables for other rows.
-    entity = table.alias() if mapper is None else aliased(mapper.class_, flat=True)
+    if mapper is None or target.of_any_kind:
+        entity = table.alias()
+    else:
+        entity = aliased(mapper.class_, flat=True)
     key = key_of_table(target, table, entity)
     if not key:
         return None
-    written = _keys_written(
-        statement, [named_table(statement).columns[one] for one in key]
-    ).subquery()
+    written = _keys_written(statement, [table.columns[one] for one in key]).subquery()
     where = [*map(eq, key.values(), written.columns)]
     options = schema_translation(statement.get_execution_options())
     return TouchedRows(target, entity, (), where, (), options)
@@ -292,8 +160,10 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
 def _is_direct(statement: Any, target: Target) -> bool:
     """Return whether the rows are those of the WHERE of the statement."""
     mapper, named = target.mapper, mapper_named(statement)
-    if target.of_any_kind or isinstance(statement.table, Alias):
-        return target.of_any_kind
+    if named_table(statement) is not table_of(statement):
+        return False
+    if target.of_any_kind:
+        return True
     if mapper is None or named is None:
         return mapper is None or mapper.selectable is table_of(statement)
     return is_of_one_table(mapper) and mapper.isa(named)
@@ -305,7 +175,7 @@ def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
     Empty where the table has no key, or the class does not map it.
     """
     mapper = target.mapper
-    if mapper is None:
+    if mapper is None or isinstance(entity, FromClause):
         return {one.key: entity.columns[one.key] for one in table.primary_key}
     key: Sequence[Any] = list(table.primary_key) or mapper.primary_key
     try:
@@ -341,21 +211,31 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
     return () if where is None else (replacement_traverse(where, {}, replaced),)
 
 
-def _keys_written(statement: Any, columns: Sequence[Any]) -> Select[Any]:
-    """Return the SELECT of these columns of the rows that the statement writes, each once.
+def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
+    """Return the SELECT of the key of the rows that the statement writes, each once.
 
     Of a class of several tables these are rows of its own one: a SELECT of the class would join it
     with the others, which the statement does not.
+
+    :param key: columns of the mapped Table.
     """
-    mapper = None if isinstance(statement.table, Alias) else mapper_named(statement)
+    named = named_table(statement)
+    mapper = None if isinstance(named, Alias) else mapper_named(statement)
     alone = mapper is not None and is_of_one_table(mapper)
-    source = entity_of(statement) if alone else named_table(statement)
+    columns = []
+    for one in key:
+        found = column_named(named, one.name)
+        if found is None:  # a table() of some columns alone
+            found = column(one.name)
+            found.table = named
+        columns.append(found)
+    source = entity_of(statement) if alone else named
     return select(*columns).select_from(source).where(*where_of(statement)).distinct()
 
 
 def select_number(statement: Any) -> Select[Any]:
     """Return the SELECT of the number of the rows that the statement writes."""
-    rows = _keys_written(statement, [*named_table(statement).primary_key]).subquery()
+    rows = _keys_written(statement, table_of(statement).primary_key).subquery()
     number = select(_NUMBER).select_from(rows).options(*criteria_of(statement))
     return number.execution_options(**schema_translation(statement.get_execution_options()))
 
@@ -390,7 +270,7 @@ def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) 
     names = chain(*values_of(statement).rows, *given)
     on_update = (one for one in named_table(statement).columns if one.onupdate is not None)
     changed = {target.attribute_of(one) for one in chain(names, on_update)}
-    columns = (one for one in iterate(statement.whereclause) if isinstance(one, Column))
+    columns = (one for one in iterate(statement.whereclause) if isinstance(one, ColumnClause))
     return not changed.isdisjoint(map(target.attribute_of, columns))
 
 

@@ -110,37 +110,26 @@ class WriteGuard(Refusals):
         self.reset_warnings()
         documents: set[DocumentKey] = set()
         unclear: list[Rows] = []
-        for one in rows:
-            write, rules, states = one
-            if write is not Write.INSERT:  # which header a new row names is known afterwards
-                memory.held.update(dict.fromkeys(states, rules))
-            headers = rules.headers_of(session, write, states)
-            late = rules.generated and rules.is_set_too_late(write, along)
-            if headers is None or late:
-                unclear.append(one)
+        for group in rows:
+            write, rules, states = group
+            late = rules.generated is not None and rules.is_set_too_late(write, along)
+            headers = None if late else rules.headers_of(session, write, states)
+            if headers is None:
+                unclear.append(group)
             else:
                 documents.update(zip(repeat(rules.entity), headers))
+            # Which header a new row names is known afterwards, and so is what an untold one is.
+            if write is not Write.INSERT and not (
+                late or (rules.untold and rules.root is not None)
+            ):
+                memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
         if to_check:
-            not_held = chain.from_iterable(self._not_held(session, *one, along) for one in to_check)
-            FullCheck(self, session, along).check(not_held)
-
-    def _not_held(
-        self,
-        session: Session,
-        write: Write,
-        rules: WriteRules,
-        states: States,
-        along: States | None,
-    ) -> Iterator[WrittenRow]:
-        """Yield those of these rows whose documents may not be held; all, if the check is too late."""
-        late = rules.generated and rules.is_set_too_late(write, along)
-        for state in states:
-            if late or not self._is_held(session, write, rules, state):
-                of_new_kind = not rules.kind.isdisjoint(state.committed_state)
-                if late or of_new_kind or (rules.untold and rules.root is not None):
-                    self.memory.held.pop(state, None)  # it tells more when it is written
-                yield WrittenRow(state, rules, write)
+            FullCheck(self, session, along).check(
+                WrittenRow(state, rules, write)
+                for write, rules, states in to_check
+                for state in states
+            )
 
     def _is_held(
         self, session: Session, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -391,7 +380,7 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
             where = place._replace(schemas={})
             text = f"rows of {table.name} in {where} would be written by table(), to which schema_translate_map does not apply,"
         elif held is None:
-            state.ledger.check_place(root, place)
+            state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
         elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
             continue

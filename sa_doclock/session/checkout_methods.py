@@ -33,15 +33,15 @@ class CheckoutMethods(BlockMethods):
     ) -> Checkout:
         """Check a document out: until the lease ends, only this owner may lock it ForUpdate.
 
-        The method takes the ForUpdate lock of the header, and writes to the session's table of
-        check-outs.  The check-out takes effect when the transaction is committed, and lasts beyond
-        it: no lock, transaction or connection is held in between.  The database's clock alone
-        decides when the lease ends.  An owner who has the document already keeps the epoch, and
-        the lease begins again.  For a document that is free, or whose lease has ended, the epoch is
-        one greater than before.
+        The method takes the ForUpdate lock of the header and writes to the session's table of check-outs.
+        The check-out takes effect with the commit and outlives the transaction: it holds no lock,
+        transaction or connection.  The database's clock decides when the lease ends.
 
-        Not promised: that nobody writes to the document without this session: with ``text()``, in
-        a session without ``checkouts=``, in another program.
+        If the owner has the document already, the lease begins again under the same epoch.  If the
+        document is free, or its lease has ended, the epoch is one greater than before.
+
+        Not promised: ``text()``, a session without ``checkouts=`` and other programs can still write to
+        the document.
 
         Example::
 
@@ -54,9 +54,9 @@ class CheckoutMethods(BlockMethods):
         :param owner: the owner's name: a text of 1 to 255 characters, such as a user's id.
         :param lease: the time of the check-out from now on: a timedelta, or seconds; rounded up to
             milliseconds.
-        :param note: a text that others see beside the owner; None keeps the note of the same check-out.
+        :param note: a text that others see with the owner; None keeps the note of the same check-out.
         :param lock_timeout: as for :meth:`get_entity`.
-        :raises CheckedOut: another owner has it, as ``error.checkout`` says.
+        :raises CheckedOut: another owner has it; see ``error.checkout``.
         :raises sqlalchemy.exc.NoResultFound: there is no such row.
         :raises LockMisuse: the session was made without ``checkouts=``, or the class is declared
             without ``checkout=True``.
@@ -76,11 +76,10 @@ class CheckoutMethods(BlockMethods):
         note: str | None = None,
         lock_timeout: LockTimeout = None,
     ) -> Checkout:
-        """Check a document out, also where another owner has it.
+        """Check a document out, even if another owner has it.
 
-        The epoch is always a new one, also for the same owner: who had the document before cannot
-        save any more, and gets :class:`CheckoutLost`.  The parameters and errors are otherwise those
-        of :meth:`check_out`.
+        The epoch is always new, also for the same owner: whoever had the document before can no longer
+        save, and gets :class:`CheckoutLost`.  For the parameters and errors see :meth:`check_out`.
 
         Example::
 
@@ -108,12 +107,12 @@ class CheckoutMethods(BlockMethods):
 
         ``renew(checkout)``, or ``renew(Order, 42, epoch)`` for a page that keeps the epoch alone.
 
-        The new end takes effect when the transaction is committed.  The method takes no lock of the
-        header, so it does not wait while the document is being written.  A check-out that has
-        expired can be renewed as long as nobody has checked the document out since.
+        The new end takes effect with the commit.  The method takes no lock of the header, so it does not
+        wait while the document is being written.  A check-out that has expired can be renewed until
+        somebody else checks the document out.
 
         ``checkout`` is the return value of :meth:`check_out`, :meth:`renew` or :meth:`checkout_of`.
-        ``lease`` is a timedelta or a number of seconds; None repeats the length of the last lease.
+        ``lease`` is a timedelta or a number of seconds; None repeats the last one.
 
         Example::
 
@@ -139,8 +138,8 @@ class CheckoutMethods(BlockMethods):
 
         ``check_in(checkout)``, or ``check_in(Order, 42, epoch)`` for a page that keeps the epoch alone.
 
-        It takes effect when the transaction is committed, so the last change and the check-in may be
-        in one transaction.  The method takes no lock of the header.
+        It takes effect with the commit, so one transaction can save the last change and check in.  The
+        method takes no lock of the header.
 
         Example::
 
@@ -157,7 +156,7 @@ class CheckoutMethods(BlockMethods):
     def checkout_of(
         self, entity: type[Any], ident: Any, *, expired: bool = False
     ) -> Checkout | None:
-        """Return the check-out of a document; None where there is none, or its lease has ended.
+        """Return the check-out of a document; None if there is none or its lease has ended.
 
         A plain read: it neither waits nor locks.
 
@@ -167,8 +166,8 @@ class CheckoutMethods(BlockMethods):
             if checkout is not None:
                 print(f"{checkout.owner} edits it until {checkout.until}")
 
-        :param expired: also return a check-out whose lease has ended, as long as nobody has checked
-            the document out since: its epoch is still valid.
+        :param expired: also return a check-out whose lease has ended, if nobody has checked the document
+            out since: its epoch is still valid.
         :raises LockMisuse: as :meth:`check_out`.
         """
         return self._checkouts().find(entity, ident, expired=expired)
@@ -182,9 +181,8 @@ class CheckoutMethods(BlockMethods):
     ) -> list[Checkout]:
         """Return the check-outs of this session's table, the oldest first.
 
-        A plain read.  Of the table it shows the classes that this program declares with
-        ``checkout=True``.  A check-out whose key the class cannot read is in the list too: its
-        ``unreadable`` is True, and its ``ident`` is the text of the table.
+        A plain read, of the classes that this program declares with ``checkout=True``.  If a class cannot
+        read the key of a check-out, its ``unreadable`` is True, and its ``ident`` is the stored text.
 
         Example::
 
@@ -193,8 +191,8 @@ class CheckoutMethods(BlockMethods):
 
         :param entity: only those of this class and its hierarchy.
         :param owner: only those of this owner.
-        :param expired: also those whose lease has ended, and that nobody has taken over or checked
-            in; their ``expired`` is True.
+        :param expired: also those whose lease has ended, unless they were taken over or checked in; their
+            ``expired`` is True.
         :raises LockMisuse: as :meth:`check_out`.
         """
         return self._checkouts().find_all(entity, owner, expired=expired)

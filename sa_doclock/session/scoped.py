@@ -36,7 +36,7 @@ def _proxied(
 
 
 def documented_proxy(call: F, session: str, scoped: str) -> F:
-    """Give a proxy its name, and a docstring that begins with the method behind it."""
+    """Give a proxy its name, and a docstring that first names the method behind it."""
     says = f"As :meth:`{session}.{call.__name__}`, of the current session."
     call.__doc__ = f"{says}\n\n{cleandoc(call.__doc__ or '')}"
     call.__module__ = call.__globals__["__name__"]
@@ -50,9 +50,9 @@ def is_scoped_session(factory: object) -> bool:
 
 
 def checked_factory(factory: F, wanted: type[Any], scoped: str, maker: str) -> F:
-    """Return this factory, which refuses to return a session of another class.
+    """Return a factory that checks the class of each session which this one makes.
 
-    :raises TypeError: it is no factory, or a scoped session, or says that it makes other sessions.
+    :raises TypeError: it is no factory, is a scoped session, or is known to make other sessions.
     """
     example = f"{maker}(engine, class_={wanted.__name__})"
     if not callable(factory) or is_scoped_session(factory):
@@ -79,7 +79,7 @@ def checked_factory(factory: F, wanted: type[Any], scoped: str, maker: str) -> F
 class LockingScopedSession(scoped_session[S]):
     """A :class:`sqlalchemy.orm.scoped_session` that has the methods of :class:`LockingSession`.
 
-    Each method is that of the session of the current scope, made where there is none yet::
+    Each method is that of the current scope's session, which is made at its first use::
 
         Session = LockingScopedSession(sessionmaker(engine, class_=LockingSession))
 
@@ -89,8 +89,8 @@ class LockingScopedSession(scoped_session[S]):
 
     :param session_factory: ``sessionmaker(engine, class_=LockingSession)``.
     :param scopefunc: a function whose result names the scope; None: each thread is a scope.
-    :raises TypeError: the factory is none, or makes sessions of another class.  Of a function
-        that is no sessionmaker, this is known when it has made one.
+    :raises TypeError: the factory is none, or makes sessions of another class.  For a function other than
+        a sessionmaker the error comes with its first session.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class LockingScopedSession(scoped_session[S]):
         self.session_factory = session_factory
 
     def __call__(self, **kw: Any) -> S:
-        """Return the current session; make it, with these arguments, where there is none."""
+        """Return the current session; if there is none, make it with these arguments."""
         if kw and not self.registry.has():
             self.registry.set(self._make(**kw))
             kw = {}

@@ -4,7 +4,14 @@ The names in ``__all__`` keep their meaning within one version of sa_doclock.  S
 SQLAlchemy: they stay in one tested place, as a second copy could break with the next SQLAlchemy.
 """
 
-from ..caller import count_as_ours, frames, is_of_library, is_of_sqlalchemy, line_of_program
+from ..caller import (
+    count_as_ours,
+    frames,
+    is_of_library,
+    is_of_sqlalchemy,
+    line_of_program,
+    parent_of,
+)
 from ..dialects import find_strategy, side_connection, strategy_class
 from ..dml_internals import conflict_of, values_of
 from ..functions import check_function
@@ -54,6 +61,7 @@ __all__ = [
     "listening",
     "locks_database",
     "order_of",
+    "parent_of",
     "printable",
     "side_connection",
     "strategy_class",

@@ -144,21 +144,21 @@ def _members(numbers: int) -> Iterator[int]:
 def lock_waits(bind: Engine | Connection) -> list[LockWait]:
     """Return the waits for locks at this moment: of the whole server, not of this program alone.
 
-    They are read over a connection of its own, made as the engine makes its connections, which
-    needs no place in the pool and waits for no lock.
+    It asks over a new connection, made as the engine makes its own, which needs no place in the pool and
+    waits for no lock.
 
-    A queue of 200 for one lock is about 400 waits: each waiter with the holder, and with the last
-    one of those in front of it.
+    A queue of 200 for one lock is about 400 waits: of each waiter for the holder, and for the waiter in
+    front of it.
 
     Example::
 
         for wait in lock_waits(engine):
             print(wait)
 
-    :returns: the longest waits first; an empty list if nobody waits.  MariaDB
-        answers from a copy that can be older than 0.1 s where others ask all the time.
-    :raises LockNotSupported: SQLite, which has no server to ask; a product that locks no rows, or
-        has no such query; or the account lacks a privilege, which the text names.
+    :returns: the longest waits first; an empty list if nobody waits.  MariaDB answers from a copy that
+        can be older than 0.1 s if others ask all the time.
+    :raises LockNotSupported: SQLite, which has no server; a product that locks no rows or has no such
+        query; or the account lacks a privilege, which the message names.
     :raises TypeError: neither an Engine nor a Connection; see :func:`async_lock_waits`.
     """
     if not isinstance(bind, (Engine, Connection)):

@@ -25,11 +25,11 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "Several sessions can hold SharedRead; if it is a row lock, a writer waits for them.",
-            "lock_order/test_set_of_locks.py::test_readers_are_side_by_side_and_a_writer_is_not",
+            "lock_order/test_held_already.py::test_readers_are_side_by_side_and_a_writer_is_not",
         ),
         Invariant(
             "After commit, rollback and close the next session gets the lock.",
-            "locking/held_locks/test_freed_at_once.py::test_after_it_was_closed",
+            "locking/held_locks/test_ledger.py::test_after_it_was_closed",
         ),
         Invariant(
             "Several documents are locked in key order, whatever the order of the arguments.",
@@ -45,7 +45,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "One worker claims a row; a dead worker's row can be claimed again.",
-            "claims/test_processes.py::test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again",
+            "claims/test_ending.py::test_each_row_is_processed_by_one_and_that_of_the_dead_can_be_claimed_again",
         ),
         Invariant(
             "With `checkouts=`, only its owner gets the ForUpdate lock of a checked-out document.",
@@ -59,7 +59,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "Nor loaded details.",
-            "locking/freshness/test_fresh_details.py::test_lines_are_as_another_left_them",
+            "locking/freshness/test_fresh.py::test_lines_are_as_another_left_them",
         ),
         Invariant(
             "Nor rows that a listener read since the call.",
@@ -110,7 +110,7 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "The guard checks a write after the program's `do_orm_execute` listeners.",
-            "guard/test_after_listeners.py::test_a_listener_that_writes_to_another_document_is_refused",
+            "guard/test_listeners.py::test_a_listener_that_writes_to_another_document_is_refused",
         ),
         Invariant(
             "A row that the account can read but not lock is LockNotSupported, not missing.",
@@ -118,11 +118,11 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "A lock on an AUTOCOMMIT connection is LockNotSupported.",
-            "lock_order/test_failures.py::test_autocommit_is_refused",
+            "lock_order/test_get_entities.py::test_autocommit_is_refused",
         ),
         Invariant(
             "`with_for_update()` of a UNION, which SQLAlchemy does not send, is LockNotSupported.",
-            "for_update/test_dropped.py::test_of_a_union",
+            "for_update/test_for_update.py::test_of_a_union",
         ),
         Invariant(
             "Pending changes of the row to lock raise UnsavedChanges before a statement is sent.",
@@ -152,11 +152,11 @@ INVARIANTS: Final = {
         ),
         Invariant(
             "A failed lock rolls back the transaction that it opened.",
-            "lock_order/test_failures.py::test_what_it_has_opened_is_rolled_back",
+            "lock_order/test_get_entities.py::test_what_it_has_opened_is_rolled_back",
         ),
         Invariant(
             "`on_commit()` functions run after the commit; a rollback drops them.",
-            "on_commit/test_never.py::test_the_end_of_the_transaction_drops_it",
+            "on_commit/test_after_commit.py::test_the_end_of_the_transaction_drops_it",
         ),
         Invariant(
             "A caller of a gate gets no answer before its change is saved.",

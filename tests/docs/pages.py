@@ -6,7 +6,7 @@ A comment in front of a block may say more about it::
     <!-- name: models -->     other blocks can ask for this one
     <!-- needs: models -->    that one runs first, wherever it stands
     <!-- name: output of models -->    what that one prints, run as a program
-    <!-- name: shop.py -->    a file: tests/docs/test_tutorial.py or test_recipes.py writes it and runs pytest
+    <!-- name: shop.py -->    a file: tests/docs/test_examples.py or test_examples.py writes it and runs pytest
 
 A line ``*Not run by the tests: ...*`` in front of a block says why it is not run.  The reader sees it.
 """

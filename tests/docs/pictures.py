@@ -1,7 +1,7 @@
 """The pictures of ``sa-doclock waits`` and ``doctor``: what the commands print, by rich's own export.
 
 ``python -m tests.docs.pictures`` writes all pictures into docs/pictures: these, the time lines of
-docs/pictures/timeline.py, and that of tests/docs/exclusion.py; tests/docs/test_pictures.py compares.
+docs/pictures/timeline.py, and that of tests/docs/exclusion.py; tests/docs/test_tables.py compares.
 """
 
 from __future__ import annotations

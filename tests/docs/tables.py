@@ -19,7 +19,7 @@ import sa_doclock
 from lab.programs import table as audited
 from lab.versions import table as versions
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects import levels_for, strategy_for
 from tests.docs import compatible, doctor, idioms, invariants, public_names, roles, telemetry
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
@@ -83,7 +83,7 @@ def name_of(lock: LockOptions) -> str:
 @cache
 def _statements_of(database: str, lock: LockOptions, act: Act) -> Sent:
     with serving(database) as (engine, script), LockingSession(engine) as session:
-        levels = strategy_for(engine).isolation.levels_for(lock)
+        levels = levels_for(strategy_for(engine).isolation, lock)
         try:
             act(session)
         except LockNotSupported:

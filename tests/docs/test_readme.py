@@ -144,7 +144,7 @@ def test_the_samples_for_a_library_run(page: str, library: str, module: ModuleTy
 @rows("block", BLOCKS, ids=str)
 def test_a_block_is_in_a_language_that_is_checked(block: Block) -> None:
     assert block.language in LANGUAGES
-    # tests/docs/test_queries.py runs the queries of these pages
+    # tests/docs/test_tables.py runs the queries of these pages
     assert block.language != "sql" or block.page in {f"docs/{name}.md" for name in PRODUCTS}
 
 

@@ -1,22 +1,31 @@
-"""Messages from the workers of pytest-xdist to the controller, and back."""
+"""The controller of pytest-xdist: messages, reports, and who gets which test."""
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack
 from multiprocessing.connection import Listener
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from xdist.remote import Producer
 
 from lab.running import controller
 from lab.running.controller import Controller, register_tests
+from lab.running.reports import FewReports
+from lab.running.scheduling import GroupScheduling
 from lab.running.shares import server_of, servers_for
 from lab.servers import Missing, Server, UnavailableError
 from lab.servers.model import no_stop
 from tests.reliability import Reliability
 from tests.reliability.soaked import as_json, from_json
+
+# --------------------------------------------------------------------------------------------------
+# Messages from the workers of pytest-xdist to the controller, and back.
 
 
 @pytest.fixture
@@ -136,3 +145,151 @@ def test_what_two_workers_have_survived_adds_up() -> None:
     (row,) = total.rows()
     assert (row.injected, row.errors) == (20, Counter(DeadlockDetected=5))
     assert total.inputs == Counter(keys=200)
+
+
+# --------------------------------------------------------------------------------------------------
+# The reports of a worker: each result and all of a failure are among them, the setup of a test that has passed is not.
+
+TESTS = """
+    import pytest
+
+    @pytest.fixture
+    def broken(request):
+        assert request.param != "setup"
+        yield
+        assert request.param != "teardown"
+
+    def test_passes(): ...
+
+    def test_fails(): assert False
+
+    def test_leaves(): pytest.skip("here")
+
+    @pytest.mark.skip
+    def test_skipped(): ...
+
+    @pytest.mark.xfail
+    def test_known(): assert False
+
+    @pytest.mark.parametrize("broken", ["setup", "teardown"], indirect=True)
+    def test_with(broken): ...
+"""
+
+
+def test_each_result_and_all_of_a_failure_is_reported(pytester: pytest.Pytester) -> None:
+    path = pytester.makepyfile(TESTS)
+    run = pytester.inline_run(path, "-p", "no:randomly", plugins=[FewReports()])
+    found: dict[str, list[tuple[str, str]]] = {}
+    for one in run.getreports("pytest_runtest_logreport"):
+        found.setdefault(one.nodeid.partition("::")[2], []).append((one.when, one.outcome))
+    setup, teardown = ("setup", "passed"), ("teardown", "passed")
+    assert found == {
+        "test_passes": [("call", "passed")],
+        "test_fails": [setup, ("call", "failed"), teardown],
+        "test_leaves": [setup, ("call", "skipped"), teardown],
+        "test_skipped": [("setup", "skipped"), teardown],
+        "test_known": [setup, ("call", "skipped"), teardown],
+        "test_with[setup]": [("setup", "failed"), teardown],
+        "test_with[teardown]": [setup, ("call", "passed"), ("teardown", "failed")],
+    }
+    for begun_or_over in ("logstart", "logfinish"):
+        assert len(run.getcalls(f"pytest_runtest_{begun_or_over}")) == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "enough"),
+    [
+        ({}, True),
+        ({"reportchars": "a"}, True),
+        ({"durations": 0}, False),
+        ({"xmlpath": "results.xml"}, False),
+        ({"maxfail": 1}, False),
+        ({"reportchars": "aP"}, False),
+        ({"reportchars": "A"}, False),
+    ],
+)
+def test_options_that_need_all_reports(options: dict[str, Any], *, enough: bool) -> None:
+    config: Any = SimpleNamespace(getoption={"reportchars": "", **options}.get)
+    assert FewReports.are_enough(config) == enough
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests of a group go to one worker; each test is handed out once, and again where a worker dies.
+
+GROUPS = {
+    f"{group}{number}": group
+    for group, tests in {"a": 3, "b": 4, "c": 5, "d": 6}.items()
+    for number in range(tests)
+}
+
+
+class Worker:
+    """Keeps what it is given."""
+
+    shutting_down = False
+    gateway = SimpleNamespace(id="gw")
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def send_runtest_some(self, indices: list[int]) -> None:
+        self.given += indices
+
+    def shutdown(self) -> None:
+        self.shutting_down = True
+
+
+@pytest.fixture
+def workers() -> list[Any]:
+    return [Worker(), Worker()]
+
+
+@pytest.fixture
+def scheduling(workers: list[Any]) -> GroupScheduling:
+    """Begin to give the tests to two workers."""
+    config: Any = SimpleNamespace(
+        getvalue=lambda _: ["popen"] * len(workers), option=SimpleNamespace(loadscopereorder=True)
+    )
+    made = GroupScheduling(config, Producer("", enabled=False), GROUPS)
+    for worker in workers:
+        made.add_node(worker)
+        made.add_node_collection(worker, [*GROUPS])
+    made.schedule()
+    return made
+
+
+def run_all(scheduling: GroupScheduling, worker: Any, *, done: int = 0) -> list[str]:
+    """Have a worker run what it is given, and return the names of it."""
+    while done < len(worker.given):
+        scheduling.mark_test_complete(worker, worker.given[done])
+        done += 1
+    return names(worker)
+
+
+def names(worker: Any) -> list[str]:
+    return [[*GROUPS][place] for place in worker.given]
+
+
+def test_groups_are_handed_out_one_after_the_other_the_largest_first(
+    scheduling: GroupScheduling, workers: list[Any]
+) -> None:
+    assert [names(worker)[0][0] for worker in workers] == ["d", "c"]
+    assert scheduling.has_pending
+    assert not scheduling.tests_finished
+    done = [run_all(scheduling, worker) for worker in workers]
+    assert sorted(itertools.chain(*done)) == sorted(GROUPS)
+    assert all(len({GROUPS[name] for name in one}) < len(one) for one in done)
+    assert scheduling.tests_finished
+    assert not scheduling.has_pending
+    assert all(worker.shutting_down for worker in workers)
+    assert [scheduling.remove_node(worker) for worker in workers] == [None, None]
+
+
+def test_what_a_worker_leaves_behind_is_run_by_another(
+    scheduling: GroupScheduling, workers: list[Any]
+) -> None:
+    dying, other = workers
+    scheduling.mark_test_complete(dying, dying.given[0])
+    assert scheduling.remove_node(dying) == names(dying)[1]  # xdist reports that it has crashed
+    assert not scheduling.tests_finished
+    assert {*run_all(scheduling, other)} == {*GROUPS} - {names(dying)[0]}

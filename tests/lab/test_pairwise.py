@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lab.mutation.points import SWITCHES, Switches, mutated, places
 from lab.running.pairwise import cover, select
 
 
@@ -115,3 +117,94 @@ def test_values_that_cannot_be_hashed_have_pairs_too(request: pytest.FixtureRequ
     for one, other in itertools.combinations("abc", 2):
         pairs = [(item.callspec.params[one], item.callspec.params[other]) for item in selected]
         assert len({(id(first), id(second)) for first, second in pairs}) == len(values) ** 2
+
+
+# --------------------------------------------------------------------------------------------------
+# Each test is on one database, with each of its other parameters; each database has its turn.
+
+TESTS = """
+    import pytest
+
+    every = pytest.mark.parametrize("database", ["mysql", "postgresql", "sqlite", "sqlite-journal"])
+
+    @every
+    @pytest.mark.parametrize("number", range(30))
+    def test_of_two(database, number): ...
+
+    @every
+    def test_of_one(database): ...
+
+    @pytest.mark.parametrize("database", ["sqlite-journal"])
+    def test_of_the_journal(database): ...
+
+    @pytest.mark.parametrize("served", ["mssql", "mysql-5.7"])
+    def test_without_server(served): ...
+
+    @pytest.mark.parametrize("number", range(3))
+    def test_without(number): ...
+"""
+
+
+def test_it_is_on_one_and_they_take_turns(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(TESTS)
+    result = pytester.inline_run("-p", "lab.running.take_turns", "-p", "no:randomly")
+    reports = result.getreports("pytest_runtest_logreport")
+    names = [report.nodeid.partition("::")[2] for report in reports if report.when == "call"]
+    of_two = [name[12:-1].split("-", 1) for name in names if name.startswith("test_of_two")]
+    assert sorted(int(number) for number, _ in of_two) == [*range(30)]
+    counted = Counter(database for _, database in of_two)
+    assert counted == {"mysql": 10, "postgresql": 10, "sqlite": 10}
+    assert sum(name.startswith("test_of_one[") for name in names) == 1
+    assert [name for name in names if "journal" in name] == ["test_of_the_journal[sqlite-journal]"]
+    assert sum(name.startswith("test_without_server[") for name in names) == 1
+    assert sum(name.startswith("test_without[") for name in names) == 3
+
+
+# --------------------------------------------------------------------------------------------------
+# A mutant is behind its switch, and the original is what it was.
+
+SOURCE = '''
+LIMIT = 3  # a module's own: no place
+
+def check(a: int, b: int = 2, *, log=list) -> int | None:
+    """Return something."""
+    log.append(a)
+    if a < b and not log == []:
+        return a + 1
+    return b if a else f"{a == b}"
+'''
+
+
+def results(active: int) -> tuple[Any, ...]:
+    tree, _ = mutated(SOURCE, {place: place for place in range(places(SOURCE))})
+    switches = Switches()
+    switches.active = active
+    module: dict[str, Any] = {SWITCHES: switches}
+    exec(compile(tree, "one.py", "exec"), module)
+    calls = []
+    for a, b in ((1, 5), (2, 2), (3, 2), (0, 0)):
+        log: list[int] = []
+        calls += [module["check"](a, b, log=log), log]
+    return (*calls, switches)
+
+
+def test_without_a_switch_all_is_as_it_was() -> None:
+    module: dict[str, Any] = {}
+    exec(SOURCE, module)
+    *found, switches = results(-1)
+    expected = []
+    for a, b in ((1, 5), (2, 2), (3, 2), (0, 0)):
+        log: list[int] = []
+        expected += [module["check"](a, b, log=log), log]
+    assert found == expected
+    assert switches == {*range(places(SOURCE))}
+
+
+def test_each_switch_changes_something() -> None:
+    original = results(-1)[:-1]
+    reported = mutated(SOURCE, {place: place for place in range(places(SOURCE))})[1]
+    same = [
+        reported[number] for number in range(places(SOURCE)) if results(number)[:-1] == original
+    ]
+    assert same == []
+    assert len(reported) == places(SOURCE) == 11

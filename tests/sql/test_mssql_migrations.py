@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from sa_doclock.alembic import DisableSnapshotIsolationOp, EnableSnapshotIsolationOp
 from tests.integration.alembic.scripted import Server, migrating
-from tests.integration.alembic.test_offline import script_of
+from tests.integration.alembic.test_operations import script_of
 from tests.sql.golden import FOLDER
 
 Op = type[EnableSnapshotIsolationOp | DisableSnapshotIsolationOp]

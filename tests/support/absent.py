@@ -1,4 +1,4 @@
-"""A plugin of pytest for test_required.py: no cluster, standby or pooler can be had on this machine.
+"""A plugin of pytest for test_servers.py: no cluster, standby or pooler can be had on this machine.
 
 ``python -m pytest -p tests.support.absent``
 """

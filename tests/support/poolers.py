@@ -13,7 +13,7 @@ from lab.servers import Server, poolers
 from lab.servers.find import start_private
 from lab.servers.model import UnavailableError
 from lab.servers.standby import hot_standby
-from tests.support.databases import PGPOOL
+from tests.support.databases import PGPOOL, POOLERS
 
 FOUND = pytest.StashKey["Poolers"]()
 
@@ -22,6 +22,9 @@ PROGRAMS = ("pgbouncer", PGPOOL, "psycopg2")
 
 #: A test that sets something of a connection. In transaction pooling another test gets this connection next.
 SETS_CONNECTION = pytest.mark.not_databases("pgbouncer-transaction")
+
+#: A test that sets something of a connection, which each pooler gives to others, or ends one by its id.
+ENDS_CONNECTION = pytest.mark.not_databases(*POOLERS)
 
 #: A test that counts round trips. pgpool-II answers each statement of a pipeline on its own, before the
 #: last one has come; a client that sends several at once does not wait for that, and it looks like a trip.

@@ -1,16 +1,29 @@
-"""tests/README.md has a line for each folder, no combination is left to nobody, slow tests are listed."""
+"""The tests' own layout and tools: the folders of the README, tables of rows, clones, fresh processes."""
 
 from __future__ import annotations
 
+import inspect
+import os
 import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from lab.running.slow import UnmarkedSlowTests
 from tests.docs.pages import ROOT, text_of
 from tests.integration.questions.conftest import pytest_collection_modifyitems as leave_out
+from tests.support.fresh_process import Ended, FreshProcesses
+from tests.support.own_code import PACKAGE
+from tests.support.rows import rows
+
+# --------------------------------------------------------------------------------------------------
+# tests/README.md has a line for each folder, no combination is left to nobody, slow tests are listed.
 
 TESTS = ROOT / "tests"
 
@@ -93,3 +106,109 @@ def test_a_slow_test_without_its_mark_is_listed() -> None:
     terminal: Any = SimpleNamespace(section=lines.append, write_line=lines.append)
     plugin.pytest_terminal_summary(terminal)
     assert lines == ["slow, and not marked so", "6.0 s  slower", "5.1 s  slow"]
+
+
+# --------------------------------------------------------------------------------------------------
+# rows() runs each row, and the failure names those that have failed.
+
+
+def test_all_rows_run_and_those_that_failed_are_named() -> None:
+    seen = []
+
+    @rows("number, other", [(1, 1), pytest.param(2, 3, id="two"), (10**5000, 0), (4, 4)])
+    def check(number: int, other: int) -> None:
+        seen.append(number)
+        assert number == other, "not the same"
+
+    reported = (
+        r"2 of 4 rows have failed:\n2, 3: AssertionError: not the same.*\na int \(.*, 0: Assert"
+    )
+    with pytest.raises(AssertionError, match=re.compile(reported, re.DOTALL)) as caught:
+        check()  # type: ignore[call-arg]
+    assert seen == [1, 2, 10**5000, 4]
+    assert "not the same" in str(caught.value.__cause__)
+
+
+def test_a_missing_exception_is_a_failure_of_its_row() -> None:
+    @rows("value", ["1", "x"], ids=["a number", "no number"])
+    def check(value: str) -> None:
+        with pytest.raises(ValueError, match="invalid literal"):
+            int(value)
+
+    with pytest.raises(
+        AssertionError, match=r"1 of 2 rows have failed:\na number: Failed: DID NOT"
+    ):
+        check()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@rows("text", ["1", "2"])
+@rows("add", [1, 2])
+def test_the_rest_of_the_arguments_is_as_ever(
+    kind: type[int], text: str, add: int, request: pytest.FixtureRequest
+) -> None:
+    assert kind(text) + add > 1
+    assert [*inspect.signature(request.function).parameters] == ["kind", "request"]
+
+
+# --------------------------------------------------------------------------------------------------
+# The tests pass in a clone of any name, in any folder.
+
+#: Its name is the package's; above it are a space, a hidden folder, and the names of other folders.
+CLONE = Path(".hidden", "my site-packages", "site-packages", "tests", "sa_doclock")
+
+#: Those that tell the program's files from ours, or from those of SQLAlchemy.
+TESTS_ANY_CLONE = (
+    "tests/docs/test_examples.py",
+    "tests/integration/locking/transactions/test_call_budget.py",
+    "tests/unit/test_linear.py",
+    "tests/unit/test_guard.py",
+    "tests/integration/guard/test_sentence_of_read.py",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+def test_a_clone_named_as_the_package(tmp_path: Path) -> None:
+    if PACKAGE.parent != ROOT:
+        pytest.skip("the tests run on an installed package, whose sources are not here")
+    clone = tmp_path / CLONE
+    hidden = shutil.ignore_patterns(".*", "__pycache__")
+    shutil.copytree(ROOT, clone, ignore=hidden)
+    # A virtual environment in the clone has it below the clone's name, too.
+    (clone / "sqlalchemy").symlink_to(Path(sqlalchemy.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--databases=sqlite", "--pairwise", *TESTS_ANY_CLONE],
+        cwd=clone,
+        env={
+            name: value for name, value in os.environ.items() if name != "SA_DOCLOCK_TEST_REQUIRE"
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+# --------------------------------------------------------------------------------------------------
+# Processes that are forked from one with SQLAlchemy: they know nothing of ours, or of each other.
+
+LOADED = """
+import sys
+print("sqlalchemy.orm" in sys.modules, any(name.startswith("sa_doclock") for name in sys.modules))
+import sa_doclock
+"""
+
+
+def test_each_has_sqlalchemy_and_nothing_of_those_before(fresh: FreshProcesses) -> None:
+    assert [fresh.run(LOADED) for _ in range(2)] == [Ended(0, "True False\n", "")] * 2
+
+
+def test_the_exit_status_is_that_of_the_code(fresh: FreshProcesses) -> None:
+    assert fresh.run("import sys; sys.exit(3)") == Ended(3, "", "")
+    assert fresh.run("import sys; sys.exit()") == Ended(0, "", "")
+    assert fresh.run("import sys; sys.exit('why')") == Ended(1, "", "why\n")
+    failed = fresh.run("1 / 0")
+    assert failed.returncode == 1
+    assert failed.stderr.endswith("ZeroDivisionError: division by zero\n")

@@ -1,4 +1,4 @@
-"""Locks documents on SQLite with few features or none; run by test_core_alone.py in a copy of the package.
+"""Locks documents on SQLite with few features or none; run by test_session_parts.py in a copy of the package.
 
 Its argument is the class of the sessions: ``core.session.CoreSession``.
 """

@@ -8,11 +8,20 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, exc
-from sqlalchemy.orm import make_transient_to_detached
+import sqlalchemy as sa
+from sqlalchemy import Engine, ForeignKey, exc
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    make_transient_to_detached,
+    mapped_column,
+    relationship,
+)
 
 import sa_doclock
 from sa_doclock import (
@@ -36,6 +45,7 @@ from sa_doclock import (
     UnlockedWrite,
     UnsavedChanges,
     WrongIsolation,
+    document,
 )
 from sa_doclock.errors import outcome_of
 from tests.support.models import Order, Voucher
@@ -246,3 +256,74 @@ def test_a_misuse_is_one_too_in_a_session_that_has_no_database() -> None:
     order.total = 2
     with pytest.raises(UnsavedChanges, match=r"^Order 1 FOR UPDATE on its database:"):
         session.get_entity(Order, 1, LockOptions.ForUpdate)
+
+
+# --------------------------------------------------------------------------------------------------
+# An error that could name one of many objects names the first of the session, in each run the same.
+
+MANY = 40
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+@document(parts=("lines",))
+class Bill(Base):
+    __tablename__ = "bill"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int]
+    lines: Mapped[list[Line]] = relationship(order_by="Line.id")
+
+
+class Line(Base):
+    __tablename__ = "line"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    value: Mapped[int]
+    bill_id: Mapped[int] = mapped_column(ForeignKey("bill.id"))
+
+
+def change_lines(session: Session) -> Bill:
+    """Change the lines, the last one first; Line 1 was loaded first."""
+    bill = session.get_one(Bill, 1)
+    for line in reversed(bill.lines):
+        line.value += 1
+    return bill
+
+
+def flush(session: LockingSession) -> None:
+    change_lines(session)
+    session.flush()
+
+
+def lock(session: LockingSession) -> None:
+    change_lines(session).total += 1
+    session.get_entity(Bill, 1, LockOptions.ForUpdate)
+
+
+def lock_by_program(session: LockingSession) -> None:
+    session.autoflush = False
+    change_lines(session)
+    session.connection().exec_driver_sql("UPDATE line SET value = 100")  # as another would
+    session.scalars(sa.select(Bill).with_for_update()).all()
+
+
+@rows(
+    "step, named",
+    [
+        (flush, "^Bill 1 on sqlite: Line 1 would be changed"),
+        (lock, "^Bill 1 FOR UPDATE on sqlite: it has pending changes"),
+        (lock_by_program, "'value' of Line 1 "),
+    ],
+)
+def test_it_names_the_first(
+    tmp_path: Path, step: Callable[[LockingSession], None], named: str
+) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/{step.__name__}.db")
+    Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        session.add(Bill(id=1, total=0, lines=[Line(value=0) for _ in range(MANY)]))
+        session.commit()
+    with LockingSession(engine) as locking, pytest.raises(DocLockError, match=named):
+        step(locking)
+    engine.dispose()

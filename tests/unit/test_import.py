@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
+import networkx as nx
 import pytest
 
 import sa_doclock
 from tests.support.fresh_process import FreshProcesses
+from tests.unit.import_graph import Graph, import_graph
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -123,3 +126,141 @@ def test_the_version_of_a_copy_that_is_not_installed_is_unknown(
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'NoSuchThing'"):
         sa_doclock.NoSuchThing  # noqa: B018
+
+
+# --------------------------------------------------------------------------------------------------
+# No file of the package imports another in a circle, so that each can be read after those below it.
+
+
+def circles(graph: Graph) -> list[list[str]]:
+    drawn: nx.DiGraph[str] = nx.DiGraph()
+    drawn.add_edges_from((name, other) for name, others in graph.items() for other in others)
+    return sorted(sorted(some) for some in nx.strongly_connected_components(drawn) if len(some) > 1)
+
+
+def test_no_file_imports_another_in_a_circle() -> None:
+    assert circles(import_graph()) == []
+
+
+def test_a_circle_is_found() -> None:
+    graph = {name: frozenset(others) for name, others in {"a": "b", "b": "c", "c": "a"}.items()}
+    assert circles({**graph, "d": frozenset("a")}) == [["a", "b", "c"]]
+
+
+def test_the_graph_leads_to_the_file_that_has_the_name() -> None:
+    found = import_graph()["core/session/lock_methods.py"]
+    assert "core/locking/acquire.py" in found  # by the __init__ of its package
+    assert "options.py" in found
+
+
+# --------------------------------------------------------------------------------------------------
+# ``import sa_doclock`` adds no listener to a class of SQLAlchemy; the first use does.
+
+RECORD = """
+import json
+import sqlalchemy.ext.asyncio
+from sqlalchemy import event
+
+heard = []
+listen, listens_for = event.listen, event.listens_for
+
+
+def record(target, name):
+    if isinstance(target, type) and target.__module__.startswith("sqlalchemy."):
+        heard.append((target.__name__, name))
+
+
+def recorded_listen(target, name, *args, **kwargs):
+    record(target, name)
+    return listen(target, name, *args, **kwargs)
+
+
+def recorded_listens_for(target, name, *args, **kwargs):
+    record(target, name)
+    return listens_for(target, name, *args, **kwargs)
+
+
+event.listen, event.listens_for = recorded_listen, recorded_listens_for
+"""
+
+
+def listeners_of(fresh: FreshProcesses, code: str) -> list[tuple[str, str]]:
+    """Return the class and the event of each listener that the code adds."""
+    ran = fresh.run(f"{RECORD}\n{code}\nprint(json.dumps(heard))")
+    assert ran.stderr == ""
+    return [(target, name) for target, name in json.loads(ran.stdout)]
+
+
+# Not Pool yet: sa_doclock.pool listens to it at import.
+@pytest.mark.parametrize("module", ["sa_doclock", "sa_doclock.asyncio"])
+def test_the_import_adds_no_listener(module: str, fresh: FreshProcesses) -> None:
+    targets = {"Mapper", "Session", "Engine", "Connection", "Dialect"}
+    assert [heard for heard in listeners_of(fresh, f"import {module}") if heard[0] in targets] == []
+
+
+MODEL = """
+from sqlalchemy import Integer, select
+from sqlalchemy.orm import DeclarativeBase, mapped_column
+from sa_doclock import LockOptions, document, with_lock
+class Base(DeclarativeBase):
+    pass
+class Order(Base):
+    __tablename__ = "orders"
+    id = mapped_column(Integer, primary_key=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "added"),
+    [("document(Order)", 2), ("with_lock(select(Order), LockOptions.ForUpdate)", 1)],
+    ids=["document", "with_lock"],
+)
+def test_the_first_use_listens_to_mappers_once(
+    code: str, added: int, fresh: FreshProcesses
+) -> None:
+    for times in (1, 2):
+        heard = listeners_of(fresh, MODEL + f"{code}\n" * times)
+        assert heard.count(("Mapper", "after_configured")) == added
+
+
+# --------------------------------------------------------------------------------------------------
+# The modules that ``import sa_doclock`` loads, counted: a time would depend on the machine.
+
+#: A module more costs each start of a program some 0.3 ms.
+MODULES = 158
+
+LATE = (
+    "sa_doclock.asyncio",
+    "sa_doclock.claims",
+    "sa_doclock.features.batch",
+    "sa_doclock.features.checkouts",
+    "sa_doclock.features.gate",
+    "sa_doclock.features.hold_limit",
+    "sa_doclock.features.on_commit",
+    "sa_doclock.features.pipeline",
+    "sa_doclock.features.routing",
+    "sa_doclock.testing",
+    "sa_doclock.tools",
+)
+
+
+@pytest.fixture
+def loaded(fresh: FreshProcesses) -> list[str]:
+    result = fresh.run("""if True:
+        import json, sys
+        import sqlalchemy.orm
+        before = {*sys.modules}
+        import sa_doclock
+        print(json.dumps(sorted(sys.modules.keys() - before)))
+    """)
+    assert result.stderr == ""
+    modules: list[str] = json.loads(result.stdout)
+    return modules
+
+
+def test_the_import_loads_few_modules(loaded: list[str]) -> None:
+    assert len([name for name in loaded if name.startswith("sa_doclock")]) <= MODULES
+
+
+def test_what_a_session_may_never_use_is_loaded_at_its_first_use(loaded: list[str]) -> None:
+    assert [name for name in loaded if name.startswith(LATE)] == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import sqlite3
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,24 +12,47 @@ from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import Connection, Engine, Select, create_engine, event, select
-from sqlalchemy.dialects import registry
+from sqlalchemy.dialects import registry, sqlite
 from sqlalchemy.dialects.sqlite.base import SQLiteCompiler
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.orm import Session
 
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.dialects import find_strategy, product_of, strategy_classes, strategy_for
-from sa_doclock.dialects.base import LockStatements, LockStrategy, LockText, LockWaits
+from sa_doclock.core.statements import add_suffixes, drop_lock
+from sa_doclock.dialects import (
+    find_strategy,
+    may_wait,
+    product_of,
+    strategy_classes,
+    strategy_for,
+    suffixed,
+)
+from sa_doclock.dialects.base import (
+    Ends,
+    ErrorCode,
+    EveryError,
+    Limit,
+    LockStatements,
+    LockStrategy,
+    LockText,
+    LockWaits,
+    MetError,
+    Reach,
+)
 from sa_doclock.dialects.isolation import IsolationLevels
 from sa_doclock.dialects.mariadb import MariaDBLocks
 from sa_doclock.dialects.mssql import SQLServerLocks
 from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql import PostgreSQLLocks
-from sa_doclock.dialects.sqlite import SQLiteLocks
+from sa_doclock.dialects.sqlite import SQLiteLocks, SQLiteStatements
 from tests.sql.servers import serving
 from tests.support.entry_points import installed
 from tests.support.models import Order
+
+SHARED, SNAPSHOT, NO_WAIT = LockOptions.SharedRead, LockOptions.SnapshotRead, LockOptions.NoWait
+
 
 EXPECTED = {
     "postgresql": PostgreSQLLocks,
@@ -106,7 +131,7 @@ def test_a_mysql_url_that_leads_to_mariadb_is_mariadb() -> None:
     with serving("mariadb") as (engine, _):
         assert engine.url.get_backend_name() == engine.dialect.name == "mysql"
         assert product_of(engine.dialect) == "mariadb"
-        assert not strategy_for(engine).statements.locks_one_table_of_join
+        assert Reach.ONE_TABLE not in strategy_for(engine).statements.reach
 
 
 def test_engines_with_other_options_share_the_strategy() -> None:
@@ -228,3 +253,160 @@ def test_a_dialect_of_sqlalchemys_without_levels_cannot_be_asked() -> None:
     connection = Mock()
     connection.dialect.get_isolation_level.side_effect = NotImplementedError
     assert IsolationLevels().ask_level(connection) is None
+
+
+# --------------------------------------------------------------------------------------------------
+# The rows of a dialect's errors, and the locks that wait.
+
+FOR_UPDATE = LockOptions.ForUpdate
+each_database = pytest.mark.parametrize(
+    "name", ["postgresql", "mysql", "mariadb", "mssql", "sqlite"]
+)
+
+
+def strategy_of(name: str) -> LockStrategy:
+    url = "postgresql+psycopg2://" if name == "postgresql" else f"{name}://"
+    engine = sa.create_mock_engine(url, lambda *_: None)
+    return strategy_classes()[name](engine.dialect)
+
+
+@each_database
+def test_a_row_has_one_class_and_each_says_something(name: str) -> None:
+    for code, row in strategy_of(name).errors.codes.items():
+        assert row != ErrorCode(), code
+        assert row.error is None or row.in_lock is None, code
+        assert not (row.why and row.error is row.in_lock is None), code
+
+
+@each_database
+def test_a_number_without_a_row_means_nothing(name: str) -> None:
+    errors = strategy_of(name).errors
+    assert errors["no such number"] == errors[None] == ErrorCode()
+
+
+@pytest.mark.parametrize(("name", "code"), [("mysql", 3024), ("mariadb", 1969)])
+def test_a_limit_of_statements_is_a_failed_lock_only_if_the_statement_cannot_be_slow(
+    name: str, code: int
+) -> None:
+    errors, connection = strategy_of(name).errors, Any
+    met = MetError(code, ValueError(), connection, locking=True, by_key=False)  # type: ignore[arg-type]
+    assert errors[code].limit is Limit.STATEMENT
+    assert errors.meaning(met).in_lock is None
+    assert errors.meaning(met._replace(by_key=True)).in_lock is errors[code].in_lock is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "ended"),
+    [
+        ("postgresql", set()),  # each error aborts, and the transaction is there until the rollback
+        ("mysql", {1206, 1213}),
+        ("mariadb", {1020, 1206, 1213}),
+        ("sqlite", set()),
+    ],
+)
+def test_the_errors_that_end_a_transaction(name: str, ended: set[int]) -> None:
+    errors = strategy_of(name).errors
+    assert {code for code, row in errors.codes.items() if row.ends is Ends.TRANSACTION} == ended
+    assert (errors.every_error is EveryError.ABORTS) is (name == "postgresql")
+
+
+@pytest.mark.parametrize(
+    ("name", "waiting"),
+    [
+        ("postgresql", {FOR_UPDATE, SHARED}),
+        ("mysql", {FOR_UPDATE, SHARED}),
+        ("mariadb", {FOR_UPDATE, SHARED}),
+        ("mssql", {FOR_UPDATE}),  # a SharedRead is a snapshot
+        ("sqlite", {FOR_UPDATE}),  # the file's write lock
+    ],
+)
+def test_the_locks_that_wait_follow_from_the_select(name: str, waiting: set[LockOptions]) -> None:
+    strategy = strategy_of(name)
+    assert {lock for lock in (FOR_UPDATE, SHARED, SNAPSHOT) if may_wait(strategy, lock)} == waiting
+    assert may_wait(strategy, FOR_UPDATE | LockOptions.NoKey)
+
+
+# --------------------------------------------------------------------------------------------------
+# Public names and texts at the end of a SELECT, for dialects of other packages.
+
+ROOT = Path(__file__).resolve().parents[2]
+PUBLIC = {"sa_doclock", "sa_doclock.errors", "sa_doclock.dialects.base"}
+EXAMPLES = sorted((ROOT / "examples").glob("*/src/**/*.py"))
+
+
+class SuffixStatements(SQLiteStatements):
+    texts = {  # noqa: RUF012  # LockStatements declares it ClassVar
+        FOR_UPDATE: LockText(suffix="WITH LOCK"),
+        FOR_UPDATE | NO_WAIT: LockText(suffix="WITH LOCK NOW"),
+    }
+
+
+class SuffixLocks(SQLiteLocks):
+    statements = SuffixStatements()
+
+
+@pytest.fixture
+def suffix(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(strategy_classes(), "sqlite", SuffixLocks)
+    suffixed.cache_clear()
+    yield
+    suffixed.cache_clear()
+
+
+def modules_imported(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+
+
+def last_line(lock: LockOptions) -> str:
+    return str(with_lock(select(Order), lock).compile(dialect=sqlite.dialect())).splitlines()[-1]
+
+
+def test_an_example_uses_public_names_alone() -> None:
+    assert EXAMPLES
+    used = {name for path in EXAMPLES for name in modules_imported(path)}
+    ours = {name for name in used if name.partition(".")[0] == "sa_doclock"}
+    assert "sa_doclock.dialects.base" in ours
+    assert ours <= PUBLIC
+
+
+@pytest.mark.usefixtures("suffix")
+def test_a_suffix_is_the_end_of_the_select_that_locks() -> None:
+    assert last_line(FOR_UPDATE).endswith("WITH LOCK")
+    assert last_line(FOR_UPDATE | LockOptions.NoKey).endswith("WITH LOCK")
+    assert last_line(FOR_UPDATE | NO_WAIT).endswith("WITH LOCK NOW")
+    assert "WITH LOCK" not in last_line(LockOptions.SharedRead)
+
+
+@pytest.mark.usefixtures("suffix")
+def test_another_lock_replaces_the_suffix() -> None:
+    locked = with_lock(select(Order), FOR_UPDATE)
+    again = add_suffixes(locked, FOR_UPDATE | NO_WAIT)
+    assert str(again.compile(dialect=sqlite.dialect())).count("WITH LOCK") == 1
+    assert "WITH LOCK" not in str(drop_lock(locked, Order).compile(dialect=sqlite.dialect()))
+
+
+def test_no_other_dialect_gets_a_suffix() -> None:
+    assert "WITH LOCK" not in last_line(FOR_UPDATE)
+
+
+# --------------------------------------------------------------------------------------------------
+# SQLite's error numbers, on Python 3.10 too, whose sqlite3 tells none.
+
+TEXTS = {
+    "database is locked": 5,
+    "database table is locked": 6,
+    "database table is locked: lk_order": 6,
+    "attempt to write a readonly database": 8,
+    "no such table: lk_order": None,
+}
+
+
+@pytest.mark.parametrize(("text", "number"), TEXTS.items())
+def test_the_text_tells_it_where_there_is_no_number(text: str, number: int | None) -> None:
+    error = sqlite3.OperationalError(text)
+    assert not hasattr(error, "sqlite_errorcode")  # not from SQLite itself
+    assert strategy_for(create_engine("sqlite://")).errors.native_code(error) == number

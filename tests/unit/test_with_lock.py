@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from sqlalchemy import (
     union,
     update,
 )
+from sqlalchemy.dialects import mssql
 from sqlalchemy.orm import (
     DeclarativeBase,
     Mapped,
@@ -31,8 +32,9 @@ from sqlalchemy.orm import (
     with_polymorphic,
 )
 
-from sa_doclock import LockMisuse, LockNotSupported, LockOptions, with_lock
+from sa_doclock import LockingSession, LockMisuse, LockNotSupported, LockOptions, with_lock
 from sa_doclock.core.statements.with_lock import LOCK_OPTION, locked_entity_of
+from sa_doclock.sqlalchemy_internals import ForUpdate, for_update_of, hint_of
 from tests.support.models import Customer, Invoice, Lease, Line, Order
 from tests.support.rows import rows
 from tests.unit.mappings import Circle, Joined, Selected, Shape
@@ -201,3 +203,122 @@ def test_what_a_subclass_loads_along_is_loaded_by_a_second_statement() -> None:
         locked = locked_entity_of(with_lock(select(entity), LockOptions.ForUpdate))
         assert locked is not None
         assert len(locked.eager) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# A change of a select after it got its lock may not take the lock away unnoticed.
+
+ORDERS = Order.__table__
+Change = Callable[[Select[Any]], Select[Any]]
+
+REPLACED: Mapping[str, Change] = {
+    "with_for_update": lambda locked: locked.with_for_update(),  # of all tables
+    "read": lambda locked: locked.with_for_update(read=True, of=ORDERS),
+    "nowait": lambda locked: locked.with_for_update(nowait=True, of=ORDERS),
+    "skip_locked": lambda locked: locked.with_for_update(skip_locked=True, of=ORDERS),
+    "key_share": lambda locked: locked.with_for_update(key_share=True, of=ORDERS),
+    "of a column": lambda locked: locked.with_for_update(of=Order.id),
+    "hint": lambda locked: locked.with_hint(Order, "WITH (NOLOCK)", "mssql"),
+    "hint of every database": lambda locked: locked.with_hint(Order, "WITH (NOLOCK)"),
+}
+HINTED = select(Order).with_hint(Order, "/* mine */", "mssql").with_hint(Order, "/* any */")
+LEFT: Mapping[str, Change] = {
+    "two hints before the lock": lambda _: with_lock(HINTED, LockOptions.ForUpdate),
+    "the same": lambda locked: locked.with_for_update(of=ORDERS),
+    "hint of another table": lambda locked: locked.with_hint(Customer, "WITH (NOLOCK)", "mssql"),
+    "hint of another database": lambda locked: locked.with_hint(Order, "FORCE INDEX", "mysql"),
+    "hint before the lock": lambda _: with_lock(
+        select(Order).with_hint(Order, "WITH (NOLOCK)", "mssql"), LockOptions.ForUpdate
+    ),
+}
+
+
+@pytest.mark.parametrize("change", REPLACED.values(), ids=REPLACED)
+def test_a_lock_that_was_replaced_is_refused(
+    session: LockingSession, sent: list[str], change: Change
+) -> None:
+    with pytest.raises(LockMisuse, match="has replaced the lock"):
+        session.execute(change(with_lock(select(Order), LockOptions.ForUpdate)))
+    assert sent == []
+
+
+def test_the_lock_is_the_hint_in_force() -> None:
+    """Of hints that the statement had before, one for the same database, and one for all."""
+    locked = with_lock(HINTED, LockOptions.ForUpdate)
+    text = str(locked.compile(dialect=mssql.dialect()))  # type: ignore[no-untyped-call]
+    assert "WITH (UPDLOCK, ROWLOCK)" in text
+    assert hint_of(locked, ORDERS, "mssql") == "WITH (UPDLOCK, ROWLOCK)"
+
+
+@pytest.mark.parametrize("change", LEFT.values(), ids=LEFT)
+def test_a_lock_that_is_there_runs(session: LockingSession, change: Change) -> None:
+    assert session.scalars(change(with_lock(select(Order), LockOptions.ForUpdate))).all()
+
+
+def test_a_for_update_is_refused_where_a_snapshot_was_asked_for(session: LockingSession) -> None:
+    locked = with_lock(select(Order), LockOptions.SnapshotRead)
+    with pytest.raises(LockMisuse):
+        session.execute(locked.with_for_update())
+
+
+def test_what_is_read_of_with_for_update_and_with_hint() -> None:
+    statement = select(Order)
+    assert for_update_of(statement) is None
+    assert hint_of(statement, ORDERS, "mssql") is None
+    statement = statement.with_for_update(of=ORDERS, read=True, nowait=True)
+    assert for_update_of(statement) == ForUpdate((id(ORDERS),), True, True, False)
+    statement = statement.with_hint(Order, "A", "mssql").with_hint(Customer, "B", "mssql")
+    assert hint_of(statement, ORDERS, "mssql") == "A"
+    assert hint_of(statement, ORDERS, "mysql") is None
+    assert hint_of(statement.with_hint(ORDERS, "C"), ORDERS, "mssql") == "C"
+
+
+@pytest.mark.parametrize("kind", [LockingSession, Session])
+def test_columns_alone_of_a_class_that_is_mapped_with_a_join_can_be_locked(
+    session: LockingSession, kind: type[Session]
+) -> None:
+    locked = with_lock(select(Invoice.id), LockOptions.ForUpdate)
+    with kind(session.get_bind()) as another:
+        assert another.execute(locked).all() == [(1,), (2,)]
+
+
+# --------------------------------------------------------------------------------------------------
+# A select with a lock, inside a statement of another kind: the session must not overlook it.
+
+Locked = Select[Any]
+
+WRAPPED: dict[str, Callable[[LockingSession, Locked], Any]] = {
+    "from_statement": lambda session, locked: session.execute(select(Order).from_statement(locked)),
+    "scalars of from_statement": lambda session, locked: session.scalars(
+        select(Order).from_statement(locked)
+    ),
+    "Query.from_statement": lambda session, locked: (
+        session.query(Order).from_statement(locked).all()
+    ),
+    "union": lambda session, locked: session.execute(locked.union_all(select(Order))),
+    "union, limited": lambda session, locked: session.execute(
+        locked.limit(1).union_all(select(Order))
+    ),
+    "union of a union": lambda session, locked: session.execute(
+        select(Order).union_all(locked.union_all(select(Order)))
+    ),
+    "from_statement of a union": lambda session, locked: session.execute(
+        select(Order).from_statement(locked.limit(1).union_all(select(Order)))
+    ),
+    "second of a union": lambda session, locked: session.execute(select(Order).union_all(locked)),
+    "distinct": lambda session, locked: session.execute(locked.distinct()),
+    "group by": lambda session, locked: session.execute(locked.group_by(Order.id)),
+}
+
+
+@pytest.mark.parametrize("lock", [LockOptions.SharedRead, LockOptions.ForUpdate])
+@rows("execute", WRAPPED.values(), ids=WRAPPED)
+def test_it_is_not_supported(
+    session: LockingSession,
+    sent: list[str],
+    execute: Callable[[LockingSession, Locked], Any],
+    lock: LockOptions,
+) -> None:
+    with pytest.raises(LockNotSupported):
+        execute(session, session.entity_set(Order, lock))
+    assert sent == []

@@ -1,7 +1,7 @@
-"""The @document decorator: it declares which classes are headers, and their parts.
+"""The @document decorator: it declares the headers of documents and their parts.
 
-A declaration belongs to a class, so it may come before the mapping or after it.  It is resolved
-when SQLAlchemy configures its mappers.
+A declaration belongs to a class, and may come before or after its mapping.  It is resolved when
+SQLAlchemy configures the mappers.
 """
 
 from __future__ import annotations
@@ -80,21 +80,22 @@ def document(
     version: bool = False,
     checkout: bool = False,
 ) -> Any:
-    """Declare that a mapped class is the header of a document, and its parts.
+    """Declare that a mapped class is the header of a document, and name its parts.
 
-    ``@document(parts=("lines", "lines.taxes"))``, or ``@document`` alone: then its parts are
-    the relationships whose cascade has delete-orphan, and theirs in turn, but for those that
-    lead to another declared document.  It may stand on a class that is mapped later, and
-    holds for subclasses, but for concrete ones, whose rows are in tables of their own; a
-    subclass that is declared too adds parts of its own.  On an abstract class or a mixin, it
-    declares each mapped class below it.
+    ``@document(parts=("lines", "lines.taxes"))`` names them.  Without arguments the parts are the
+    relationships with a delete-orphan cascade, and theirs in turn, except those to another declared
+    document.
 
-    In a :class:`LockingSession` a declared document is written only under its ForUpdate lock
-    (see ``guard``), and its parts are read again after the lock, however deep they are.
+    The class may be mapped later.  The declaration holds for subclasses, which may be declared to add
+    parts of their own, but not for concrete ones, whose rows are in tables of their own.  On an abstract
+    class or a mixin it declares each mapped class below it.
 
-    Relationships that are added to a mapper after it was configured are not seen until
-    something else is configured; a class that is mapped on the association table of a
-    many-to-many part is to be a part itself, in place of it.
+    In a :class:`LockingSession` a declared document is written only under its ForUpdate lock (see
+    ``guard``), and all its parts are read again after the lock.
+
+    A relationship that is added to a configured mapper takes effect when SQLAlchemy next configures
+    mappers.  If a class is mapped to the association table of a many-to-many relationship, make that
+    class the part.
 
     Example::
 
@@ -110,21 +111,20 @@ def document(
             invoice_id: Mapped[int] = mapped_column(ForeignKey("invoices.id"))
 
     :param parts: names of relationships, from the header; a dot leads to the parts of a part.
-    :param no_key: ForUpdate of this class is ``ForUpdate | NoKey``: while a header is locked,
-        others may insert rows that refer to it.  For a row that many documents point at, such as a
-        customer or an item; not for a header whose details are inserted by foreign key without
-        its lock.  It holds for the whole inheritance hierarchy.
-    :param version: a flush that inserts, changes or deletes a part raises the version of the
-        header (its ``version_id_col``), once for each flush, so that ``version=`` of
-        ``get_entity()`` tells of any change of the document.  INSERT, UPDATE and DELETE
-        constructs, and ``bulk_*()`` methods, do not raise it.
-    :param checkout: documents of this class can be checked out.  In a session that is made with
-        ``checkouts=``, each of their ForUpdate locks asks whether somebody else has them, which is
-        one statement more.  It holds for the whole inheritance hierarchy.
+    :param no_key: ForUpdate of this class means ``ForUpdate | NoKey``: while a header is locked, others
+        may insert rows that refer to it.  Use it for a row that many documents refer to, such as a
+        customer or an item, and not for a header whose details are inserted without its lock.  It
+        holds for the whole inheritance hierarchy.
+    :param version: a flush that inserts, changes or deletes a part raises the version of the header (its
+        ``version_id_col``) once, so that ``version=`` of ``get_entity()`` detects any change of the
+        document.  INSERT, UPDATE and DELETE constructs and ``bulk_*()`` methods do not raise it.
+    :param checkout: documents of this class can be checked out.  In a session made with ``checkouts=``,
+        each ForUpdate lock of them then reads, in one more statement, whether another owner has them.
+        It holds for the whole inheritance hierarchy.
     :raises TypeError: ``parts`` is not a sequence of strings, or no class is decorated.
-    :raises sqlalchemy.exc.ArgumentError: when the mappers are configured: an unknown part, a
-        view-only one, a circle of parts, or a part that another header claims; ``version``
-        on a class without ``version_id_col``.
+    :raises sqlalchemy.exc.ArgumentError: when SQLAlchemy configures the mappers: a part is unknown,
+        view-only, in a circle of parts, or claimed by another header; or ``version`` is given for a
+        class without ``version_id_col``.
     """
     if isinstance(parts, str):
         raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')

@@ -22,10 +22,9 @@ from sqlalchemy.orm.exc import ObjectDeletedError
 
 from ...keys import Identity
 from .declare import has_nested_headers, parts_with_detail
-from .many_keys import chunks, key_in
 from .mapping import key_attributes, key_columns, mapper_cache, root_of
 from .parts import Part, is_row_of_root, takes
-from .stored_keys import Types, ask, compares_in_python, select_equal_keys
+from .stored_keys import Types, ask, chunks, compares_in_python, key_in, select_equal_keys
 
 UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""

@@ -33,7 +33,7 @@ from ...keys import DocumentKey, LockedName
 from ...options import is_row_lock, may_queue
 from ...sqlalchemy_internals import execute_listeners
 from .. import instrumentation
-from ..documents import parts_of
+from ..documents import parts_of, root_of
 from ..ledger import RowPlace, place_of
 from ..transaction import (
     Condition,
@@ -79,6 +79,7 @@ class LockTarget(ABC, Generic[T]):
     the try under way: for documents not held yet, with its own lock and time.
 
     :ivar request: as the caller has made it.
+    :ivar roots: of the documents that it locks.
     :ivar options: the execution options of its statements, beside those of the connection.
     """
 
@@ -91,10 +92,9 @@ class LockTarget(ABC, Generic[T]):
             request = route(request)
         self.request = request
         self.mapper: Any = request.mapper
-
-    def roots(self) -> Collection[Mapper[Any]]:
-        """Return the roots of the documents that it locks."""
-        return ()
+        self.roots: Collection[Mapper[Any]] = ()
+        if request.mapper is not None:
+            self.roots = (root_of(request.mapper),)
 
     def not_held(self) -> LockRequest | None:
         """Return the request for documents not held as strongly yet; None: all of them are.
@@ -121,7 +121,7 @@ class LockTarget(ABC, Generic[T]):
         :raises LockNotSupported: this database or connection cannot give the lock.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         """
-        plan = strategy.plans.get((self.mapper, request.lock, False)) or make_plan(
+        plan = strategy.findings.get((LockPlan, self.mapper, request.lock, False)) or make_plan(
             self.mapper, request.lock, strategy
         )
         connection = open_for_lock(self.context, bind, plan, request.seconds)
@@ -187,10 +187,14 @@ def acquire(target: LockTarget[T]) -> T:
         request = target.not_held()
         if request is None:
             return _read_held(context, target)
-        if outer is not None and not request.as_is:
-            _refuse_inner_call(outer)
+        if outer is not None:
+            _refuse_inner_call(outer, request)
         target.check(request)
-        call = _begin_call(target, request)
+        opens = not session.in_transaction()
+        requested = _report_begin(target, request) if "before_lock" in listened else None
+        call = context.calls.current = LockCall(
+            target, request, context.calls, requested, opens=opens
+        )
         take: Take = _take
         for around_take in context.parts.around_take:
             take = around_take(take)
@@ -216,7 +220,8 @@ def _check_transaction(context: LockContext, session: Session) -> None:
     """
     if not session.is_active:
         session.connection()
-    context.end_if_over()
+    if session.get_transaction() is not context.connections.root:
+        context.end_if_over()
     context.transaction.check_locks()
 
 
@@ -231,12 +236,12 @@ def _complete(error: BaseException, target: LockTarget[Any]) -> None:
         target.context.instrumentation.report_order_violation(error)
 
 
-def _refuse_inner_call(call: LockCall) -> None:
+def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
     """Refuse a lock that a listener takes within the call for another.
 
     :raises LockMisuse: this session is taking that lock, and one of its callbacks calls us.
     """
-    if call.request.as_is:
+    if call.request.as_is or inner.as_is:
         return
     raise LockMisuse(
         "a load, refresh or do_orm_execute listener tried to take a lock while the session was still "
@@ -250,9 +255,8 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     call.met = None
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
-    _check_place(context, target, connection.connection)
     _note_database(context, target, request, bind, connection)
-    if session.identity_map or context.loaded.added:
+    if session.identity_map or context.added:
         target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for the SELECTs of loader options.
@@ -286,18 +290,28 @@ def _read_held(context: LockContext, target: LockTarget[T]) -> T:
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
-    _check_place(context, target, bind if found is None else found.connection)
+    for root in target.roots:
+        at = bind if found is None else found.connection
+        context.ledger.check_place(root, at, *target.options)
     return target.read_held()
 
 
-def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | Connection) -> None:
-    roots = target.roots()
-    if roots:
-        place = place_of(bind, *target.options)
-        for root in roots:
-            context.ledger.check_place(root, place)
-            if binds_of(target.session):
-                _check_parts(target.session, root, place)
+def _note_database(
+    context: LockContext,
+    target: LockTarget[Any],
+    request: LockRequest,
+    bind: Engine | Connection,
+    connection: TransactionConnection,
+) -> None:
+    """Note where the rows are, follow a Connection that the program has lent, and tell the parts."""
+    for root in target.roots:
+        context.ledger.check_place(root, connection.connection, *target.options)
+        if binds_of(target.session):
+            _check_parts(target.session, root, place_of(connection.connection, *target.options))
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    for bound in context.parts.bound:
+        bound(request, target.roots, bind)
 
 
 def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
@@ -342,20 +356,6 @@ def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
     return strategy
 
 
-def _note_database(
-    context: LockContext,
-    target: LockTarget[Any],
-    request: LockRequest,
-    bind: Engine | Connection,
-    connection: TransactionConnection,
-) -> None:
-    """Follow a Connection that the program has lent, and tell the parts of the database."""
-    if isinstance(bind, Connection):
-        watch(context, connection)
-    for bound in context.parts.bound:
-        bound(request, target.roots(), bind)
-
-
 def _blocks(
     target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
@@ -371,27 +371,16 @@ def _blocks(
     return checking, limit(connection, plan, request)
 
 
-def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
-    """Begin a call: report it, and note that it is under way."""
-    context, opens = target.context, not target.session.in_transaction()
-    started = time.monotonic() - context.calls.connecting  # now(), without a call
-    call = LockCall(target, request, started, context.calls.current, opens=opens)
-    if (
-        "before_lock" in listened
-        and (request.entity is not None or request.named)  # not rows of tables
-        and context.instrumentation.dispatch.before_lock
-    ):
-        call.requested = context.instrumentation.report_requested(
-            RequestedLock(
-                request.entity,
-                request.ident,
-                request.lock,
-                request.seconds,
-                request.bind_arguments,
-            )
-        )
-    context.calls.current = call
-    return call
+def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLock | None:
+    """Report that a call begins, except for rows of tables; return the report, where anybody listens."""
+    instrumentation = target.context.instrumentation
+    rows_of_tables = request.entity is None and not request.named
+    if rows_of_tables or not instrumentation.dispatch.before_lock:
+        return None
+    entity, ident, lock, seconds, *_ = request
+    return instrumentation.report_requested(
+        RequestedLock(entity, ident, lock, seconds, request.bind_arguments)
+    )
 
 
 def _end_granted(context: LockContext, call: LockCall) -> None:

@@ -94,7 +94,7 @@ class _RowsByKey(LockedRows[T]):
             self.chosen = relationships_with_options(request.options)
         if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root)
-        if session.identity_map or self.context.loaded.added:  # mostly not, at the first lock
+        if session.identity_map or self.context.added:  # mostly not, at the first lock
             self.recheck = refuse_unsaved(self.context, root, request.keys)
 
     def expire(self, request: LockRequest) -> None:
@@ -105,11 +105,6 @@ class _RowsByKey(LockedRows[T]):
         # A listener for "expire" may have changed the document, with values from before the lock.
         if any(states_to_flush(self.session)):
             refuse_unsaved(self.context, self.root, keys)
-
-    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
-        """See :class:`LockedRows`."""
-        options = bool(self.request.options)
-        return _in_one_statement(self.mapper, whole_row=whole_row, has_options=options)
 
     def forget_vanished(self, key: Identity) -> None:
         """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
@@ -169,8 +164,9 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     """The row that get_entity() asks for."""
 
     def not_held(self) -> LockRequest | None:
-        key = root_of(self.mapper).class_, self.request.keys[0]
-        return None if self.context.ledger.covers(key, self.request.lock) else self.request
+        key, ledger = (root_of(self.mapper).class_, self.request.keys[0]), self.context.ledger
+        held = key in ledger.held and ledger.covers(key, self.request.lock)
+        return None if held else self.request
 
     def read_held(self) -> T | None:
         found: T | None = read_held_one(self.context, self.request)
@@ -197,8 +193,14 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             load_again(self.session, self.unreadable)
         return found
 
-    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+    def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
+        options = bool(self.request.options)
+        if not _in_one_statement(self.mapper, whole_row=whole_row, has_options=options):
+            return None
         return select_by_key(self.mapper, lock, self.chosen, whole_row=whole_row)
+
+    def under_lock(self, lock: LockOptions) -> Select[Any]:
+        return select_by_key(self.mapper, lock, self.chosen)
 
     def read(self, statement: Select[Any]) -> Found:
         # Not by parameters_by_key(), which every lock of one document would call.
@@ -296,8 +298,14 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             locked += found.keys
         return Found(rows, locked)
 
-    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+    def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
+        options = bool(self.request.options)
+        if not _in_one_statement(self.mapper, whole_row=whole_row, has_options=options):
+            return None
         return select_by_keys(self.mapper, lock, self.sent, self.chosen, whole_row=whole_row)
+
+    def under_lock(self, lock: LockOptions) -> Select[Any]:
+        return select_by_keys(self.mapper, lock, self.sent, self.chosen)
 
     def read(self, statement: Select[Any]) -> Found:
         return Found(self._select(statement, self.sent))

@@ -144,8 +144,10 @@ class SessionWithContext(EventfulSession):
             if transaction is None or not transaction.had_nothing_to_roll_back:
                 raise
         finally:
-            self._context.loaded.forget()  # the session has no objects any more
-            self._context.forget()
+            if "loaded" in vars(self._context):
+                self._context.loaded.forget()  # the session has no objects any more
+            if "transaction" in vars(self._context):
+                self._context.forget()
 
 
 def context_of(session: SessionWithContext) -> LockContext:
@@ -258,7 +260,8 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
     """Refuse to write in a snapshot, or without locks that were lost; tell the parts."""
     context = session._context
     context.transaction.refuse_write()
-    context.loaded.note_flush()
+    if "loaded" in vars(context):
+        context.loaded.note_flush()
     if context.calls.current is not None:
         context.calls.current.before_flush()
     parts = context.parts
@@ -272,7 +275,10 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
 
 @event.listens_for(SessionWithContext, "transient_to_pending", raw=True)
 def _on_add(session: SessionWithContext, state: InstanceState[Any]) -> None:
-    session._context.loaded.note_added(state)
+    context = session._context
+    context.added = True
+    if "loaded" in vars(context):
+        context.loaded.note(state)
 
 
 @event.listens_for(SessionWithContext, "detached_to_persistent", raw=True)

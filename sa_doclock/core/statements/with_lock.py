@@ -59,33 +59,31 @@ class LockedEntity(NamedTuple):
 
 
 def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
-    """Return the ORM select with the lock in it: every header row it returns is locked.
+    """Return the ORM select with a lock: it locks every header row that it returns.
 
-    Only rows of ``entity`` are locked, never those of tables joined to it.
+    It locks the rows of ``entity``, and none of the tables joined to it.
 
-    A :class:`LockingSession` also sees to the transaction: its isolation level, what the
-    session knows already, and databases where the lock is not in the SELECT.  A plain
-    ``Session`` runs whatever lock is in the SQL: nothing on SQLite; on SQL Server nothing for
-    SharedRead, and perhaps entries of an index alone where the select leaves columns out; on
-    MariaDB rows as they are joined, since it has no ``FOR UPDATE OF``.  The locking statement's rows from *other* tables can be
-    older than the lock there.
+    A :class:`LockingSession` also sets the isolation level, refreshes the objects that it has, and locks
+    on databases where the lock is not in the SELECT.  A plain ``Session`` sends only the SQL: on SQLite
+    that locks nothing, on SQL Server nothing for SharedRead, and perhaps only entries of an index if the
+    select leaves columns out.  On MariaDB, which has no ``FOR UPDATE OF``, it locks joined rows too.  Rows
+    of the *other* tables in the statement may be older than the lock.
 
-    As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()``
-    does there, and is in no list.  A select of columns alone locks its rows, but ``held_locks`` cannot list
-    them, so neither an upgrade nor pending changes are noticed.
+    As a subquery, CTE or EXISTS of another statement the select locks as its ``with_for_update()`` does
+    there, and is not in ``held_locks``.  Nor are the rows of a select of columns: the session notices
+    neither an upgrade nor pending changes of them.
 
     Example::
 
         newest = select(Order).order_by(Order.id.desc()).limit(1)
         order = session.scalars(with_lock(newest, LockOptions.ForUpdate)).one()
 
-    :param entity: the class or ``aliased()`` to lock, where the statement selects several.
-    :raises ValueError: contradictory lock, or which entity is meant is not clear.
-    :raises LockNotSupported: not an ORM select, or rows that no database can lock:
-        DISTINCT, GROUP BY, set operations, derived tables, ``joinedload()``,
-        ``subqueryload()``.
-    :raises LockMisuse: it has a ``with_for_update()``.  A LockingSession raises it at execution if
-        a later ``with_for_update()``, or a later ``with_hint()`` for SQL Server, replaced the lock.
+    :param entity: the class or ``aliased()`` to lock, if the statement selects several.
+    :raises ValueError: the lock is contradictory, or the entity ambiguous.
+    :raises LockNotSupported: not an ORM select; or rows that no database can lock: DISTINCT, GROUP BY,
+        set operations, derived tables, ``joinedload()``, ``subqueryload()``.
+    :raises LockMisuse: the statement has a ``with_for_update()``.  A LockingSession raises it at
+        execution if a later ``with_for_update()``, or ``with_hint()`` for SQL Server, replaced the lock.
     """
     return locked_select(statement, lock, entity, None)
 
@@ -93,7 +91,7 @@ def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
 def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float | None) -> S:
     """Do :func:`with_lock` with a lock timeout.
 
-    :param seconds: for a LockingSession to wait; None: as the session that executes it.
+    :param seconds: the wait of a LockingSession; None: as the session that executes the statement.
     """
     check_lock(lock)
     described = _described(statement)

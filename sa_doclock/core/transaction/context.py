@@ -37,11 +37,16 @@ class LockContext:
         self.parts = SessionParts()
         """The features of this session."""
         self.calls = LockCalls()
-        self.loaded = LoadedDocuments(self.session)
-        """The objects of documents in the session."""
 
     commits = 0
     """The number of transactions that the session has committed so far."""
+    added = False
+    """True if an object was ever added to the session."""
+
+    @FirstUse
+    def loaded(self) -> LoadedDocuments:
+        """The objects of documents in the session: most sessions lock before they load any."""
+        return LoadedDocuments(self.session)
 
     @FirstUse
     def instrumentation(self) -> LockInstrumentation:
@@ -75,10 +80,9 @@ class LockContext:
 
     def forget(self) -> None:
         """Drop the beliefs about a transaction that has ended, or has never begun."""
-        if "transaction" in vars(self):
-            self.end_if_over()
-            if not self.session().in_transaction():
-                self.end_transaction()
+        self.end_if_over()
+        if not self.session().in_transaction():
+            self.end_transaction()
 
 
 binds_of: Final[Callable[[Session], tuple[Engine | Connection, ...]]] = attrgetter("_given_binds")

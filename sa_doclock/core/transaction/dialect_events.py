@@ -13,6 +13,7 @@ from weakref import ReferenceType, WeakSet, ref
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
+from ...dialects import strategies
 from ...interruptions import Interruptible
 from ...sqlalchemy_internals import allow_listening, insert_listener, listen_first
 from .context import LockContext
@@ -137,3 +138,20 @@ def _find_checks(compiled: Any) -> Sequence[StatementCheck]:
     found = [find(compiled) for find in _finders]
     checks = compiled.sa_doclock_checks = tuple(one for one in found if one is not None)
     return checks
+
+
+def _check_of(compiled: Compiled) -> StatementCheck | None:
+    """Return the check of a construct that may change the current schema by a function."""
+    known = strategies.get(compiled.dialect)
+    marks = None if known is None else known.marks
+    sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
+    return StatementCheck(_before_setter, in_calls=False) if sets else None
+
+
+def _before_setter(state: LockContext, context: Any) -> None:
+    one = state.connections.find(context.root_connection)
+    if one is not None and state.transaction.ledger.counts_on_transaction(one.known):
+        one.before_foreign()
+
+
+check_statements(_check_of)

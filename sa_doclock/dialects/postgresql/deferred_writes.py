@@ -24,7 +24,7 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import greenlet_spawn
 
 from ...interruptions import ErrorsIgnored
-from ...pool import CallFunction, on_return, withdraw
+from ...pool import CallFunction, actions_of
 from ..base import Read
 from .limits import after_lock
 from .pipeline import (
@@ -109,10 +109,11 @@ class PsycopgPipeline(CursorInterceptor):
         setattr(self.connection, _KEEPING, ref(self))
         self.install()
         # The transaction may end without a call of forget_writes(): the pool then restores the cursors.
-        self._on_return = CallFunction(
-            partial(_restore_cursors, ref(self), self.driver, self._factory, self._server_factory)
+        restore = partial(
+            _restore_cursors, ref(self), self.driver, self._factory, self._server_factory
         )
-        on_return(self.connection, self._on_return)
+        self._on_return, self._actions = CallFunction(restore), actions_of(self.connection)
+        self._actions[self._on_return] = None
 
     def expect_commit(self, may_commit: Callable[[], bool], *, alone: bool) -> None:
         self._may_commit = may_commit
@@ -131,7 +132,7 @@ class PsycopgPipeline(CursorInterceptor):
         self._kept = []
         if vars(self.connection).pop(_KEEPING, None) is not None:
             self.uninstall()
-            withdraw(self.connection, self._on_return)
+            self._actions.pop(self._on_return, None)
 
     def pause(self, *, paused: bool) -> None:
         self._paused = paused
@@ -380,9 +381,12 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
 
 def _are_immutable(rows: Any) -> bool:
     """Return whether these are rows by name, of values that cannot change."""
-    return isinstance(rows, Sequence) and all(
-        isinstance(row, Mapping) and _IMMUTABLE.issuperset(map(type, row.values())) for row in rows
-    )
+    if not isinstance(rows, (tuple, list)):
+        return False
+    for row in rows:
+        if not (isinstance(row, dict) and _IMMUTABLE.issuperset(map(type, row.values()))):
+            return False
+    return True
 
 
 # Threads: a set's add() and the search in it are atomic.

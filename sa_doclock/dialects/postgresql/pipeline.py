@@ -14,7 +14,7 @@ Three things here are not documented by psycopg:
   with Flush where not all answers have come yet.  The server starts the clock of an idle transaction
   or session at Sync, and stops it at the next message, which is Flush: no idle timeout would end the
   transaction after a lock, nor the session after a COMMIT.  Sync alone has the answers sent too.
-  tests/integration/pipeline/test_last_message.py fails when that ends.
+  tests/integration/pipeline/test_way_back.py fails when that ends.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from ...core.documents import (
     select_equal_keys,
 )
 from ...core.transaction import LockContext, add_document, database_name
-from ...dialects import strategy_for
+from ...dialects import locking_read_is_latest, strategy_for
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
 from ...keys import Identity, document_label, is_storable, key_text, public_key
@@ -279,7 +279,7 @@ class CheckOutCalls:
         self, root: Mapper[Any], identity: Identity, *, writes: bool = False
     ) -> tuple[CheckoutRows, DocumentName]:
         connection = self._reader.connection(root, writes=writes)
-        latest = writes and strategy_for(connection).isolation.locking_read_is_latest
+        latest = writes and locking_read_is_latest(strategy_for(connection).isolation)
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
 

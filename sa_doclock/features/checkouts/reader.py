@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.transaction import LockContext
-from ...dialects import strategy_for
+from ...dialects import levels_for, locking_read_is_latest, strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
 from ...keys import DocumentKey, Identity
@@ -117,11 +117,10 @@ class CheckoutReader:
         """
         strategy, joined = strategy_for(connection), self.state.connections.find(connection)
         level = None if joined is None else self.state.connections.current_level(joined)
-        levels = strategy.isolation.levels_for(LockOptions.ForUpdate)
-        kept = strategy.isolation.kept.get(LockOptions.ForUpdate, ())
-        if not levels or level in levels or level in kept:
+        levels = levels_for(strategy.isolation, LockOptions.ForUpdate)
+        if not levels or level in levels:
             return False
-        if strategy.isolation.locking_read_is_latest:
+        if locking_read_is_latest(strategy.isolation):
             return True
         raise WrongIsolation(
             f"the transaction is open at {level}, which cannot see check-outs that were committed "

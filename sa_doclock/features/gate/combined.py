@@ -20,10 +20,9 @@ from ...process_waits import TaskWakeup, observed_wait
 from .combined_turn import Call, Turn, interrupted, running
 from .queue import GateQueues, under_mutex
 
-_ALONE: Final = 64
-"""From so many points on each function has a transaction of its own."""
+_ALONE: Final = 64  # from so many points on each function has a transaction of its own
 _MOST: Final = 128
-_REMEMBERED: Final = 1000
+_REMEMBERED: Final = 1000  # queues with points
 
 
 class Failures:
@@ -40,16 +39,11 @@ class Failures:
 
     points = suspects = 0
 
-    @property
-    def alone(self) -> bool:
-        """Return whether each function has a transaction of its own."""
-        return self.points >= _ALONE
-
-    def most(self, combine: int) -> int:
-        """Return how many functions may share the next transaction."""
-        if self.alone:
-            return 1
-        return max(self.suspects // 2, 1) if self.suspects else combine
+    def next_turn(self, head: Call, combine: int) -> Turn:
+        """Return the next transaction, for as many functions as may share it."""
+        alone = self.points >= _ALONE
+        most = max(self.suspects // 2, 1) if self.suspects else combine
+        return Turn(head, most=1 if alone else most, alone=alone)
 
     def count(self, turn: Turn) -> None:
         """Count what a transaction has cost, and what it has answered."""
@@ -165,8 +159,7 @@ class CombinedCommits(GateQueues):
 
     def _lead(self, call: Call) -> None:
         """Run one transaction."""
-        failures = self.failures.get(call.key) or Failures()
-        turn = Turn(call, most=failures.most(self._combine), alone=failures.alone)
+        turn = (self.failures.get(call.key) or Failures()).next_turn(call, self._combine)
         behind = [one for one in self._behind(call) if one.seconds is None and one is not call]
         try:
             turn.run(partial(self._take, turn), partial(self.note_granted, [call]))

@@ -6,6 +6,7 @@ Whoever cannot be sure says that something was changed, which costs a transactio
 from __future__ import annotations
 
 import operator
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -60,18 +61,17 @@ def is_same(before: Sequence[object], after: Sequence[object]) -> bool:
 def has_row_twice(session: Session) -> bool:
     """Return whether the session may have a row as objects of two classes, which do not follow each other."""
     several = _classes_of_one_table()
-    known = {key[0] for key in session.identity_map.keys()} if several else set()  # noqa: SIM118  # no Mapping
-    known.update(inspect(one).mapper.base_mapper.class_ for one in session.new if several)
-    return len(known & several) > 1
+    objects = (*session.identity_map.values(), *session.new) if several else ()
+    return len(several & {inspect(one).mapper.base_mapper.class_ for one in objects}) > 1
 
 
 @mapper_cache
 def _classes_of_one_table() -> frozenset[type[Any]]:
     """Return the classes of those tables that several hierarchies map."""
-    found: dict[Any, set[type[Any]]] = {}
+    found = defaultdict[Any, set[type[Any]]](set)
     for mapper in all_mappers():
         for table in mapper.tables:
-            found.setdefault(table, set()).add(mapper.base_mapper.class_)
+            found[table].add(mapper.base_mapper.class_)
     return frozenset(chain.from_iterable(one for one in found.values() if len(one) > 1))
 
 

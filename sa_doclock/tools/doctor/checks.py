@@ -47,20 +47,20 @@ NOT_CHECKED: Final = "not-checked"
 
 
 def check_database(engine: Engine, base: Any = None) -> list[Finding]:
-    """Return the settings of this engine and its database that are wrong for locks, the worst first.
+    """Return the settings of an engine and its database that are wrong for locks, the worst first.
 
-    The checks read settings and catalogs, over a connection of the engine and one of their own.
-    They lock no row, and change nothing.
+    The checks read settings and catalogs over a connection of the engine and one of their own.  They lock
+    no row and change nothing.
 
     Example::
 
         for finding in check_database(engine, Base):
             print(finding)
 
-    :param base: the declarative base, or registry, of the mapped documents, whose tables, keys and
-        indexes are checked too.
-    :returns: an empty list where nothing was found.  A check that failed by itself, as for want of a
-        privilege, is the finding ``not-checked``.
+    :param base: the declarative base or registry of the documents, whose tables, keys and indexes are
+        then checked too.
+    :returns: an empty list if nothing was found.  A check that fails, for example because a privilege is
+        missing, is the finding ``not-checked``.
     :raises LockNotSupported: no lock dialect is registered for this database.
     :raises TypeError: not an Engine; or ``base`` is no declarative base.
     """

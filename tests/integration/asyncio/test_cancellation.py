@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sa_doclock import AsyncLockingSession
+from sa_doclock import (
+    AsyncLockingSession,
+    LockOptions,
+    async_claim_each,
+    async_lease_each,
+    async_run_transaction,
+    checkout_table,
+    document,
+)
 from tests.integration.asyncio.bridge import playing
 from tests.integration.asyncio.cancelling import (
     Player,
     Stage,
     cancel_while_waiting,
     is_free_soon,
+    outcomes_of_cancelling,
     state_of,
 )
+from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.asyncio.plays import add_ten, lock_at_once, locks, look, roll_back
-from tests.support.models import Customer, Order
+from tests.support.databases import Database
+from tests.support.models import Customer, Line, Order
+
+ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
+
 
 Enter = Callable[[str], Player]
 
@@ -146,3 +164,174 @@ def test_by_a_timeout_of_asyncio(ann: Player, ben: Player, enter_async: Enter) -
     ann.does(playing(roll_back))
     assert is_free_soon(enter_async("cleo"))
     assert ben.does(playing(lock_at_once)) == 30
+
+
+# --------------------------------------------------------------------------------------------------
+# A task that is cancelled at any of its waits ends with CancelledError, and leaves nothing behind.
+#
+# At any: also in a question that the library asks the server by itself, and in the cleanup behind it.
+# Each run has an engine that has not connected yet, so that all questions are asked.
+
+# aioodbc and aiosqlite: a thread goes on with the statement of a task that was cancelled.
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+@document(checkout=True)
+class Paper(Base):
+    __tablename__ = "cancelled_paper"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+CHECKOUTS = checkout_table(Base.metadata)
+PAPERS = sa.select(Paper)
+ORDERS = sa.select(Order).where(Order.total >= 0)
+
+
+class Play:
+    """The sessions of one engine."""
+
+    def __init__(self, engine: AsyncEngine) -> None:
+        self.engine = engine
+
+    def session(self, **options: Any) -> AsyncLockingSession:
+        return AsyncLockingSession(self.engine, **options)
+
+
+async def reads(play: Play) -> None:
+    async with play.session() as session:
+        await session.execute(sa.select(Customer.name))
+        await session.commit()
+
+
+async def locks_and_saves(play: Play) -> None:
+    async with play.session() as session:
+        order = await session.get_one_document(Order, 1, ForUpdate, lock_timeout=20)
+        order.lines[0].value += 1
+        await session.commit()
+
+
+async def locks_again_after_a_text(play: Play) -> None:
+    async with play.session() as session, session.begin():
+        await session.get_one_entity(Order, 1, ForUpdate)
+        await session.execute(sa.text("SELECT 1"))
+        await session.get_one_entity(Order, 2, ForUpdate)
+        await session.execute(sa.text("SELECT 1"))
+
+
+async def asks_of_a_savepoint(play: Play) -> None:
+    async with play.session() as session, session.begin():
+        await session.get_one_entity(Order, 1, ForUpdate)
+        async with session.begin_nested():
+            await session.get_one_entity(Order, 2, ForUpdate)
+            await session.execute(sa.text("SELECT 1"))
+
+
+async def saves_in_a_block(play: Play) -> None:
+    async with play.session() as session, session.locked_document(Order, 1) as order:
+        order.total += 1
+
+
+async def reads_a_snapshot(play: Play) -> None:
+    async with play.session() as session:
+        await session.get_one_document(Order, 1, LockOptions.SnapshotRead)
+
+
+async def adopts(play: Play) -> None:
+    async with play.session() as session:
+        (await session.scalars(sa.select(Order).where(Order.id == 1).with_for_update())).one()
+
+
+async def creates(play: Play) -> None:
+    async with play.session() as session:
+        await session.get_or_create_entity(Order, 77, ForUpdate, defaults={"total": 0})
+
+
+async def locks_a_key(play: Play) -> None:
+    async with play.session() as session:
+        await session.lock_key("a name", lock_timeout=20)
+        await session.commit()
+
+
+async def tries_as_a_batch(play: Play) -> None:
+    async with play.session(priority="batch") as session, session.begin():
+        await session.get_one_entity(Order, 1, ForUpdate, lock_timeout=20)
+        await session.get_one_entity(Order, 2, ForUpdate | NoWait)
+
+
+async def claims(play: Play) -> None:
+    async with async_claim_each(play.session, ORDERS, limit=3, batch=2) as claimed:
+        async for claim in claimed:
+            async with claim as order:
+                order.total += 1
+
+
+async def leases(play: Play) -> None:
+    def session() -> AsyncLockingSession:
+        return play.session(checkouts=CHECKOUTS)
+
+    async for lease in async_lease_each(session, PAPERS, owner="me", limit=1):
+        async with lease:
+            pass
+
+
+async def checks_out(play: Play) -> None:
+    async with play.session(checkouts=CHECKOUTS) as session:
+        checkout = await session.check_out(Paper, 1, owner="ann")
+        await session.commit()
+        await session.check_in(checkout)
+        await session.commit()
+
+
+async def commits_a_function(play: Play) -> None:
+    async def change(session: AsyncLockingSession) -> None:
+        order = await session.get_one_entity(Order, 1, ForUpdate)
+        order.total += 1
+        session.on_commit(lambda: reads(play))
+
+    await async_run_transaction(play.session, change)
+
+
+PLAYS = [
+    *(reads, locks_and_saves, locks_again_after_a_text, asks_of_a_savepoint, saves_in_a_block),
+    *(reads_a_snapshot, adopts, creates, locks_a_key, tries_as_a_batch, claims, leases),
+    *(checks_out, commits_a_function),
+]
+
+
+@pytest.fixture
+def refilled(documents: Database) -> Iterator[Database]:
+    """Have a table of check-outs beside the documents."""
+    engine = documents.engine()
+    Base.metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(sa.insert(Paper).values(id=1))
+    yield documents
+    with engine.begin() as connection:
+        connection.execute(sa.delete(Line).where(Line.order_id == 77))
+        connection.execute(sa.delete(Order).where(Order.id == 77))
+    Base.metadata.drop_all(engine)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.usefixtures("refilled")
+@pytest.mark.parametrize("play", PLAYS)
+@in_a_loop
+async def test_it_ends_with_its_cancellation(
+    url: sa.URL, play: Callable[[Play], Awaitable[None]]
+) -> None:
+    left: list[object] = []
+
+    async def on_a_new_engine() -> None:
+        async with connected(url, isolation_level="READ COMMITTED") as engine:
+            try:
+                await play(Play(engine))
+            finally:
+                left.append(engine.pool.checkedout())  # type: ignore[attr-defined]
+
+    assert not await outcomes_of_cancelling(on_a_new_engine)
+    assert left == [0] * len(left)

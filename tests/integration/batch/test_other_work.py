@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import PendingRollbackError
 
 import sa_doclock.features.batch
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.core.transaction import error_translation
 from tests.integration.locking.crosswise import cross
 from tests.integration.locking.steps import finds_held, locks
 from tests.integration.timeouts.ways import WAYS, Way
@@ -17,10 +19,7 @@ from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Customer, Lease, Line, Order
 
-pytestmark = [
-    pytest.mark.read_committed,
-    pytest.mark.not_databases("sqlite"),  # the file's lock is one
-]
+pytestmark = pytest.mark.read_committed
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -66,6 +65,7 @@ def work(session: Session) -> None:
     session.add(Customer(id=10, name="pending"))
 
 
+@pytest.mark.not_databases("sqlite")
 @each_way
 def test_what_was_written_and_locked_before_stays(
     batch: Session,
@@ -89,6 +89,7 @@ def test_what_was_written_and_locked_before_stays(
     assert elsewhere(sa.select(Order.total).where(Order.id == 2)) == [(6,)]
 
 
+@pytest.mark.not_databases("sqlite")
 @each_way
 def test_a_savepoint_of_the_callers_is_left_alone(
     batch: Session, other: Session, let_go_after: Callable[[int], list[float]], way: Way
@@ -110,6 +111,7 @@ def test_a_savepoint_of_the_callers_is_left_alone(
     assert batch.scalars(names).all() == [9, 10, 11]
 
 
+@pytest.mark.not_databases("sqlite")
 @each_way
 def test_what_is_given_up_leaves_the_transaction_refusing(
     batch: Session, other: Session, session: Session, elsewhere: Run, way: Way
@@ -128,6 +130,7 @@ def test_what_is_given_up_leaves_the_transaction_refusing(
     assert elsewhere(sa.select(Customer.id).where(Customer.id > 8)) == []
 
 
+@pytest.mark.not_databases("sqlite")
 def test_a_savepoint_gives_up_what_failed_in_it(batch: Session, other: Session) -> None:
     hold(other)
     batch.begin()
@@ -148,6 +151,7 @@ GIVES_BACK = {
 }
 
 
+@pytest.mark.not_databases("sqlite")
 @pytest.mark.parametrize("worked_before", [False, True])
 def test_some_rows_that_it_got_are_given_back(
     database: Database,
@@ -176,6 +180,7 @@ def test_some_rows_that_it_got_are_given_back(
     assert held == [not gives_back] * 2
 
 
+@pytest.mark.not_databases("sqlite")
 def test_a_deadlock_of_two_batches_cannot_be(
     engine: sa.Engine, dave: Callable[..., Actor[Session]]
 ) -> None:
@@ -193,6 +198,7 @@ def test_a_deadlock_of_two_batches_cannot_be(
         actor.does(lambda session: session.rollback())
 
 
+@pytest.mark.not_databases("sqlite")
 def test_a_deadlock_of_its_writes_is_reported_as_ever(
     engine: sa.Engine, dave: Callable[..., Actor[Session]]
 ) -> None:
@@ -216,6 +222,7 @@ def test_a_deadlock_of_its_writes_is_reported_as_ever(
         actor.does(lambda session: session.rollback())
 
 
+@pytest.mark.not_databases("sqlite")
 def test_on_commit_functions_are_kept(
     batch: Session, other: Session, let_go_after: Callable[[int], list[float]]
 ) -> None:
@@ -227,3 +234,53 @@ def test_on_commit_functions_are_kept(
         batch.get_one_entity(Order, 1, ForUpdate).total = 31
         batch.on_commit(lambda: called.append("after"))
     assert called == ["before", "after"]
+
+
+# --------------------------------------------------------------------------------------------------
+# A refusal that ends the whole transaction at the server: MariaDB with innodb_rollback_on_timeout, for one.
+
+
+@pytest.fixture
+def ended_by_refusal(
+    make_session: Callable[..., LockingSession], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have order 2 held, and its first refusal end the transaction; then it is free."""
+    holder = make_session()
+    holder.get_one_entity(Order, 2, ForUpdate)
+
+    def has_ended(_states: object, met: error_translation.DriverError) -> bool:
+        held = holder.in_transaction()
+        if held:
+            met.connection.connection.rollback()
+            holder.rollback()
+        return held
+
+    monkeypatch.setattr(error_translation, "_has_ended", has_ended)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.usefixtures("ended_by_refusal")
+def test_what_was_done_before_is_gone_and_nothing_is_tried_again(
+    engine: sa.Engine,
+) -> None:
+    with LockingSession(engine, priority="batch") as batch:
+        batch.get_one_entity(Order, 1, ForUpdate).total += 1
+        batch.flush()
+        with pytest.raises(LockNotAvailable):
+            batch.get_one_entity(Order, 2, ForUpdate)
+        with pytest.raises(PendingRollbackError, match="at the server"):
+            batch.commit()
+        batch.rollback()
+        assert batch.get_one_entity(Order, 1, ForUpdate).total == 30
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.usefixtures("ended_by_refusal")
+def test_a_call_that_has_opened_the_transaction_goes_on_in_a_new_one(
+    engine: sa.Engine,
+) -> None:
+    with LockingSession(engine, priority="batch") as batch:
+        order = batch.get_one_entity(Order, 2, ForUpdate)
+        order.total += 1
+        batch.save_changes()
+        assert not batch.held_locks

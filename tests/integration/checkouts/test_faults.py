@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -14,13 +15,20 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
 from lab.running.processes import forked
-from sa_doclock import CheckoutLost, LockingSession, LockNotAvailable, LockOptions, lease_each
+from sa_doclock import (
+    CheckedOut,
+    CheckoutLost,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+    lease_each,
+)
 from sa_doclock.dialects import strategy_for
+from tests.integration.checkouts.conftest import Factory
 from tests.integration.checkouts.models import CHECKOUTS, Order, expire
+from tests.support.ctrl_c import UNFINISHED, CtrlC
 from tests.support.databases import Database
 from tests.support.waits import wait_until
-
-pytestmark = pytest.mark.slow
 
 TODO = sa.select(Order).where(Order.total == 0)
 WORKER = "tests.integration.checkouts.worker"
@@ -55,6 +63,7 @@ def total(engine: sa.Engine) -> int:
         return int(connection.scalars(sa.select(Order.total).where(Order.id == 1)).one())
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_stopped_past_its_lease_cannot_save(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
@@ -69,6 +78,7 @@ def test_a_worker_that_is_stopped_past_its_lease_cannot_save(
     assert total(engine) == 2
 
 
+@pytest.mark.slow
 def test_the_row_of_a_worker_that_is_killed_is_done_by_another(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
@@ -80,6 +90,7 @@ def test_the_row_of_a_worker_that_is_killed_is_done_by_another(
     assert total(engine) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_at_each_statement(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
@@ -106,6 +117,7 @@ def test_a_worker_that_is_killed_at_each_statement(
     assert status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.not_databases("sqlite")
 def test_a_connection_that_is_lost_in_a_renewal(
     database: Database, engine: sa.Engine, factory: sessionmaker[LockingSession]
@@ -134,6 +146,7 @@ def test_a_connection_that_is_lost_in_a_renewal(
     assert total(engine) == 1
 
 
+@pytest.mark.slow
 def test_the_clock_of_the_client_decides_nothing(
     engine: sa.Engine, factory: sessionmaker[LockingSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,6 +219,7 @@ class Run:
             thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.not_databases("sqlite-journal")
 @pytest.mark.parametrize("how", ["fenced", "not fenced"])
 def test_takeovers_under_load(factory: sessionmaker[LockingSession], how: str) -> None:
@@ -218,3 +232,38 @@ def test_takeovers_under_load(factory: sessionmaker[LockingSession], how: str) -
         assert run.refused
     else:  # without the epoch the same run finds such writes
         assert run.stale
+
+
+# --------------------------------------------------------------------------------------------------
+# An interruption at the end of a transaction: what it has read of check-outs is not believed in the next one.
+
+ForUpdate = LockOptions.ForUpdate
+ENDS = [LockingSession.commit, LockingSession.rollback, LockingSession.close]
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.__name__)
+def test_a_document_that_another_has_is_refused(
+    factory: Factory, other: LockingSession, end: Callable[[LockingSession], None]
+) -> None:
+    ctrl_c = CtrlC(
+        "sa_doclock.core.transaction.context",
+        "sa_doclock.core.transaction.lock_transaction",
+        "sa_doclock.features.checkouts",
+    )
+    interrupted, believed = True, list[object]()
+    while interrupted:
+        with factory() as session:
+            session.get_one_entity(Order, 1, ForUpdate)
+            interrupted = ctrl_c.during(lambda: end(session))  # it is called at once
+            with suppress(*UNFINISHED):
+                session.rollback()
+            checkout = other.check_out(Order, 1, "ann")
+            other.commit()
+            with suppress(CheckedOut):
+                session.get_one_entity(Order, 1, ForUpdate)
+                believed.append(ctrl_c.raised)
+            session.rollback()
+        other.check_in(checkout)
+        other.commit()
+    assert not believed

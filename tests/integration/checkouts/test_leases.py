@@ -1,29 +1,44 @@
-"""lease_each(): rows for work of hours, each for one worker, who holds nothing while it works."""
+"""Leases and check-outs: rows for work of hours, by the database's clock, also under asyncio."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import async_sessionmaker
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import (
+    AsyncLockingScopedSession,
+    AsyncLockingSession,
     CheckedOut,
     Checkout,
     CheckoutLost,
+    LockingScopedSession,
     LockingSession,
     LockMisuse,
     LockOptions,
+    async_lease_each,
     lease_each,
     with_lock,
 )
 from sa_doclock.claims.leases import heartbeat
-from tests.integration.checkouts.models import Memo, Order, expire
+from tests.integration.asyncio.drivers import connected, drivers_of, in_a_loop, url_for
+from tests.integration.checkouts.models import CHECKOUTS, Memo, Order, expire
+from tests.support.databases import Database
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.quick, pytest.mark.not_databases("sqlite-journal")]
+pytestmark = pytest.mark.quick
+
+
+# --------------------------------------------------------------------------------------------------
+# lease_each(): rows for work of hours, each for one worker, who holds nothing while it works.
+
 TODO = sa.select(Order).where(Order.total == 0)
 SHORT = timedelta(seconds=0.6)  # the heartbeat comes after a third of it
 
@@ -38,6 +53,7 @@ def found(factory: sessionmaker[LockingSession], ident: int = 1) -> Checkout | N
         return session.checkout_of(Order, ident)
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_each_row_comes_up_once_and_nothing_is_held_meanwhile(
     factory: sessionmaker[LockingSession], engine: sa.Engine
 ) -> None:
@@ -62,6 +78,7 @@ def test_each_row_comes_up_once_and_nothing_is_held_meanwhile(
         assert connection.scalars(sa.select(Order.total)).all() == [1, 1, 1]
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_what_others_have_is_skipped(factory: sessionmaker[LockingSession]) -> None:
     first = lease_each(factory, TODO, owner="one")
     with next(first) as mine:
@@ -75,6 +92,7 @@ def test_what_others_have_is_skipped(factory: sessionmaker[LockingSession]) -> N
         assert mine.key == 1
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_a_lease_that_is_not_entered_is_given_back(factory: sessionmaker[LockingSession]) -> None:
     leases = lease_each(factory, TODO, owner="one", limit=2)
     lease = next(leases)
@@ -86,6 +104,7 @@ def test_a_lease_that_is_not_entered_is_given_back(factory: sessionmaker[Locking
     assert owners(factory) == []
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_an_exception_frees_the_row(factory: sessionmaker[LockingSession]) -> None:
     leases = lease_each(factory, TODO, owner="one", limit=1)
 
@@ -103,6 +122,7 @@ def test_an_exception_frees_the_row(factory: sessionmaker[LockingSession]) -> No
         assert session.get_one(Order, 1).total == 0
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_who_has_lost_the_row_cannot_save(
     factory: sessionmaker[LockingSession], engine: sa.Engine
 ) -> None:
@@ -121,6 +141,7 @@ def test_who_has_lost_the_row_cannot_save(
         assert session.get_one(Order, 1).total == 2
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_the_heartbeat_renews_and_ends_with_the_block(
     factory: sessionmaker[LockingSession],
 ) -> None:
@@ -136,6 +157,7 @@ def test_the_heartbeat_renews_and_ends_with_the_block(
     assert owners(factory) == []
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_the_heartbeat_tells_that_the_row_is_lost(
     factory: sessionmaker[LockingSession],
 ) -> None:
@@ -146,6 +168,7 @@ def test_the_heartbeat_tells_that_the_row_is_lost(
         wait_until(lambda: lease.lost)
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_what_cannot_be_leased(factory: sessionmaker[LockingSession], engine: sa.Engine) -> None:
     with pytest.raises(LockMisuse, match="decorate the class"):
         lease_each(factory, sa.select(Memo), owner="one")
@@ -165,6 +188,7 @@ def test_what_cannot_be_leased(factory: sessionmaker[LockingSession], engine: sa
         lease_each(factory, TODO, owner="one", lease=0)
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_a_heartbeat_that_cannot_start_fails_the_lease_and_no_later_one(
     factory: sessionmaker[LockingSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +208,7 @@ def test_a_heartbeat_that_cannot_start_fails_the_lease_and_no_later_one(
         wait_until(lambda: lease.checkout.until > before)
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_a_row_that_was_saved_is_processed_though_it_cannot_be_checked_in(
     factory: sessionmaker[LockingSession], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,3 +221,171 @@ def test_a_row_that_was_saved_is_processed_though_it_cannot_be_checked_in(
             row.total = 1
         monkeypatch.setattr(LockingSession, "check_in", fail)
     assert (leases.report.processed, leases.report.failed) == (1, [])
+
+
+# --------------------------------------------------------------------------------------------------
+# The clock: the database's, at the time of the question, and not at the begin of the transaction.
+
+
+def test_a_check_out_late_in_a_transaction_begins_then(
+    factory: sessionmaker[LockingSession], engine: sa.Engine
+) -> None:
+    with factory() as session, factory() as other:
+        session.get_one(Memo, 1)  # begins the transaction
+        if engine.dialect.name != "sqlite":
+            earlier = other.check_out(Order, 2, "bob")
+            other.commit()
+            assert session.check_out(Order, 1, "ann").since > earlier.since
+        mine = session.check_out(Order, 1, "ann")
+        again = session.renew(mine)
+        assert again.until > mine.until - timedelta(milliseconds=1)
+        session.commit()
+
+
+def test_times_are_in_utc_and_have_microseconds(
+    factory: sessionmaker[LockingSession], engine: sa.Engine
+) -> None:
+    with factory() as session:
+        mine = session.check_out(Order, 1, "ann", lease=timedelta(microseconds=1500))
+        session.commit()
+        assert mine.since.utcoffset() == timedelta(0)
+        assert mine.lease == timedelta(milliseconds=2)  # rounded up
+        assert mine.until - mine.since == mine.lease
+        stored = session.execute(sa.select(CHECKOUTS.c.since, CHECKOUTS.c.until)).one()
+        assert (stored.since, stored.until) == (mine.since, mine.until)
+        session.rollback()
+        if engine.dialect.name != "sqlite":  # whose clock has milliseconds
+            sinces = set()
+            for number in range(5):
+                sinces.add(session.take_over(Order, 1, f"{number}").since.microsecond % 1000)
+                session.commit()
+            assert sinces != {0}
+
+
+# --------------------------------------------------------------------------------------------------
+# Check-outs and leases of AsyncLockingSession, and of the scoped sessions.
+
+Factory = async_sessionmaker[AsyncLockingSession]
+
+
+@asynccontextmanager
+async def renewed() -> AsyncIterator[None]:
+    """Return when a task of this loop has renewed a check-out, and has committed it."""
+    done = asyncio.Event()
+
+    def note(session: LockingSession, _checkout: object, change: str) -> None:
+        if change == "renewed":
+            sa.event.listen(session, "after_commit", lambda _: done.set(), once=True)
+
+    sa.event.listen(LockingSession, "checkout_changed", note)
+    try:
+        yield
+        await done.wait()
+    finally:
+        sa.event.remove(LockingSession, "checkout_changed", note)
+
+
+@asynccontextmanager
+async def sessions(database: Database, driver: str) -> AsyncIterator[Factory]:
+    innodb = database.name in ("mysql", "mariadb")
+    options = {"isolation_level": "READ COMMITTED"} if innodb else {}
+    async with connected(url_for(database, driver), **options) as engine:
+        yield async_sessionmaker(engine, class_=AsyncLockingSession, checkouts=CHECKOUTS)
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.usefixtures("engine")
+@in_a_loop
+async def test_the_methods_of_a_session(database: Database) -> None:
+    for driver in drivers_of(database.column):
+        async with sessions(database, driver) as make, make() as session, make() as other:
+            mine = await session.check_out(Order, 1, "ann", note=driver)
+            await session.commit()
+            with pytest.raises(CheckedOut):
+                await other.check_out(Order, 1, "bob")
+            async with session.locked(Order, 1, checkout=mine) as order:
+                order.total += 1
+            mine = await session.renew(mine)
+            await session.commit()
+            assert await other.checkout_of(Order, 1) == mine
+            assert await other.checkouts(owner="ann") == [mine]
+            await other.rollback()
+            theirs = await other.take_over(Order, 1, "bob")
+            await other.commit()
+            with pytest.raises(CheckoutLost):
+                await session.renew(mine)
+            await other.check_in(theirs)
+            await other.commit()
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.usefixtures("engine")
+@in_a_loop
+async def test_leases(database: Database) -> None:
+    driver = drivers_of(database.column)[0]
+    async with sessions(database, driver) as make:
+        leases = async_lease_each(make, TODO, owner="one", lease=SHORT)
+        keys = []
+        async for lease in leases:
+            async with lease:
+                async with renewed():
+                    pass
+                async with lease.saving() as row:
+                    row.total += 1
+                keys.append(lease.key)
+        assert keys == [1, 2, 3]
+        assert leases.report.processed == 3
+        async with make() as session:
+            assert await session.checkouts(expired=True) == []
+            assert (await session.scalars(sa.select(Order.total))).all() == [1, 1, 1]
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.usefixtures("engine")
+@in_a_loop
+async def test_a_cancelled_block_frees_the_row(database: Database) -> None:
+    async with sessions(database, drivers_of(database.column)[0]) as make:
+        entered = asyncio.Event()
+
+        async def work() -> None:
+            async for lease in async_lease_each(make, TODO, owner="one"):
+                async with lease:
+                    entered.set()
+                    await asyncio.Event().wait()
+
+        task = asyncio.create_task(work())
+        await entered.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with make() as session:
+            assert await session.checkouts() == []
+        names = {one.get_name() for one in asyncio.all_tasks()}
+        while "sa_doclock leases" in names:  # it ends by itself
+            await asyncio.sleep(0)
+            names = {one.get_name() for one in asyncio.all_tasks()}
+
+
+@pytest.mark.not_databases("sqlite-journal")
+def test_a_scoped_session(factory: sessionmaker[LockingSession]) -> None:
+    scoped = LockingScopedSession(factory)
+    mine = scoped.check_out(Order, 1, "ann")
+    scoped.commit()
+    assert scoped.checkout_of(Order, 1) == mine
+    assert scoped.checkouts() == [mine]
+    scoped.check_in(scoped.renew(scoped.take_over(Order, 1, "bob")))
+    scoped.remove()
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.databases("sqlite")
+@pytest.mark.usefixtures("engine")
+@in_a_loop
+async def test_a_scoped_session_of_asyncio(database: Database) -> None:
+    async with sessions(database, "aiosqlite") as make:
+        scoped = AsyncLockingScopedSession(make, asyncio.current_task)
+        mine = await scoped.check_out(Order, 1, "ann")
+        assert await scoped.checkout_of(Order, 1) == mine
+        assert await scoped.checkouts() == [mine]
+        await scoped.check_in(await scoped.renew(await scoped.take_over(Order, 1, "bob")))
+        await scoped.remove()

@@ -16,12 +16,12 @@ from sa_doclock import (
     LockOptions,
     UnlockedWrite,
     claim_each,
+    lease_each,
     with_lock,
 )
 from tests.integration.checkouts.models import CHECKOUTS, Article, Line, Memo, Order, expire
 from tests.integration.checkouts.test_statements import sent
 
-pytestmark = pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 ForUpdate, SkipLocked = LockOptions.ForUpdate, LockOptions.SkipLocked
 SKIPS = ForUpdate | SkipLocked
 Other = aliased(Order)
@@ -90,6 +90,7 @@ def taken(factory: Factory, *idents: int, owner: str = "ann") -> None:
         session.commit()
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_it_is_left_out(factory: Factory, way: Way) -> None:
     taken(factory, 2)
@@ -99,6 +100,7 @@ def test_it_is_left_out(factory: Factory, way: Way) -> None:
         assert held == {(Order, (1,)), (Order, (3,))} or (not held and way in OF_CLAIMS)
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 @pytest.mark.parametrize("way", LIMITED.values(), ids=LIMITED)
 def test_another_comes_in_its_place(factory: Factory, way: Way) -> None:
     with factory() as session:
@@ -109,6 +111,7 @@ def test_another_comes_in_its_place(factory: Factory, way: Way) -> None:
         assert set(session.held_locks) == {(Order, (3,))}
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 @pytest.mark.databases(
     "postgresql"
 )  # which counts as the others do; the rows take ten seconds there
@@ -126,6 +129,7 @@ def test_a_thousand_in_front_cost_a_handful_of_statements(
         assert len([one for one in statements if one.startswith("SELECT")]) == 7
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_all_of_them_may_be_left_out(factory: Factory) -> None:
     taken(factory, 1, 2, 3)
     for name, way in WAYS.items():
@@ -134,6 +138,7 @@ def test_all_of_them_may_be_left_out(factory: Factory) -> None:
             assert not session.held_locks
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_what_is_left_out_cannot_be_written(factory: Factory) -> None:
     taken(factory, 2)
     with factory() as session:
@@ -147,6 +152,7 @@ def test_what_is_left_out_cannot_be_written(factory: Factory) -> None:
             session.commit()
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_what_the_session_holds_by_its_epoch_stays(factory: Factory) -> None:
     taken(factory, 1, 2)
     with factory() as session:
@@ -156,6 +162,7 @@ def test_what_the_session_holds_by_its_epoch_stays(factory: Factory) -> None:
         assert LIMITED["adopted"](session) == [2]
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_two_classes_in_a_row(factory: Factory) -> None:
     with factory() as session:
         session.check_out(Article, "ABC", "ann")
@@ -169,6 +176,7 @@ def test_two_classes_in_a_row(factory: Factory) -> None:
         assert len(session.execute(outer).all()) == 3
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_one_that_does_not_skip_names_the_document(factory: Factory) -> None:
     taken(factory, 2)
     ways: list[Way] = [
@@ -184,6 +192,7 @@ def test_one_that_does_not_skip_names_the_document(factory: Factory) -> None:
         assert caught.value.checkout.owner == "ann"
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_an_expired_one_is_not_left_out(factory: Factory, engine: sa.Engine) -> None:
     taken(factory, 2)
     expire(engine)
@@ -191,6 +200,7 @@ def test_an_expired_one_is_not_left_out(factory: Factory, engine: sa.Engine) -> 
         assert WAYS["entity_set"](session) == [1, 2, 3]
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_a_check_out_that_comes_between_the_tries(factory: Factory, engine: sa.Engine) -> None:
     """It is found under the lock of the second try."""
     taken(factory, 1)
@@ -209,6 +219,7 @@ def test_a_check_out_that_comes_between_the_tries(factory: Factory, engine: sa.E
         assert ids(session.scalars(limited)) == [3]
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_without_a_check_out_it_costs_one_statement(factory: Factory, engine: sa.Engine) -> None:
     plain = sessionmaker(engine, class_=LockingSession)
     for way in (WAYS["entity_set"], WAYS["adopted"], WAYS["get_entities"]):
@@ -222,8 +233,89 @@ def test_without_a_check_out_it_costs_one_statement(factory: Factory, engine: sa
         assert counts[1] - counts[0] == 1
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "postgresql-pipeline")
 def test_a_plain_session_sees_all(engine: sa.Engine, factory: Factory) -> None:
     """The control: without check-outs nothing is left out."""
     taken(factory, 2)
     with Session(engine) as session:
         assert ids(session.scalars(sa.select(Order).with_for_update(skip_locked=True))) == [1, 2, 3]
+
+
+# --------------------------------------------------------------------------------------------------
+# claim_each() of documents that somebody may have checked out: those are left out.
+
+TODO = sa.select(Order).where(Order.total == 0)
+
+
+WAYS_CLAIMS: dict[str, dict[str, Any]] = {
+    "alone": {},
+    "batch": {"batch": 3},
+    "one_per": {"one_per": Order.id},
+}
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("options", WAYS_CLAIMS.values(), ids=WAYS_CLAIMS)
+def test_it_is_skipped(factory: sessionmaker[LockingSession], options: dict[str, Any]) -> None:
+    with factory() as session:
+        session.check_out(Order, 2, "ann")
+        session.commit()
+    claims = claim_each(factory, TODO, **options)
+    keys = []
+    for claim in claims:
+        with claim as order:
+            order.total = 1
+            keys.append(order.id)
+    assert keys == [1, 3]
+    assert (claims.report.processed, claims.report.skipped) == (2, 1)
+
+
+MANY = 250
+FIRST = 1_000
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.parametrize("options", WAYS_CLAIMS.values(), ids=WAYS_CLAIMS)
+def test_rows_that_others_have_checked_out_are_found_a_hundred_at_a_time(
+    engine: sa.Engine, factory: sessionmaker[LockingSession], options: dict[str, Any]
+) -> None:
+    keys = range(FIRST, FIRST + MANY)
+    with factory() as session:
+        session.add_all([Order(id=key, total=2) for key in keys])
+        session.flush()
+        for key in keys:
+            if key % 100 != 0:
+                session.check_out(Order, key, "ann")
+        session.commit()
+    free = [key for key in keys if key % 100 == 0]
+    todo = sa.select(Order).where(Order.total == 2).order_by(Order.id)
+    claimed: list[int] = []
+
+    def claim_all() -> None:
+        for claim in claim_each(factory, todo, **options):
+            with claim as order:
+                claimed.append(order.id)
+
+    def lease_all() -> None:
+        for lease in lease_each(factory, todo, owner="bob"):
+            with lease:
+                claimed.append(lease.key)
+
+    transactions = 0
+
+    def count(_: object) -> None:
+        nonlocal transactions
+        transactions += 1
+
+    sa.event.listen(engine, "begin", count)
+    claim_all()
+    assert claimed == free
+    # Two reads of keys, one of the check-outs per hundred and claim, and a try and a claim for each.
+    assert transactions <= 2 + MANY // 100 + 1 + 4 * len(free)
+    claimed.clear()
+    transactions = 0
+    lease_all()
+    sa.event.remove(engine, "begin", count)
+    assert claimed == free
+    assert transactions <= 2 + MANY // 100 + 1 + 3 * len(free)

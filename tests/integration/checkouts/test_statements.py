@@ -14,9 +14,10 @@ from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import CheckedOut, Checkout, LockingSession, LockNotSupported, LockOptions
 from sa_doclock.dialects.sqlite import SQLiteLocks
+from sa_doclock.opentelemetry import instrument, uninstrument
 from tests.integration.checkouts.models import CHECKOUTS, Memo, Order
+from tests.integration.telemetry.conftest import Recorded
 
-pytestmark = pytest.mark.not_databases("sqlite-journal")
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 
 #: Each with the number of statements that check-outs add.
@@ -47,6 +48,7 @@ def sent(engine: sa.Engine, do: Callable[[], object]) -> list[str]:
     return statements
 
 
+@pytest.mark.not_databases("sqlite-journal")
 @pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.parametrize("what", LOCKS)
 def test_the_number_of_statements(
@@ -63,6 +65,7 @@ def test_the_number_of_statements(
     assert counts[1] - counts[0] == more
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_the_statements_of_each_change(
     engine: sa.Engine, factory: sessionmaker[LockingSession]
 ) -> None:
@@ -80,6 +83,7 @@ def test_the_statements_of_each_change(
         assert ours(lambda: session.check_in(found)) == ["UPDATE"]
 
 
+@pytest.mark.not_databases("sqlite-journal")
 @pytest.mark.databases("sqlite")
 def test_listeners_and_the_log_are_notified(
     session: LockingSession, caplog: pytest.LogCaptureFixture
@@ -109,12 +113,14 @@ def test_listeners_and_the_log_are_notified(
     assert record.getMessage() == "Order 1: taken over, epoch 2, by 'bob'"
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_the_table_of_another_session_is_refused() -> None:
     with pytest.raises(TypeError, match="made by checkout_table"):
         LockingSession(checkouts=cast("sa.Table", Order.__table__))
     assert LockingSession(checkouts=CHECKOUTS) is not None
 
 
+@pytest.mark.not_databases("sqlite-journal")
 @pytest.mark.databases("sqlite")
 def test_a_renewal_goes_to_the_primary(engine: sa.Engine, tmp_path: Path) -> None:
     replica = sa.create_engine(f"sqlite:///{tmp_path / 'replica.db'}")  # without a single table
@@ -136,6 +142,7 @@ def test_a_renewal_goes_to_the_primary(engine: sa.Engine, tmp_path: Path) -> Non
     replica.dispose()
 
 
+@pytest.mark.not_databases("sqlite-journal")
 @pytest.mark.databases("sqlite")
 def test_a_database_without_a_clock(
     session: LockingSession, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +153,7 @@ def test_a_database_without_a_clock(
     assert not session.held_locks
 
 
+@pytest.mark.not_databases("sqlite-journal")
 def test_many_at_once(factory: sessionmaker[LockingSession], engine: sa.Engine) -> None:
     with engine.begin() as connection:
         connection.execute(sa.insert(Order), [{"id": n, "total": 0} for n in range(10, 700)])
@@ -157,3 +165,27 @@ def test_many_at_once(factory: sessionmaker[LockingSession], engine: sa.Engine) 
         assert caught.value.ident == 650
         session.rollback()
         assert len(session.get_entities(Order, range(1, 600), ForUpdate)) > 500
+
+
+# --------------------------------------------------------------------------------------------------
+# Check-outs in OpenTelemetry: a lock span, and an event on the span of the program.
+
+
+@pytest.mark.databases("sqlite")
+def test_a_change_is_an_event_of_the_span_that_is_open(session: LockingSession) -> None:
+    reported = Recorded()
+    instrument(tracer_provider=reported.tracers, meter_provider=reported.meters)
+    try:
+        tracer = reported.tracers.get_tracer("the program")
+        with tracer.start_as_current_span("request"):
+            session.check_in(session.check_out(Order, 1, "ann"))
+            session.commit()
+    finally:
+        uninstrument()
+    lock, request = reported.spans
+    assert (lock.name, request.name) == ("lock Order", "request")
+    assert [event.name for event in request.events] == ["checked out Order", "checked in Order"]
+    assert dict(request.events[0].attributes or {}) == {
+        "doclock.entity": "Order",
+        "doclock.change": "checked_out",
+    }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,9 +13,13 @@ import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.pool import QueuePool
 
-from sa_doclock import Claims, LockingSession, LockMisuse, claim_each
+from sa_doclock import Claims, LockingSession, LockMisuse, async_claim_each, claim_each
+from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.claims.jobs import NEW, STATES, Job, run
+from tests.integration.claims.loops import Factory as AsyncFactory
+from tests.integration.claims.loops import factory, next_of
 from tests.integration.locking.steps import finds_held
+from tests.support.databases import Database
 
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
@@ -187,3 +193,147 @@ def test_by_an_exception_in_a_block_of_a_batch(
     free()
     assert elsewhere(STATES.limit(3)) == [(1, "done"), (2, "new"), (3, "new")]
     assert [claim.key for claim in claims] == list(range(3, 11))
+
+
+# --------------------------------------------------------------------------------------------------
+# An asynchronous loop that is left early, or whose task is cancelled, holds nothing.
+
+
+async def leave_by_break(claims: Any) -> None:
+    async for _ in claims:
+        break
+    await asyncio.sleep(0)  # the event loop is notified of the generator, and begins to close it
+    current = asyncio.current_task()
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task is not current))
+
+
+async def leave_by_with(claims: Any) -> None:
+    async with claims:
+        await next_of(claims)
+
+
+async def leave_by_aclose(claims: Any) -> None:
+    await next_of(claims)
+    await claims.aclose()
+
+
+@pytest.mark.parametrize("leave", [leave_by_break, leave_by_with, leave_by_aclose])
+@in_a_loop
+async def test_a_loop_that_is_left_holds_nothing(
+    documents: Database, elsewhere: Run, leave: Callable[[Any], Any]
+) -> None:
+    async with factory(documents) as make_session:
+        await leave(async_claim_each(make_session, NEW, batch=3))
+        elsewhere(sa.update(Job).values(weight=1))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@in_a_loop
+async def test_a_cancelled_task_holds_nothing(
+    documents: Database, elsewhere: Run, batch: int
+) -> None:
+    inside = asyncio.Event()
+
+    async def work(make_session: AsyncFactory) -> None:
+        async for claim in async_claim_each(make_session, NEW, batch=batch, on_error="collect"):
+            async with claim as job:
+                run(job)
+                await claim.session.flush()
+                if claim.key == 2:
+                    inside.set()
+                    await asyncio.Event().wait()
+
+    async with factory(documents) as make_session:
+        task = asyncio.ensure_future(work(make_session))
+        await inside.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert elsewhere(STATES.limit(2)) == [(1, "done"), (2, "new")]
+
+
+# --------------------------------------------------------------------------------------------------
+# A loop that nobody has any more is garbage, whatever has failed in it, and holds nothing.
+
+Gone = weakref.ref[Claims[Any]]
+
+
+@pytest.fixture
+def _collected() -> Iterator[None]:
+    """Look at nothing that other tests have left."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.collect()
+
+
+class Broken(Exception):
+    pass
+
+
+def fail_in_the_first_block(claims: Claims[Any]) -> None:
+    with next(claims):
+        raise Broken
+
+
+def leave_with_a_failure(factory: Factory) -> Gone:
+    claims = claim_each(factory, NEW, limit=2, on_error="collect")
+    for claim in claims:
+        with claim:
+            raise Broken
+    assert len(claims.report.failed) == 2  # each with a traceback, which leads to this very line
+    return weakref.ref(claims)
+
+
+def let_a_failure_out(factory: Factory) -> Gone:
+    claims = claim_each(factory, NEW)
+    with pytest.raises(Broken):
+        fail_in_the_first_block(claims)
+    return weakref.ref(claims)
+
+
+def go_while_a_row_is_held(factory: Factory) -> Gone:
+    claims = claim_each(factory, NEW, on_error="collect")
+    with next(claims):
+        raise Broken
+    assert next(claims).key == 2
+    return weakref.ref(claims)
+
+
+def work_for_an_object(factory: Factory) -> Gone:
+    class Worker:
+        def __init__(self) -> None:
+            self.claims = claim_each(self.new_session, NEW)
+
+        def new_session(self) -> LockingSession:
+            return factory()
+
+    worker = Worker()
+    assert next(worker.claims).key == 1
+    return weakref.ref(worker.claims)
+
+
+WAYS = [leave_with_a_failure, let_a_failure_out, go_while_a_row_is_held, work_for_an_object]
+
+
+@pytest.mark.usefixtures("_collected")
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_nothing_keeps_it(
+    session_factory: Factory, way: Callable[[Factory], Gone], elsewhere: Run
+) -> None:
+    gone = way(session_factory)
+    gc.collect()
+    assert gone() is None
+    elsewhere(sa.update(Job).values(weight=1))  # which would wait for a row that is held
+
+
+@pytest.mark.usefixtures("_collected")
+def test_what_was_done_of_a_batch_is_committed(session_factory: Factory, elsewhere: Run) -> None:
+    claims = claim_each(session_factory, NEW, batch=3)
+    with next(claims) as job:
+        run(job)
+    report = claims.report
+    del claims, job
+    gc.collect()
+    assert elsewhere(STATES.limit(2)) == [(1, "done"), (2, "new")]
+    assert report.processed == 1

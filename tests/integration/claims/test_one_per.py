@@ -1,21 +1,37 @@
-"""claim_each(one_per=): of the rows with one weight, one is claimed at a time, in order."""
+"""One claim, or N, of the rows with one weight; and the index that a queue in order needs."""
 
 from __future__ import annotations
 
+import re
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
 
-from sa_doclock import LockingSession, LockOptions, async_claim_each, claim_each
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+    async_claim_each,
+    claim_each,
+    doclock_key,
+)
+from tests.docs.pages import text_of
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.claims.jobs import NEW, Job, Log, Step, run
 from tests.integration.claims.loops import factory
-from tests.integration.claims.test_processes import started
+from tests.integration.claims.test_ending import started
 from tests.integration.claims.worker import has_one_before
+from tests.support.actors import PATIENCE
 from tests.support.databases import Database
+
+# --------------------------------------------------------------------------------------------------
+# claim_each(one_per=): of the rows with one weight, one is claimed at a time, in order.
 
 Run = Callable[..., list[Any]]
 Factory = sessionmaker[LockingSession]
@@ -156,3 +172,152 @@ def test_a_row_that_moves_to_another_value_comes_up_once(session_factory: Factor
             else:
                 run(job)
     assert sorted(keys) == list(range(1, 11))
+
+
+# --------------------------------------------------------------------------------------------------
+# The recipe of docs/claiming.md for N claims at once of the rows with the same value.
+
+SLOTS, WORKERS = 2, 6
+
+
+@pytest.fixture(scope="module")
+def slot_of() -> Callable[..., bool]:
+    """Return the function of the page."""
+    (code,) = re.findall(
+        r"^def slot_of.*?(?=\n\n\n)", text_of("docs/claiming.md"), re.DOTALL | re.MULTILINE
+    )
+    found: dict[str, Any] = {"LockNotAvailable": LockNotAvailable, "doclock_key": doclock_key}
+    exec(code, found)
+    function: Callable[..., bool] = found["slot_of"]
+    return function
+
+
+@pytest.mark.not_databases("sqlite")
+def test_a_slot_is_free_again_with_its_transaction(
+    session_factory: sessionmaker[LockingSession], slot_of: Callable[..., bool]
+) -> None:
+    with session_factory() as one, session_factory() as two, session_factory() as three:
+        for session, taken in ((one, True), (two, True), (three, False)):
+            assert slot_of(session, "a", SLOTS) is taken
+        assert slot_of(three, "b", SLOTS)
+        one.rollback()
+        assert slot_of(three, "a", SLOTS)
+
+
+@pytest.mark.not_databases("sqlite")
+def test_no_more_are_at_work_and_all_is_done(
+    session_factory: sessionmaker[LockingSession],
+    slot_of: Callable[..., bool],
+    elsewhere: Callable[..., list[Any]],
+) -> None:
+    mutex, at_work = threading.Lock(), Counter[int]()
+    most, given_back = Counter[int](), threading.Event()
+    both_work = threading.Barrier(SLOTS)
+
+    def work() -> None:
+        while elsewhere(sa.select(Job.id).where(Job.state == "new")):
+            for claim in claim_each(session_factory, NEW):
+                with claim as job:
+                    if not slot_of(claim.session, job.weight, SLOTS):
+                        claim.session.rollback()
+                        given_back.set()
+                        continue
+                    weight = job.weight
+                    with mutex:
+                        at_work[weight] += 1
+                        most[weight] = max(most[weight], at_work[weight])
+                        first = job.weight == 99 and not given_back.is_set()
+                    if first:
+                        both_work.wait(PATIENCE)
+                        assert given_back.wait(PATIENCE)  # by who finds no slot
+                    run(job)
+                    with mutex:
+                        at_work[weight] -= 1
+
+    with ThreadPoolExecutor(WORKERS) as threads:
+        for one in [threads.submit(work) for _ in range(WORKERS)]:
+            one.result(PATIENCE)
+    assert max(most.values()) == SLOTS
+    assert {*elsewhere(sa.select(Job.runs))} == {(1,)}
+
+
+# --------------------------------------------------------------------------------------------------
+# Two workers of a queue in order: with the index of docs/claiming.md they get different rows.
+#
+# Without it InnoDB and SQL Server lock what the sort reads, and the second worker gets nothing; the plan says why.
+
+
+class Base(DeclarativeBase):
+    """The table of this file."""
+
+
+class Errand(Base):
+    """A row of the queue."""
+
+    __tablename__ = "qi_errand"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    state: Mapped[str] = mapped_column(sa.String(20))
+    priority: Mapped[int]
+    note: Mapped[str] = mapped_column(sa.String(20), default="-")
+
+
+QUEUE = sa.Index("qi_queue", Errand.state, Errand.priority)
+#: Words of a plan that sorts, by database; of SQL Server nobody has run it.
+SORTS = {"postgresql": "Sort", "mysql": "Sort:", "mariadb": "filesort"}
+
+
+@pytest.fixture(params=[True, False], ids=["index", "no index"])
+def indexed(request: pytest.FixtureRequest, engine: sa.Engine, database: Database) -> bool:
+    """Make the table, with the index or without."""
+    database.create(Base.metadata)
+    with engine.begin() as connection:
+        if not request.param:
+            QUEUE.drop(connection)
+        rows = [
+            {"id": number, "state": "new" if number % 50 == 0 else "done", "priority": -number}
+            for number in range(1, 1_001)
+        ]
+        connection.execute(sa.insert(Errand), rows)
+    if database.name in ("postgresql", "mysql", "mariadb"):
+        words = "ANALYZE" if database.name == "postgresql" else "ANALYZE TABLE"
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"{words} qi_errand").close()
+    found: bool = request.param
+    return found
+
+
+def _first_free(session: LockingSession) -> int | None:
+    queue = session.entity_set(Errand, LockOptions.ForUpdate | LockOptions.SkipLocked)
+    found = session.scalars(queue.where(Errand.state == "new").order_by(Errand.priority).limit(1))
+    return next((one.id for one in found), None)
+
+
+def _plan(engine: sa.Engine) -> str:
+    by_priority: Any = (
+        sa.select(Errand).where(Errand.state == "new").order_by(Errand.priority).limit(1)
+    )
+    sql = str(
+        by_priority.with_for_update(skip_locked=True).compile(
+            engine, compile_kwargs={"literal_binds": True}
+        )
+    )
+    with engine.connect() as connection:
+        return "\n".join(str(tuple(row)) for row in connection.exec_driver_sql(f"EXPLAIN {sql}"))
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "mssql")
+@pytest.mark.read_committed
+def test_two_workers(
+    session: LockingSession,
+    other: LockingSession,
+    engine: sa.Engine,
+    database: Database,
+    *,
+    indexed: bool,
+) -> None:
+    first, second = _first_free(session), _first_free(other)
+    assert first == 1_000
+    gets_nothing = not indexed and database.name != "postgresql"
+    assert second == (None if gets_nothing else 950)
+    if database.name in SORTS:
+        assert (SORTS[database.name] in _plan(engine)) is not indexed

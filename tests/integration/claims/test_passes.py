@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import finalize
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
 
+from sa_doclock import LockingSession, LockOptions, claim_each
 from sa_doclock.claims.candidates import Candidates, _backoff
 from sa_doclock.claims.query import ClaimQuery
 from sa_doclock.claims.report import ClaimReport, ReportBuilder
-from tests.integration.claims.jobs import Base, Job, Parcel
+from tests.integration.claims.jobs import NEW, STATES, Base, Job, Parcel, run
 
 Identity = tuple[Any, ...]
 
@@ -157,3 +160,222 @@ def test_who_meets_others_goes_elsewhere_unless_there_is_an_order() -> None:
     assert found[True] != found[False]
     assert sorted(found[True]) == found[False]
     assert found[True][:3] == found[False][:3]
+
+
+# --------------------------------------------------------------------------------------------------
+# Pass after pass, until there is nothing to do; never for ever, never without a rest.
+
+Factory = sessionmaker[LockingSession]
+Run = Callable[..., list[Any]]
+both = pytest.mark.parametrize("batch", [1, 4])
+
+
+class Naps(list[float]):
+    """A sleep() that only records the seconds, and then calls a function."""
+
+    def __init__(self, then: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.then = then
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+        self.then()
+
+
+@both
+def test_what_was_added_meanwhile_is_found(
+    session_factory: Factory, elsewhere: Run, batch: int
+) -> None:
+    naps = Naps()
+    keys = []
+    claims = claim_each(session_factory, NEW, until_empty=True, batch=batch, sleep=naps)
+    for claim in claims:
+        with claim as job:
+            run(job)
+            keys.append(claim.key)
+        if claim.key == 10:
+            elsewhere(sa.insert(Job).values(id=0, state="new", weight=1))
+    assert keys == [*range(1, 11), 0]
+    assert claims.report.passes == 3
+    assert naps == []
+
+
+@both
+@pytest.mark.parametrize("order_by", [None, Job.weight])
+def test_a_row_that_still_matches_is_not_processed_twice(
+    session_factory: Factory, elsewhere: Run, batch: int, order_by: Any
+) -> None:
+    naps = Naps()
+    how: dict[str, Any] = {"until_empty": True, "batch": batch, "sleep": naps}
+    claims = claim_each(session_factory, NEW, order_by=order_by, **how)
+    for claim in claims:
+        with claim as job:
+            job.runs += 1
+    assert elsewhere(sa.select(Job.runs).distinct()) == [(1,)]
+    assert claims.report.processed == 10
+    assert (claims.report.passes, naps) == (2, [])
+
+
+@both
+def test_a_row_that_fails_is_not_tried_again(session_factory: Factory, batch: int) -> None:
+    naps, tried = Naps(), []
+    how: dict[str, Any] = {"until_empty": True, "on_error": "collect", "batch": batch}
+    claims = claim_each(session_factory, NEW, sleep=naps, **how)
+    for claim in claims:
+        with claim as job:
+            tried.append(claim.key)
+            run(job)
+            if claim.key % 2:
+                raise LookupError
+    assert sorted(tried) == list(range(1, 11))
+    assert [key for key, _ in claims.report.failed] == [1, 3, 5, 7, 9]
+    assert naps == []
+
+
+def test_a_row_that_is_not_entered_does_not_come_up_again(session_factory: Factory) -> None:
+    claims = claim_each(session_factory, NEW, until_empty=True)
+    assert [claim.key for claim in claims] == list(range(1, 11))
+    assert claims.report.given_back == 10
+
+
+@both
+@pytest.mark.not_databases("sqlite")
+def test_what_others_hold_all_the_time_is_given_up_after_some_rests(
+    session_factory: Factory, other: LockingSession, batch: int
+) -> None:
+    other.get_one_entity(Job, 2, LockOptions.ForUpdate)
+    naps = Naps()
+    how: dict[str, Any] = {"until_empty": True, "attempts": 4, "batch": batch}
+    claims = claim_each(session_factory, NEW, sleep=naps, **how)
+    for claim in claims:
+        with claim as job:
+            run(job)
+    report = claims.report
+    assert (report.processed, report.skipped, report.no_longer_matching) == (9, 1, 0)
+    assert claims.report.passes == 1 + 4
+    assert len(naps) == 3
+    assert all(0 <= nap <= 0.1 * 2**n for n, nap in enumerate(naps))
+
+
+@both
+@pytest.mark.not_databases("sqlite")
+def test_what_others_let_go_of_meanwhile_is_processed(
+    session_factory: Factory, other: LockingSession, elsewhere: Run, batch: int
+) -> None:
+    other.get_one_entity(Job, 2, LockOptions.ForUpdate)
+    naps = Naps(other.rollback)
+    claims = claim_each(session_factory, NEW, until_empty=True, sleep=naps, batch=batch)
+    for claim in claims:
+        with claim as job:
+            run(job)
+    assert len(naps) == 1
+    assert (claims.report.processed, claims.report.skipped) == (10, 0)
+    assert {state for _, state in elsewhere(STATES)} == {"done"}
+
+
+@pytest.mark.not_databases("sqlite")
+def test_what_others_held_and_have_processed_is_gone_and_not_skipped(
+    session_factory: Factory, other: LockingSession
+) -> None:
+    run(other.get_one_entity(Job, 2, LockOptions.ForUpdate))
+    claims = claim_each(session_factory, NEW, until_empty=True, sleep=Naps(other.commit))
+    for claim in claims:
+        with claim as job:
+            run(job)
+    report = claims.report
+    assert (report.processed, report.skipped, report.no_longer_matching) == (9, 0, 1)
+
+
+def test_a_limit_ends_it(session_factory: Factory) -> None:
+    claims = claim_each(session_factory, NEW, until_empty=True, limit=3)
+    assert [claim.key for claim in claims] == [1, 2, 3]
+
+
+def test_nothing_to_do_is_one_read(session_factory: Factory) -> None:
+    naps = Naps()
+    claims = claim_each(session_factory, NEW.where(Job.weight < 0), until_empty=True, sleep=naps)
+    assert list(claims) == []
+    assert (claims.report.passes, naps) == (1, [])
+
+
+# --------------------------------------------------------------------------------------------------
+# SQLite locks the file: one works at a time, whatever row it is of; and that is reported.
+
+on_sqlite = pytest.mark.databases("sqlite")
+
+
+def work(factory: Factory, **how: Any) -> Any:
+    claims = claim_each(factory, NEW, **how)
+    for claim in claims:
+        with claim as job:
+            run(job)
+    return claims.report
+
+
+def test_the_report_tells_where_it_is_so(session_factory: Factory, engine: sa.Engine) -> None:
+    claims = claim_each(session_factory, NEW)
+    assert not claims.report.serialised
+    next(claims)
+    assert claims.report.serialised is (engine.dialect.name == "sqlite")
+
+
+def test_the_log_tells_it_once(
+    session_factory: Factory, engine: sa.Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "sa_doclock"):
+        work(session_factory, until_empty=True)
+    reported = [
+        record.message for record in caplog.records if "without row locks" in record.message
+    ]
+    assert len(reported) == (engine.dialect.name == "sqlite")
+
+
+@on_sqlite
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("seconds", [0, 0.01])
+def test_lock_timeout_is_for_the_file(
+    session_factory: Factory, other: LockingSession, seconds: float, batch: int
+) -> None:
+    other.get_one_entity(Job, 10, LockOptions.ForUpdate)
+    report = work(session_factory, lock_timeout=seconds, batch=batch)
+    assert (report.processed, report.skipped, report.failed) == (0, 10, [])
+
+
+@on_sqlite
+def test_without_one_the_connections_own_limit_counts(
+    make_engine: Callable[..., sa.Engine], other: LockingSession
+) -> None:
+    other.get_one_entity(Job, 10, LockOptions.ForUpdate)
+    impatient = sessionmaker(make_engine(connect_args={"timeout": 0}), class_=LockingSession)
+    assert work(impatient).skipped == 10
+    other.rollback()
+    assert work(impatient).processed == 10
+
+
+@on_sqlite
+def test_others_can_read_what_there_is_to_do_meanwhile(
+    session_factory: Factory, other: LockingSession
+) -> None:
+    other.get_one_entity(Job, 10, LockOptions.ForUpdate)
+    claims = claim_each(session_factory, NEW, until_empty=True, lock_timeout=0, attempts=1)
+    assert list(claims) == []
+    assert claims.report.skipped == 10
+
+
+@on_sqlite
+def test_without_one_the_sessions_own_limit_counts(
+    engine: sa.Engine, other: LockingSession
+) -> None:
+    other.get_one_entity(Job, 10, LockOptions.ForUpdate)
+    impatient = sessionmaker(engine, class_=LockingSession, lock_timeout=0)
+    assert work(impatient).skipped == 10
+
+
+@pytest.mark.not_databases("sqlite")
+def test_elsewhere_a_limit_of_the_session_makes_nobody_queue(
+    engine: sa.Engine, other: LockingSession
+) -> None:
+    other.get_one_entity(Job, 10, LockOptions.ForUpdate)
+    patient = sessionmaker(engine, class_=LockingSession, lock_timeout=60, priority="batch")
+    report = work(patient)
+    assert (report.processed, report.skipped) == (9, 1)

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from rich.console import Console
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
 from typer.testing import CliRunner
 
-from sa_doclock import LockingSession, LockWait, lock_waits
+from sa_doclock import LockingSession, LockOptions, LockWait, lock_waits
 from sa_doclock.tools.cli.app import app
 from tests.integration.locking.steps import locks, roll_back
-from tests.integration.monitoring.steps import ON_SERVERS, up_to_date
-from tests.support.actors import Actor
+from tests.integration.monitoring.steps import ON_SERVERS, ids, refused, up_to_date
+from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.models import Order
-from tests.support.waits import wait_until_blocked
+from tests.support.waits import wait_until, wait_until_blocked
 
 Session = Actor[LockingSession]
 YEAR = "31536000"
@@ -187,3 +191,172 @@ def test_a_failure_of_the_server_is_no_alarm(
 def test_a_url_is_needed() -> None:
     result = CliRunner().invoke(app, ["waits"], env={"SA_DOCLOCK_URL": ""})
     assert result.exit_code == 2
+
+
+# --------------------------------------------------------------------------------------------------
+# Many that wait for one row, and a deadlock before the server ends it: what is asked, and printed.
+
+MANY = 200
+
+_COUNT_WAITERS = {
+    "postgresql": "SELECT COUNT(DISTINCT pid) FROM pg_locks WHERE NOT granted",
+    "mysql": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+    "mariadb": "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+
+def invoke_storm(database: Database, *words: str) -> tuple[int, str]:
+    screen = {"COLUMNS": "80", "LINES": "24"}
+    result = CliRunner(env=screen).invoke(
+        app, ["waits", "--url", database.url, *words], catch_exceptions=False
+    )
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def holder(
+    database: Database, alice: Session, make_engine: Callable[..., sa.Engine]
+) -> Iterator[int]:
+    """Let alice hold an order, and many wait for it: writers, and some readers between them.
+
+    Yields the id of alice's connection.
+    """
+    alice.does(locks(Order, 1))
+    engine = make_engine(poolclass=NullPool)
+
+    def wait(number: int) -> None:
+        lock = LockOptions.ForUpdate if number % 4 else LockOptions.SharedRead
+        with LockingSession(engine) as session:
+            session.get_entity(Order, 1, lock)
+
+    def all_wait() -> bool:
+        with database.observer().connect() as connection:
+            return connection.exec_driver_sql(_COUNT_WAITERS[database.name]).scalar() == MANY
+
+    with ThreadPoolExecutor(MANY) as threads:
+        queued: list[Future[None]] = [threads.submit(wait, number) for number in range(MANY)]
+        try:
+            wait_until(lambda: all_wait() or any(one.done() for one in queued), poll_seconds=0.12)
+            yield alice.connection_id()
+        finally:
+            alice.does(roll_back)
+        for one in queued:
+            one.result(PATIENCE)
+
+
+@pytest.mark.slow
+@ON_SERVERS
+def test_many_wait_for_one(database: Database, holder: int, engine: sa.Engine) -> None:
+    """One crowd for all three: to gather it takes longer than to ask."""
+    what_is_printed(database, holder, engine)
+    the_server_is_asked_in_few_statements(engine)
+    the_error_names_the_one_holder(holder, engine)
+
+
+def what_is_printed(database: Database, holder: int, engine: sa.Engine) -> None:
+    def waiters() -> set[int]:
+        return {wait.waiter.connection_id for wait in lock_waits(engine)}
+
+    assert len(up_to_date(database, waiters, lambda found: len(found) == MANY)) == MANY
+    found = lock_waits(engine)
+    assert {wait.root_blocker.connection_id for wait in found} == {holder}
+    assert {(wait.table, wait.key) for wait in found} == {("lk_order", "1")}
+    # The server lists each with all in front of it: up to 20,000 pairs of 200.
+    assert len(found) <= 3 * MANY
+
+    status, output = invoke_storm(database)
+    assert status == 0
+    lines = output.splitlines()
+    assert 12 < len(lines) < 24
+    assert lines[0].startswith(
+        f"{MANY} connections wait for lk_order 1, held by {holder}, idle in "
+    )
+    numbers = [int(number) for number in re.findall(r"connection (\d+) \(", output)]
+    assert numbers[0] == holder
+    assert len(set(numbers)) == len(numbers) > 5
+    counted = sum(map(int, re.findall(r"and (\d+) more waits? for it", output)))
+    assert len(numbers) + counted == 1 + MANY
+
+    _, output = invoke_storm(database, "--all")
+    numbers = [int(number) for number in re.findall(r"connection (\d+) \(", output)]
+    assert sorted(numbers) == sorted({holder, *(wait.waiter.connection_id for wait in found)})
+
+    status, output = invoke_storm(database, "--json", "--alarm", "0.001")
+    reported = json.loads(output)
+    assert {one["root_blocker"]["connection_id"] for one in reported} == {holder}
+    assert len({one["waiter"]["connection_id"] for one in reported}) == MANY
+    assert len(reported) <= 3 * MANY
+    assert invoke_storm(database, "--alarm", YEAR)[0] == 0
+
+
+def the_server_is_asked_in_few_statements(engine: sa.Engine) -> None:
+    sent: list[str] = []
+
+    def note(_c: object, _cursor: object, statement: str, *_: object) -> None:
+        sent.append(statement)
+
+    sa.event.listen(sa.Engine, "before_cursor_execute", note)
+    try:
+        found = lock_waits(engine)
+    finally:
+        sa.event.remove(sa.Engine, "before_cursor_execute", note)
+    assert found
+    assert 2 <= len(sent) <= 20, sent
+
+
+def the_error_names_the_one_holder(holder: int, engine: sa.Engine) -> None:
+    with LockingSession(engine, diagnose=True) as session:
+        error = refused(session, Order, 1)
+    assert [(one.connection_id, one.certain) for one in error.blockers] == [(holder, True)]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_the_limit_of_group_concat_cuts_off_no_connection(
+    database: Database, holder: int, make_engine: Callable[..., sa.Engine]
+) -> None:
+    limit = {"init_command": "SET SESSION group_concat_max_len = 4"}
+    engines = make_engine(), make_engine(connect_args=limit)
+
+    def ask() -> list[set[tuple[int, int]]]:
+        return [
+            {(wait.waiter.connection_id, wait.blocker.connection_id) for wait in lock_waits(engine)}
+            for engine in engines
+        ]
+
+    asked, limited = up_to_date(database, ask, lambda found: found[0] and found[0] == found[1])
+    assert len(asked) > MANY
+    assert holder in {blocker for _, blocker in asked}
+    assert asked == limited
+
+
+@pytest.mark.databases("postgresql")
+def test_a_deadlock_that_the_server_has_not_ended_yet(
+    database: Database, alice: Session, bob: Session, carol: Session
+) -> None:
+    for actor, ident in ((alice, 1), (bob, 2)):
+        actor.does(
+            lambda session: session.execute(sa.text("SET LOCAL deadlock_timeout = '5min'")) and None
+        )
+        actor.does(locks(Order, ident))
+    first, second = alice.starts(locks(Order, 2)), bob.starts(locks(Order, 1))
+    wait_until_blocked(waiter=alice, holder=bob, step=first)
+    wait_until_blocked(waiter=bob, holder=alice, step=second)
+    third = carol.starts(locks(Order, 2))
+    wait_until_blocked(waiter=carol, holder=alice, step=third)
+    (one,), two, (three,) = ids(alice), ids(alice, bob), ids(carol)
+    status, output = invoke_storm(database, "--all", "--alarm", YEAR)
+    with database.observer().connect() as connection:
+        connection.execute(sa.text("SELECT pg_cancel_backend(:pid)"), {"pid": one})
+    with pytest.raises(OperationalError):
+        first.result()
+    alice.does(roll_back)
+    for actor, step in ((bob, second), (carol, third)):
+        step.result()
+        actor.does(roll_back)
+    assert status == 0
+    summary, _, top, *_ = output.splitlines()
+    assert summary.startswith("3 connections wait for lk_order ")
+    assert summary.endswith("and 1 other lock, in a circle, which is a deadlock")
+    assert {int(number) for number in re.findall(r"connection (\d+) \(", output)} == {*two, three}
+    ((again, _),) = re.findall(r"connection (\d+) (again, a circle)", output)
+    assert top.startswith(f"connection {again} (")

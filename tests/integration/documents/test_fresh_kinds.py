@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockOptions, UnsavedChanges
 from tests.integration.documents.hierarchies import (
     BitMark,
     Clause,
@@ -26,7 +26,9 @@ from tests.integration.documents.models import (
     Good,
     Job,
     Journal,
+    Line,
     Note,
+    Order,
     Split,
     Task,
 )
@@ -47,8 +49,10 @@ from tests.integration.documents.relationships import (
 )
 from tests.integration.documents.whole import whole
 
-Run = Callable[..., None]
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+
+
+Run = Callable[..., None]
 
 
 class Case(NamedTuple):
@@ -217,3 +221,196 @@ def test_columns_of_a_subclass_are_fresh(session: LockingSession, elsewhere: Run
     contract = session.get_entity(Contract, 1, ForUpdate)
     assert penalty.amount == 101
     assert contract
+
+
+# --------------------------------------------------------------------------------------------------
+# Later locks of a session: what came to it, or came back, since the lock before is fresh too.
+
+# SQLite's lock is one for the file: nobody else writes between two locks of a transaction.
+
+
+@pytest.fixture
+def session_later(engine: sa.Engine) -> Iterator[LockingSession]:
+    """Read at READ COMMITTED before a lock too, where the lock may follow."""
+    with LockingSession(engine.execution_options(isolation_level="READ COMMITTED")) as session:
+        yield session
+
+
+def move_here(elsewhere: Run) -> None:
+    """Move line 3 from order 2 to order 1, and change it."""
+    elsewhere(sa.update(Line).where(Line.id == 3).values(order_id=1, value=7))
+
+
+def is_here(session: LockingSession, line: Line) -> bool:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    return line in order.lines and line.value == 7 and line.order is order
+
+
+def lock_another(session: LockingSession) -> Any:
+    """Lock a document that has nothing to do with the others."""
+    session.add(Order(id=7, total=0))
+    session.flush()
+    return session.get_one_entity(Order, 7, ForUpdate)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_what_was_loaded_between_two_locks(session_later: LockingSession, elsewhere: Run) -> None:
+    kept = lock_another(session_later)
+    line = session_later.get_one(Line, 3)
+    move_here(elsewhere)
+    assert is_here(session_later, line)
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_what_was_loaded_again_between_two_locks(
+    session_later: LockingSession, elsewhere: Run
+) -> None:
+    line = session_later.get_one(Line, 3)
+    kept = lock_another(session_later)
+    assert sa.inspect(line).expired
+    assert line.value == 5
+    move_here(elsewhere)
+    assert is_here(session_later, line)
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_collection_that_was_loaded_between(
+    session_later: LockingSession, elsewhere: Run
+) -> None:
+    order, other = session_later.get_one(Order, 1), session_later.get_one(Order, 2)
+    before = whole(order)
+    kept = lock_another(session_later)
+    assert whole(order) == before
+    line = other.lines[0]
+    move_here(elsewhere)
+    assert is_here(session_later, line)
+    assert line not in session_later.get_one_entity(Order, 2, ForUpdate).lines
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.parametrize("locks", [1, 2])
+def test_the_newest_object_was_taken_out_and_put_back(
+    session_later: LockingSession, elsewhere: Run, locks: int
+) -> None:
+    first = session_later.get_one(Line, 1)
+    for _ in range(locks):
+        kept = session_later.get_one_entity(Order, 2, ForUpdate)
+        session_later.expunge(first)
+        line = session_later.get_one(Line, 2)
+        session_later.add(first)
+        session_later.add(line)
+    elsewhere(sa.update(Line).where(Line.id.in_([1, 2])).values(value=77))
+    order = session_later.get_one_entity(Order, 1, ForUpdate)
+    assert [one.value for one in order.lines] == [77, 77]
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.databases("postgresql")  # InnoDB keeps the lock of the row
+def test_a_deletion_that_was_taken_back(session_later: LockingSession, elsewhere: Run) -> None:
+    line = session_later.get_one(Line, 3)
+    kept = lock_another(session_later)
+    with session_later.unguarded():
+        savepoint = session_later.begin_nested()
+        session_later.delete(line)
+        session_later.flush()
+        savepoint.rollback()
+    assert line.value == 5
+    move_here(elsewhere)
+    assert is_here(session_later, line)
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_after_a_commit_that_expires_nothing(session_later: LockingSession, elsewhere: Run) -> None:
+    session_later.expire_on_commit = False
+    line = session_later.get_one_entity(Order, 2, ForUpdate).lines[0]
+    kept = lock_another(session_later)
+    session_later.commit()
+    assert line.value == 5
+    move_here(elsewhere)
+    assert is_here(session_later, line)
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.databases("postgresql")  # InnoDB keeps the lock
+def test_after_a_savepoint_that_gave_the_lock_up(
+    session_later: LockingSession, elsewhere: Run
+) -> None:
+    kept = lock_another(session_later)
+    with session_later.begin_nested() as savepoint:
+        line = session_later.get_one_entity(Order, 2, ForUpdate).lines[0]
+        session_later.get_entity(Order, 99, ForUpdate)
+        savepoint.rollback()
+    move_here(elsewhere)
+    assert is_here(session_later, line)
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_pending_changes_that_were_flushed_since(
+    session_later: LockingSession, elsewhere: Run
+) -> None:
+    with LockingSession(session_later.get_bind(), guard="off") as unguarded:
+        line = unguarded.get_one(Line, 3)
+        line.value = 6
+        move_here(elsewhere)
+        with unguarded.no_autoflush:
+            unguarded.get_entity(Order, 99, ForUpdate)
+        unguarded.flush()
+        order = unguarded.get_one_entity(Order, 1, ForUpdate)
+        assert (line.order_id, line.value) == (1, 6)
+        assert line in order.lines
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_line_that_was_changed_unread_and_moved_by_another(
+    session_later: LockingSession, elsewhere: Run
+) -> None:
+    line = session_later.get_one(Line, 3)
+    kept = lock_another(session_later)
+    line.value = 6
+    assert "order_id" not in vars(line)
+    move_here(elsewhere)
+    with session_later.no_autoflush, pytest.raises(UnsavedChanges):
+        session_later.get_entity(Order, 1, ForUpdate)
+    assert kept
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.parametrize("way", ["key", "owner", "new"])
+def test_a_line_that_the_program_moves_between_two_locks(
+    session_later: LockingSession, way: str
+) -> None:
+    line = session_later.get_one_entity(Order, 2, ForUpdate).lines[0]
+    order = session_later.get_one(Order, 1)
+    with session_later.no_autoflush:
+        session_later.get_one_entity(Order, 2, ForUpdate)
+        session_later.get_entity(Order, 99, ForUpdate)
+        if way == "key":
+            line.order_id = 1
+        elif way == "owner":
+            line.order = order
+        else:
+            session_later.add(Line(id=99, order_id=1, value=1))
+        with pytest.raises(UnsavedChanges):
+            session_later.get_entity(Order, 1, ForUpdate)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_the_info_of_the_session_is_the_programs(
+    session_later: LockingSession, elsewhere: Run
+) -> None:
+    """To clear it, as between two tests, forgets nothing of what a lock has to know."""
+    line = session_later.get_one(Line, 3)
+    kept = lock_another(session_later)
+    assert session_later.info == {}
+    session_later.info.clear()
+    assert line.value == 5  # is loaded again
+    move_here(elsewhere)
+    assert is_here(session_later, line)
+    assert kept

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import datetime as dt
+import enum
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, registry, relationship
 
 from sa_doclock import (
     LockExplanation,
@@ -18,14 +22,17 @@ from sa_doclock import (
     explain_lock,
 )
 from tests.integration.locking.steps import locks, roll_back
+from tests.integration.timeouts.wire import Wire, over
 from tests.support.actors import Actor
-from tests.support.databases import Database
+from tests.support.databases import PIPELINED, Database
 from tests.support.models import Lease, Order, Voucher
 
 pytestmark = pytest.mark.quick
 
-Actors = Actor[LockingSession]
 FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
+
+
+Actors = Actor[LockingSession]
 KINDS = [
     FOR_UPDATE,
     FOR_UPDATE | LockOptions.NoWait,
@@ -226,3 +233,172 @@ def test_bad_arguments(
 def test_a_limit_without_a_wait_is_refused(engine: sa.Engine) -> None:
     with pytest.raises(ValueError, match="never waits"):
         explain_lock(engine, Order, LockOptions.SnapshotRead, lock_timeout=1)
+
+
+# --------------------------------------------------------------------------------------------------
+# explain_lock() explains the lock of a class with any key, also where its table is empty.
+
+
+class Season(enum.Enum):
+    spring = 1
+
+
+class Code(sa.TypeDecorator[str]):
+    """A number in the database, ``"No. 12"`` in Python."""
+
+    impl = sa.Integer
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> int | None:
+        return None if value is None else int(value.removeprefix("No. "))
+
+    def process_result_value(self, value: int | None, dialect: sa.Dialect) -> str | None:
+        return None if value is None else f"No. {value}"
+
+
+KEYS: dict[str, tuple[Any, Any]] = {
+    "uuid": (sa.Uuid(), uuid.UUID(int=1)),
+    "uuid as text": (sa.Uuid(as_uuid=False), str(uuid.UUID(int=1))),
+    "enum": (sa.Enum(Season), Season.spring),
+    "date": (sa.Date(), dt.date(2024, 1, 2)),
+    "datetime": (sa.DateTime(), dt.datetime(2024, 1, 2)),  # noqa: DTZ001
+    "Decimal": (sa.Numeric(5, 2), Decimal(1)),
+    "text": (sa.String(5), "a"),
+    "TypeDecorator": (Code(), "No. 1"),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_of_any_kind(database: Database, name: str) -> None:
+    type_, value = KEYS[name]
+    metadata = sa.MetaData()
+    key = sa.Column("id", type_, primary_key=True, autoincrement=False)
+    table = sa.Table(f"explained_{name.replace(' ', '_').lower()}", metadata, key)
+    database.create(metadata)
+    entity: Any = type("Explained", (), {})
+    registry().map_imperatively(entity, table)
+    engine = database.engine()
+    if name == "TypeDecorator":
+        with pytest.raises(LockNotSupported, match="add one row, and explain again"):
+            explain_lock(engine, entity, LockOptions.ForUpdate)
+        empty = None
+    else:
+        empty = explain_lock(engine, entity, LockOptions.ForUpdate)
+    with engine.begin() as connection:
+        connection.execute(table.insert().values(id=value))
+    filled = explain_lock(engine, entity, LockOptions.ForUpdate)
+    assert filled.statements
+    # PostgreSQL looks a second time for a row that is not there.
+    assert empty is None or set(empty.statements) == set(filled.statements)
+
+
+# --------------------------------------------------------------------------------------------------
+# The round trips that explain_lock() tells are those that a wire counts in front of the server.
+
+# The sessions of these tests say themselves whether they use a pipeline.
+KINDS_ROUND_TRIPS = [
+    FOR_UPDATE,
+    FOR_UPDATE | LockOptions.NoWait,
+    SHARED,
+    LockOptions.SnapshotRead,
+    LockOptions.NoLock,
+]
+ON_SERVERS = pytest.mark.databases("postgresql", "mysql", "mariadb")
+Make = Callable[..., sa.Engine]
+
+
+@pytest.fixture
+def wire(documents: Database) -> Iterator[Wire]:
+    """Stand in front of the server."""
+    url = sa.make_url(documents.url)
+    wire = Wire(url.host or "127.0.0.1", url.port or {"postgresql": 5432}.get(documents.name, 3306))
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def make(documents: Database, wire: Wire) -> Iterator[Make]:
+    """Return a maker of engines of one connection each, through the wire."""
+    made: list[sa.Engine] = []
+    through = sa.make_url(documents.url).set(host="127.0.0.1", port=wire.port)
+    if documents.name == "postgresql":
+        through = over(wire, documents.url)
+
+    def make(**options: Any) -> sa.Engine:
+        made.append(sa.create_engine(through, pool_size=1, max_overflow=0, **options))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.dispose()
+
+
+def counted(
+    wire: Wire, engine: sa.Engine, entity: type[Any], ident: Any, lock: LockOptions, **how: Any
+) -> int:
+    """Return the round trips of the second session; the first asks what is asked once."""
+    seconds, trips = how.pop("lock_timeout", None), []
+    for _ in range(2):
+        with LockingSession(engine, **how) as session:
+            with wire.counting() as trips:
+                found = session.get_document(entity, ident, lock, lock_timeout=seconds)
+            assert found is not None
+    return trips[0]
+
+
+def check(wire: Wire, engine: sa.Engine, entity: type[Any], ident: Any, lock: LockOptions) -> None:
+    reported = explain_lock(engine, entity, lock)
+    assert reported.round_trips == counted(wire, engine, entity, ident, lock)
+    if engine.dialect.driver == "psycopg":
+        assert reported.pipelined_round_trips == counted(
+            wire, engine, entity, ident, lock, pipeline=True
+        )
+    else:
+        assert reported.pipelined_round_trips is None
+
+
+@pytest.mark.not_databases(PIPELINED)
+@ON_SERVERS
+@pytest.mark.parametrize("lock", KINDS_ROUND_TRIPS, ids=str)
+@pytest.mark.parametrize(("entity", "ident"), [(Order, 1), (Lease, 1), (Voucher, (2024, 1))])
+def test_as_counted(
+    make: Make, wire: Wire, entity: type[Any], ident: Any, lock: LockOptions
+) -> None:
+    check(wire, make(), entity, ident, lock)
+
+
+@pytest.mark.not_databases(PIPELINED)
+@ON_SERVERS
+@pytest.mark.parametrize("lock", [FOR_UPDATE, LockOptions.SnapshotRead], ids=str)
+@pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
+def test_at_a_level_of_the_engine(make: Make, wire: Wire, level: str, lock: LockOptions) -> None:
+    check(wire, make(isolation_level=level), Order, 1, lock)
+
+
+@pytest.mark.not_databases(PIPELINED)
+@ON_SERVERS
+@pytest.mark.parametrize("seconds", [0, 0.3, 2])
+def test_with_a_limit(make: Make, wire: Wire, seconds: float) -> None:
+    engine = make()
+    reported = explain_lock(engine, Order, FOR_UPDATE, lock_timeout=seconds)
+    how = {"lock_timeout": seconds}
+    assert reported.round_trips == counted(wire, engine, Order, 1, FOR_UPDATE, **how)
+    if reported.pipelined_round_trips is not None:
+        trips = counted(wire, engine, Order, 1, FOR_UPDATE, pipeline=True, **how)
+        assert reported.pipelined_round_trips == trips
+
+
+@pytest.mark.not_databases(PIPELINED)
+@pytest.mark.databases("sqlite")
+def test_a_file_has_none(engine: sa.Engine) -> None:
+    reported = explain_lock(engine, Order, FOR_UPDATE)
+    assert (reported.round_trips, reported.pipelined_round_trips) == (0, None)
+    assert "round trips: 0\n" in str(reported)
+
+
+@pytest.mark.not_databases(PIPELINED)
+@ON_SERVERS
+def test_the_text_has_them(engine: sa.Engine) -> None:
+    reported: LockExplanation = explain_lock(engine, Order, FOR_UPDATE)
+    pipelined = "; 1 with pipeline=True" if engine.dialect.driver == "psycopg" else ""
+    assert f"\nround trips: {reported.round_trips}{pipelined}\n" in str(reported)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import InvalidRequestError, OperationalError
 from sqlalchemy.orm import Session, aliased, joinedload, selectinload
 
@@ -23,8 +24,12 @@ from tests.support.waits import wait_until_blocked
 
 pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
-ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
-NoWait, NoKey = LockOptions.NoWait, LockOptions.NoKey
+ForUpdate, SharedRead, NoWait, NoKey = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.NoWait,
+    LockOptions.NoKey,
+)
 FIRST = sa.select(Order).where(Order.id == 1)
 HELD = {(Order, (1,)): ForUpdate}
 Take = Callable[[Any], Any]
@@ -241,3 +246,116 @@ def test_it_can_be_turned_off(engine: sa.Engine) -> None:
     with LockingSession(engine, adopt_for_update=False) as session:
         session.scalars(FIRST.with_for_update()).one()
         assert not session.held_locks
+
+
+# --------------------------------------------------------------------------------------------------
+# with_for_update() is taken as every lock is: what that adds, and what stays with the program.
+
+FIRST_SAME_SEQUENCE = sa.select(Order).where(Order.id == 1).with_for_update()
+CUSTOMER = sa.select(Customer).where(Customer.id == 1).with_for_update()
+SameSequenceSession = LockingSession
+
+
+def nowait(session: SameSequenceSession) -> Any:
+    return session.scalars(FIRST_SAME_SEQUENCE.with_for_update(nowait=True)).one()
+
+
+def test_a_listener_of_its_autoflush_may_lock(session: SameSequenceSession) -> None:
+    order = session.get_one(Order, 2)
+    order.remark = "changed"
+
+    def lock_customer(session: SameSequenceSession, *_: Any) -> None:
+        session.get_one_entity(Customer, 1, ForUpdate)
+
+    event.listen(session, "before_flush", lock_customer)
+    session.scalars(FIRST_SAME_SEQUENCE).one()
+    assert dict(session.held_locks) == {(Customer, (1,)): ForUpdate, (Order, (1,)): ForUpdate}
+
+
+def test_a_listener_of_a_lock_may_execute_it(session: SameSequenceSession) -> None:
+    granted: list[Any] = []
+
+    def lock_customer(_order: Order, context: Any) -> None:
+        context.session.scalars(CUSTOMER).one()
+
+    event.listen(Order, "load", lock_customer)
+    event.listen(session, "lock_acquired", lambda _, document, *__: granted.append(document))
+    try:
+        session.get_one_entity(Order, 1, ForUpdate)
+    finally:
+        event.remove(Order, "load", lock_customer)
+    assert granted == [(Customer, (1,)), (Order, (1,))]  # each of its own call, once
+
+
+@pytest.mark.not_databases("sqlite")  # where the lock, and so its error, is the transaction's
+def test_a_refusal_is_left_to_the_program(
+    session: SameSequenceSession, other: SameSequenceSession
+) -> None:
+    kept = other.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises(LockNotAvailable, match=r"^Order rows FOR UPDATE NOWAIT on ") as caught:
+        nowait(session)
+    assert caught.value.waited > 0
+    assert session.in_transaction()
+    session.rollback()
+    other.rollback()
+    assert nowait(session).id == 1
+    del kept
+
+
+def test_a_batch_executes_it_once_and_as_it_is(engine: sa.Engine) -> None:
+    with SameSequenceSession(engine, priority="batch") as batch, recorded(engine) as sent:
+        assert batch.scalars(FIRST_SAME_SEQUENCE).one() is nowait(batch)
+    assert not [one for one in sent if "SAVEPOINT" in one]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_transaction_that_the_server_keeps_goes_on(
+    session: SameSequenceSession, other: SameSequenceSession
+) -> None:
+    kept = other.get_one_entity(Order, 1, ForUpdate)
+    mine = session.get_one_entity(Order, 2, ForUpdate)
+    mine.remark = "saved"
+    with pytest.raises(LockNotAvailable):
+        nowait(session)
+    session.commit()
+    assert other.scalar(sa.select(Order.remark).where(Order.id == 2)) == "saved"
+    del kept
+
+
+@pytest.mark.databases("postgresql")
+def test_it_learns_who_holds_the_lock(engine: sa.Engine, other: SameSequenceSession) -> None:
+    kept = other.get_one_entity(Order, 1, ForUpdate)
+    with SameSequenceSession(engine, diagnose=True) as session:
+        with pytest.raises(LockNotAvailable, match="held by") as caught:
+            nowait(session)
+        assert len(caught.value.blockers) == 1
+    del kept
+
+
+# --------------------------------------------------------------------------------------------------
+# A with_for_update() of which SQLAlchemy sends nothing is refused before anything is sent.
+
+LOCKED = sa.select(Order).from_statement(FIRST.with_for_update())
+UNIONS: dict[str, Any] = {
+    "a union": sa.union(FIRST, FIRST).with_for_update(),
+    "from a union": sa.select(Order).from_statement(sa.union_all(FIRST, FIRST).with_for_update()),
+}
+
+
+@pytest.mark.parametrize("statement", UNIONS.values(), ids=UNIONS)
+def test_of_a_union(session: LockingSession, statement: Any) -> None:
+    sent: list[str] = []
+    event.listen(session.get_bind(), "after_cursor_execute", lambda *args: sent.append(args[2]))
+    with pytest.raises(LockNotSupported, match="UNION"):
+        session.execute(statement)
+    assert not sent
+
+
+def test_from_a_statement(session: LockingSession, other: LockingSession) -> None:
+    assert session.scalars(LOCKED).one().total == 30
+    assert finds_held()(other)
+
+
+def test_a_union_without_a_lock_is_executed(session: LockingSession) -> None:
+    found = session.scalars(sa.select(Order).from_statement(sa.union(FIRST, FIRST))).all()
+    assert [order.id for order in found] == [1]

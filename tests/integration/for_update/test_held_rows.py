@@ -1,30 +1,36 @@
-"""A row that is held was read under its lock: nothing that the session has of it is older than the lock."""
+"""Locks of one row as a product: the way it is asked for, its options, and the changes that are pending."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import Session, undefer
+from sqlalchemy.orm import (
+    Bundle,
+    DeclarativeBase,
+    Load,
+    Mapped,
+    Session,
+    aliased,
+    column_property,
+    defer,
+    joinedload,
+    lazyload,
+    load_only,
+    mapped_column,
+    query_expression,
+    relationship,
+    selectinload,
+    undefer,
+    with_expression,
+)
 
 from lab.running.kept import KeptTables
-from sa_doclock import LockingSession, LockNotSupported, UnlockedWrite, UnsavedChanges
-from tests.integration.for_update.held_rows import (
-    AFTER,
-    BEFORE,
-    CLASSES,
-    COLUMNS,
-    KNOWN,
-    LINES,
-    PENDING,
-    Base,
-    Beside,
-    Case,
-    all_cases,
-)
+from sa_doclock import LockingSession, LockNotSupported, UnlockedWrite, UnsavedChanges, document
 from tests.support.databases import MATRIX, Database
 
 pytestmark = [
@@ -32,6 +38,276 @@ pytestmark = [
     pytest.mark.not_databases("sqlite-journal"),  # its readers keep others from writing
     pytest.mark.filterwarnings("ignore:The Query.get"),
 ]
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class _Columns:
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    total: Mapped[int]
+    remark: Mapped[str] = mapped_column(sa.String(20))
+    mine: Mapped[str] = mapped_column(sa.String(20), default="old")
+    note: Mapped[str] = mapped_column(sa.String(20), deferred=True, deferred_group="more")
+
+
+class Plain(_Columns, Base):
+    """A header that is not declared."""
+
+    __tablename__ = "hr_plain"
+    given: Mapped[int | None] = query_expression()
+    lines: Mapped[list[PlainLine]] = relationship(order_by="PlainLine.id")
+
+
+class PlainLine(Base):
+    __tablename__ = "hr_plain_line"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    header_id: Mapped[int] = mapped_column(sa.ForeignKey("hr_plain.id"))
+    value: Mapped[int]
+
+
+@document(parts=("lines",))
+class Declared(_Columns, Base):
+    __tablename__ = "hr_declared"
+    given: Mapped[int | None] = query_expression()
+    lines: Mapped[list[DeclaredLine]] = relationship(order_by="DeclaredLine.id")
+
+
+class DeclaredLine(Base):
+    __tablename__ = "hr_declared_line"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    header_id: Mapped[int] = mapped_column(sa.ForeignKey("hr_declared.id"))
+    value: Mapped[int]
+
+
+class Beside(Base):
+    """A second header in the row."""
+
+    __tablename__ = "hr_beside"
+    id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    name: Mapped[str] = mapped_column(sa.String(20), default="b")
+
+
+def _sum_of(header: Any, line: Any) -> Any:
+    total = sa.select(sa.func.sum(line.value)).where(line.header_id == header.id)
+    return column_property(total.correlate(header.__table__).scalar_subquery(), deferred=True)
+
+
+Plain.sum_of_lines = _sum_of(Plain, PlainLine)
+Declared.sum_of_lines = _sum_of(Declared, DeclaredLine)
+
+CLASSES: dict[str, Any] = {"plain": Plain, "declared": Declared}
+LINES: dict[Any, Any] = {Plain: PlainLine, Declared: DeclaredLine}
+COLUMNS = ("total", "remark", "mine", "note")
+BEFORE = {"total": 30, "remark": "old", "mine": "old", "note": "old"}
+AFTER = {"total": 40, "remark": "new", "mine": "old", "note": "new"}
+"""The columns as others change them: all but ``mine``."""
+
+Options = Callable[[Any], Sequence[Any]]
+OPTIONS: dict[str, Options] = {
+    "none": lambda _: (),
+    "load_only the key": lambda one: [load_only(one.id)],
+    "load_only": lambda one: [load_only(one.remark)],
+    "defer": lambda one: [defer(one.total)],
+    "defer, raising": lambda one: [defer(one.total, raiseload=True)],
+    "undefer": lambda one: [undefer(one.note), undefer(one.sum_of_lines)],
+    "undefer_group": lambda one: [Load(one).undefer_group("more")],
+    "defer all": lambda _: [defer("*")],
+    "selectinload": lambda one: [selectinload(one.lines), load_only(one.mine)],
+    "lazyload": lambda one: [lazyload(one.lines)],
+    "with_expression": lambda one: [with_expression(one.given, one.total + 1)],
+    "with_expression of a subquery": lambda one: [
+        with_expression(one.given, _sum_again(one)),
+        defer(one.total),
+    ],
+}
+
+
+def _sum_again(one: Any) -> Any:
+    line = aliased(LINES[sa.inspect(one).mapper.class_])
+    return sa.select(sa.func.sum(line.value)).where(line.header_id == one.id).scalar_subquery()
+
+
+class Asked(NamedTuple):
+    """One lock as a program asks for it.
+
+    :ivar entity: the class that is locked, or an alias of it.
+    """
+
+    entity: Any
+    options: Options
+    on_statement: Mapping[str, Any]
+    on_execute: Mapping[str, Any]
+
+    def of(self, entity: Any) -> Asked:
+        """Return the same of another entity."""
+        return self._replace(entity=entity)
+
+    def made(self, *selected: Any) -> Any:
+        """Return the SELECT of row 1 with its lock; of the entity, unless something else is selected."""
+        select: Any = sa.select(*(selected or (self.entity,))).where(self.entity.id == 1)
+        if not selected or any(one is self.entity for one in selected):
+            select = select.options(*self.options(self.entity))
+        return select.execution_options(**self.on_statement).with_for_update()
+
+    def all(self, session: LockingSession, statement: Any) -> Any:
+        """Execute a statement, and return all that it returns."""
+        found = session.execute(statement, execution_options=self.on_execute)
+        return found.unique().all()
+
+    def query(self, session: LockingSession) -> Any:
+        """Return the Query of the entity, with its lock."""
+        options = {**self.on_statement, **self.on_execute}
+        query = session.query(self.entity).options(*self.options(self.entity))
+        return query.execution_options(**options).with_for_update()
+
+
+def _two(session: LockingSession, asked: Asked, *, first: bool) -> None:
+    classes = (asked.entity, Beside) if first else (Beside, asked.entity)
+    asked.all(session, asked.made(*classes).where(Beside.id == asked.entity.id))
+
+
+def _get(session: LockingSession, asked: Asked) -> None:
+    options = {**asked.on_statement, **asked.on_execute}
+    populate = bool(options.pop("populate_existing", False))
+    session.get(
+        asked.entity,
+        1,
+        options=asked.options(asked.entity),
+        with_for_update=True,
+        populate_existing=populate,
+        execution_options=options,
+    )
+
+
+def _joined(session: LockingSession, asked: Asked) -> None:
+    table: Any = asked.entity.__table__
+    made = asked.made().options(joinedload(asked.entity.lines)).with_for_update(of=table)
+    asked.all(session, made)
+
+
+def _from_statement(session: LockingSession, asked: Asked) -> None:
+    table: Any = asked.entity.__table__
+    locked = sa.select(table.c.id, table.c.remark).where(table.c.id == 1).with_for_update()
+    made: Any = sa.select(asked.entity).from_statement(locked)
+    asked.all(session, made.execution_options(**asked.on_statement))
+
+
+def _table(session: LockingSession, asked: Asked, *names: str) -> None:
+    columns = asked.entity.__table__.c
+    made = sa.select(*(columns[name] for name in names)).where(columns.id == 1)
+    asked.all(session, made.with_for_update())
+
+
+def _connection(session: LockingSession, asked: Asked) -> None:
+    columns = asked.entity.__table__.c
+    made = sa.select(columns.id, columns.total).where(columns.id == 1)
+    session.connection().execute(made.with_for_update()).all()
+
+
+Ask = Callable[[LockingSession, Asked], Any]
+
+#: The row is known: it must be held, whatever the options.
+KNOWN: dict[str, Ask] = {
+    "scalars": lambda s, a: s.scalars(a.made(), execution_options=a.on_execute).unique().all(),
+    "execute": lambda s, a: a.all(s, a.made()),
+    "the first of two": lambda s, a: _two(s, a, first=True),
+    "the second of two": lambda s, a: _two(s, a, first=False),
+    "alias": lambda s, a: a.all(s, a.of(aliased(a.entity)).made()),
+    "Query": lambda s, a: a.query(s).filter_by(id=1).one(),
+    "Query.get": lambda s, a: a.query(s).get(1),
+    "get": _get,
+    "joinedload": _joined,
+    "from_statement": _from_statement,
+    "attributes": lambda s, a: a.all(s, a.made(a.entity.id, a.entity.remark)),
+    "Bundle": lambda s, a: a.all(s, a.made(Bundle("row", a.entity.remark, a.entity.id))),
+    "Bundles": lambda s, a: a.all(
+        s, a.made(sa.literal(1), Bundle("row", Bundle("key", a.entity.id.label("key"))))
+    ),
+    "table": lambda s, a: _table(s, a, "total", "id"),
+}
+
+#: Nobody knows which row is locked.
+UNKNOWN: dict[str, Ask] = {
+    "one": lambda s, a: a.all(s, a.made(sa.literal(1)).select_from(a.entity)),
+    "column": lambda s, a: a.all(s, a.made(a.entity.total)),
+    "function": lambda s, a: a.all(s, a.made(sa.func.abs(a.entity.id))),
+    "column of the table": lambda s, a: _table(s, a, "total"),
+    "connection": _connection,
+    "EXISTS": lambda s, a: s.scalar(sa.select(a.made(a.entity.id).exists())),
+    "count": lambda s, a: s.query(a.entity).filter_by(id=1).with_for_update().count(),
+    "subquery": lambda s, a: a.all(s, sa.select(a.made(a.entity.total).subquery())),
+    "beside another": lambda s, a: a.all(
+        s,
+        sa.select(Beside)
+        .join(a.entity, a.entity.id == Beside.id)
+        .where(Beside.id == 1)
+        .with_for_update(),
+    ),
+}
+ASKS = {**KNOWN, **UNKNOWN}
+_WITHOUT_OPTIONS = ("from_statement", "attributes", "Bundle", "Bundles", "table")
+
+#: Execution options of the statement, and of its execution.
+POPULATE: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
+    "": ({}, {}),
+    "not populated": ({"populate_existing": False}, {}),
+    "executed not populated": ({}, {"populate_existing": False}),
+    "populated, executed not": ({"populate_existing": True}, {"populate_existing": False}),
+    "populated": ({"populate_existing": True}, {}),
+    "executed populated": ({}, {"populate_existing": True}),
+}
+
+#: What the session has changed before, and not flushed.
+PENDING: dict[str, Mapping[str, Any]] = {
+    "clean": {},
+    "another column": {"mine": "pending"},
+    "the same column": {"total": 31},
+    "a deferred column": {"note": "pending"},
+    "both": {"mine": "pending", "remark": "pending"},
+    "another row": {"other": "pending"},
+}
+
+
+class Case(NamedTuple):
+    """One combination."""
+
+    kind: str
+    ask: str
+    options: str
+    populate: str
+    pending: str
+
+    def __str__(self) -> str:
+        return ", ".join(filter(None, self))
+
+    @property
+    def collides(self) -> bool:
+        """True if a pending change would overwrite what another has written."""
+        changed = PENDING[self.pending]
+        return any(AFTER[name] != BEFORE[name] for name in changed.keys() & AFTER.keys())
+
+    def run(self, session: LockingSession) -> None:
+        """Take the lock."""
+        on_statement, on_execute = POPULATE[self.populate]
+        asked = Asked(CLASSES[self.kind], OPTIONS[self.options], on_statement, on_execute)
+        ASKS[self.ask](session, asked)
+
+
+def all_cases() -> Iterator[Case]:
+    """Yield all combinations that say something."""
+    for names in product(CLASSES, ASKS, OPTIONS, POPULATE, PENDING):
+        case = Case(*names)
+        takes_options = case.ask in KNOWN and case.ask not in _WITHOUT_OPTIONS
+        if case.ask == "joinedload" and case.options in ("selectinload", "lazyload"):
+            continue  # SQLAlchemy refuses to load the lines in two ways
+        if takes_options or (case.options, case.populate) == ("none", ""):
+            yield case
+
+
+# --------------------------------------------------------------------------------------------------
+# A row that is held was read under its lock: nothing that the session has of it is older than the lock.
 
 _IN_A_RUN = 80
 

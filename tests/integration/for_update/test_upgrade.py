@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sa_doclock import (
     LockingSession,
     LockNotAvailable,
+    LockNotSupported,
     LockOptions,
     LockUpgradeRefused,
     SnapshotConflict,
@@ -24,12 +27,14 @@ from sa_doclock import (
 )
 from tests.integration.locking.steps import add_ten, finds_held, recorded, roll_back, save
 from tests.support.actors import Actor
+from tests.support.databases import Database
 from tests.support.models import Order
 
-pytestmark = pytest.mark.read_committed
-
-ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
-SnapshotRead = LockOptions.SnapshotRead
+ForUpdate, SharedRead, SnapshotRead = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.SnapshotRead,
+)
 Session = LockingSession
 ORDERS: Any = Order.__table__
 FIRST = sa.select(Order).where(Order.id == 1)
@@ -69,6 +74,7 @@ UPGRADES: dict[str, Callable[[Session], object]] = {
 }
 
 
+@pytest.mark.read_committed
 @pytest.mark.parametrize("upgrade", UPGRADES.values(), ids=UPGRADES)
 def test_it_is_granted(
     session: Session, other: Session, upgrade: Callable[[Session], object]
@@ -81,18 +87,21 @@ def test_it_is_granted(
     assert other.scalar(TOTAL) == 31
 
 
+@pytest.mark.read_committed
 def test_it_is_recorded(session: Session) -> None:
     read_shared(session)
     upgrade(session)
     assert dict(session.held_locks) == {(Order, (1,)): ForUpdate}
 
 
+@pytest.mark.read_committed
 def test_a_lock_of_ours_is_refused_the_upgrade(session: Session) -> None:
     read_shared(session)
     with pytest.raises(LockUpgradeRefused):
         session.get_entity(Order, 1, ForUpdate)
 
 
+@pytest.mark.read_committed
 def test_a_lock_of_ours_may_follow(session: Session, other: Session) -> None:
     read_shared(session)
     upgrade(session)
@@ -101,6 +110,7 @@ def test_a_lock_of_ours_may_follow(session: Session, other: Session) -> None:
     session.save_changes()
 
 
+@pytest.mark.read_committed
 def test_it_may_follow_a_read_of_ours(session: Session, other: Session) -> None:
     session.get_one_entity(Order, 1, SharedRead)
     session.scalars(SECOND.with_for_update()).one().total = 6
@@ -109,6 +119,7 @@ def test_it_may_follow_a_read_of_ours(session: Session, other: Session) -> None:
     session.commit()
 
 
+@pytest.mark.read_committed
 def test_a_savepoint_that_is_rolled_back_takes_the_record_along(
     session: Session, other: Session
 ) -> None:
@@ -121,6 +132,7 @@ def test_a_savepoint_that_is_rolled_back_takes_the_record_along(
     assert finds_held()(other)
 
 
+@pytest.mark.read_committed
 @pytest.mark.databases("sqlite")
 def test_sqlite_keeps_the_lock_of_a_savepoint_that_is_rolled_back(
     session: Session, other: Session
@@ -134,6 +146,7 @@ def test_sqlite_keeps_the_lock_of_a_savepoint_that_is_rolled_back(
     assert not finds_held()(other)
 
 
+@pytest.mark.read_committed
 @pytest.mark.databases("sqlite")
 def test_the_write_lock_is_taken_once(engine: sa.Engine, session: Session) -> None:
     read_shared(session)
@@ -143,6 +156,7 @@ def test_the_write_lock_is_taken_once(engine: sa.Engine, session: Session) -> No
     assert len(statements) == 1
 
 
+@pytest.mark.read_committed
 @writers_commit_beside_readers
 def test_a_snapshot_that_is_old_is_a_conflict_and_no_update_is_lost(
     session: Session, other: Session, elsewhere: Callable[..., list[Any]]
@@ -161,6 +175,7 @@ def test_a_snapshot_that_is_old_is_a_conflict_and_no_update_is_lost(
     assert elsewhere(TOTAL) == [(41,)]
 
 
+@pytest.mark.read_committed
 @pytest.mark.databases("sqlite")
 def test_another_writer_is_not_waited_for(alice: Actor[Session], bob: Actor[Session]) -> None:
     bob.does(read_shared)
@@ -174,6 +189,7 @@ def test_another_writer_is_not_waited_for(alice: Actor[Session], bob: Actor[Sess
     assert bob.does(lambda session: session.scalar(TOTAL)) == 41
 
 
+@pytest.mark.read_committed
 @writers_commit_beside_readers
 def test_run_transaction_repeats_a_conflict(session_factory: Any, other: Session) -> None:
     attempts: list[int] = []
@@ -191,8 +207,112 @@ def test_run_transaction_repeats_a_conflict(session_factory: Any, other: Session
     assert other.scalar(TOTAL) == 41
 
 
+@pytest.mark.read_committed
 @pytest.mark.databases("sqlite")
 def test_a_snapshot_read_is_not_upgraded(session: Session) -> None:
     session.get_one_entity(Order, 1, SnapshotRead)
     with pytest.raises(WrongIsolation, match="read-only"):
         upgrade(session)
+
+
+# --------------------------------------------------------------------------------------------------
+# with_for_update() under AUTOCOMMIT locks nothing that lasts, and is refused for every class.
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Undeclared(Base):
+    __tablename__ = "lk_order"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    total: Mapped[int]
+
+
+class Elsewhere(Base):
+    __tablename__ = "lk_customer"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+TABLE: Any = Undeclared.__table__
+AUTOCOMMIT: Any = {"isolation_level": "AUTOCOMMIT"}
+
+
+def _of_engine(database: Database) -> LockingSession:
+    return LockingSession(database.engine(**AUTOCOMMIT))
+
+
+def _of_engine_options(database: Database) -> LockingSession:
+    return LockingSession(database.engine().execution_options(**AUTOCOMMIT))
+
+
+def _of_lent_connection(database: Database) -> LockingSession:
+    return LockingSession(database.engine().connect().execution_options(**AUTOCOMMIT))
+
+
+def _of_session_connection(database: Database) -> LockingSession:
+    session = LockingSession(database.engine())
+    session.connection(execution_options=AUTOCOMMIT)
+    return session
+
+
+WAYS: dict[str, Callable[[Database], LockingSession]] = {
+    "engine": _of_engine,
+    "execution_options() of an engine": _of_engine_options,
+    "a lent connection": _of_lent_connection,
+    "session.connection()": _of_session_connection,
+}
+
+LOCKING = sa.select(Undeclared).where(Undeclared.id == 1).with_for_update()
+STATEMENTS: dict[str, Callable[[LockingSession], Any]] = {
+    "undeclared": lambda session: session.scalars(LOCKING).all(),
+    "declared": lambda session: session.scalars(sa.select(Order).with_for_update()).all(),
+    "get": lambda session: session.get(Undeclared, 1, with_for_update=True),
+    "Query.get": lambda session: session.query(Undeclared).with_for_update().get(1),
+    "table": lambda session: session.execute(sa.select(TABLE).with_for_update(read=True)).all(),
+    "a column": lambda session: session.execute(
+        sa.select(Undeclared.total).with_for_update()
+    ).all(),
+    "for key share": lambda session: session.scalars(
+        sa.select(Undeclared).with_for_update(read=True, key_share=True)
+    ).all(),
+    "stream": lambda session: session.scalars(LOCKING, execution_options={"yield_per": 1}).all(),
+    "count": lambda session: session.query(Undeclared).with_for_update().count(),
+    "EXISTS": lambda session: session.scalar(sa.select(LOCKING.exists())),
+    "connection": lambda session: session.connection().execute(LOCKING).all(),
+    "UPDATE": lambda session: session.execute(
+        sa.update(Elsewhere)
+        .where(Elsewhere.id.in_(sa.select(sa.select(Undeclared.id).with_for_update().subquery())))
+        .values(id=Elsewhere.id)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The Query.get")
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("run", STATEMENTS.values(), ids=STATEMENTS)
+def test_it_is_refused(
+    documents: Database,
+    way: Callable[[Database], LockingSession],
+    run: Callable[[LockingSession], Any],
+) -> None:
+    session = way(documents)
+    lent = session.bind if isinstance(session.bind, sa.Connection) else nullcontext()
+    with lent, session, pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
+        run(session)
+
+
+@pytest.mark.filterwarnings("ignore:The Query.get")
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.parametrize("run", STATEMENTS.values(), ids=STATEMENTS)
+def test_it_is_refused_where_the_program_has_set_it_in_the_driver(
+    documents: Database, run: Callable[[LockingSession], Any]
+) -> None:
+    with LockingSession(documents.engine()) as session:
+        driver: Any = session.connection().connection.dbapi_connection
+        if callable(driver.autocommit):  # PyMySQL
+            driver.autocommit(True)
+        else:
+            driver.autocommit = True
+        with pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
+            run(session)

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine, async_sessionmaker
+from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import AsyncLockingSession, DocumentGate, LockMisuse, LockNotAvailable, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    DocumentGate,
+    LockingSession,
+    LockMisuse,
+    LockNotAvailable,
+    LockOptions,
+)
 from sa_doclock.features import batch as priority
 from sa_doclock.features.gate import queues_of
 from sa_doclock.process_waits import pause
 from tests.integration.asyncio.drivers import DRIVERS, connected, in_a_loop, url_for
-from tests.integration.gate.queueing import until_queued
+from tests.integration.batch.batches import seeing_tries
+from tests.integration.gate.queueing import in_use as in_use_batch
+from tests.integration.gate.queueing import until_queued, wait_until_queued
+from tests.integration.locking.steps import locks, roll_back
+from tests.support.actors import Actor
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
@@ -177,3 +190,81 @@ async def test_a_batch_pauses_without_blocking_the_loop(
         assert in_use(engine) == 1
         await holder.rollback()
         assert await batch == 40
+
+
+# --------------------------------------------------------------------------------------------------
+# A batch does not stand in the line, and tries only for what nobody else wants.
+
+Player = Actor[LockingSession]
+BatchMakes = Callable[[], LockingSession]
+
+
+@pytest.fixture
+def makes_batches(engine: sa.Engine, gate: DocumentGate) -> BatchMakes:
+    return sessionmaker(engine, class_=LockingSession, gate=gate, priority="batch")
+
+
+def test_it_takes_what_is_free(gate: DocumentGate, makes_batches: BatchMakes) -> None:
+    with makes_batches() as batch:
+        assert locks(Order, 1)(batch).total == 30
+        assert queues_of(gate).documents == {}
+
+
+def test_it_does_not_even_try_while_another_has_it(
+    gate: DocumentGate,
+    engine: sa.Engine,
+    makes_batches: BatchMakes,
+    alice: Player,
+    dave: Callable[..., Player],
+) -> None:
+    batch = dave(makes_batches)
+    alice.does(locks(Order, 1))
+    with seeing_tries(engine) as tries:
+        with pytest.raises(LockNotAvailable, match=r"not granted within 0\.3 s"):
+            batch.does(locks(Order, 1, lock_timeout=0.3))
+        assert tries.count == 0
+    assert in_use_batch(engine) == 1
+    assert gate.waiting == 0
+
+
+def test_it_comes_after_all_who_wait(
+    gate: DocumentGate,
+    makes_batches: BatchMakes,
+    alice: Player,
+    bob: Player,
+    dave: Callable[..., Player],
+) -> None:
+    alice.does(locks(Order, 1))
+    queued = bob.starts(locks(Order, 1))
+    wait_until_queued(gate, queued)
+    batch = dave(makes_batches).starts(locks(Order, 1))
+    alice.does(roll_back)
+    queued.result()
+    assert not batch.done()
+    bob.does(roll_back)
+    assert batch.result().total == 30
+
+
+@pytest.mark.not_databases("sqlite", "mssql")  # where readers wait for nobody
+def test_it_reads_beside_readers(
+    alice: Player, makes_batches: BatchMakes, dave: Callable[..., Player]
+) -> None:
+    alice.does(locks(Order, 1, LockOptions.SharedRead))
+    assert dave(makes_batches).does(locks(Order, 1, LockOptions.SharedRead)).total == 30
+
+
+def test_who_comes_behind_it_waits_for_the_database(
+    gate: DocumentGate,
+    engine: sa.Engine,
+    makes_batches: BatchMakes,
+    alice: Player,
+    dave: Callable[..., Player],
+) -> None:
+    batch = dave(makes_batches)
+    batch.does(locks(Order, 1))
+    with pytest.raises(LockNotAvailable):
+        alice.does(locks(Order, 1, lock_timeout=0.05))
+    batch.does(roll_back)
+    assert alice.does(locks(Order, 1)).total == 30
+    assert in_use_batch(engine) == 1
+    assert gate.waiting == 0

@@ -14,10 +14,18 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship, sessionmaker
 
 from lab.running.processes import forked
-from sa_doclock import DocLockError, DocumentGate, LockingSession
+from sa_doclock import (
+    DeadlockDetected,
+    DocLockError,
+    DocumentGate,
+    LockingSession,
+    LockOptions,
+    UnlockedWrite,
+    document,
+)
 from tests.integration.gate.combining_process import INSIDE, add_line
 from tests.integration.gate.stages import STAGES, Stage
 from tests.reliability.faults.proxy import Link, Proxy
@@ -157,3 +165,96 @@ def test_connections_are_cut_at_any_moment(
     totals = [total for _, total in answers]
     assert len(totals) == len(set(totals))  # no two have seen the same state
     check({number for number, _ in answers}, session)
+
+
+# --------------------------------------------------------------------------------------------------
+# A function of gate.run() that is the victim of a deadlock: its caller has the error, the others are saved once.
+
+
+@pytest.mark.not_databases("sqlite")  # one lock of the whole file cannot deadlock
+def test_a_function_that_locks_another_document_is_the_victim_of_a_deadlock(
+    documents: Database, session: LockingSession, engine: sa.Engine
+) -> None:
+    gate, sessions = DocumentGate(), sessionmaker(engine, class_=LockingSession)
+    before = session.scalars(sa.select(Order.total).where(Order.id == 1)).one()
+    session.rollback()
+    has_begun = threading.Event()
+
+    def add(_session: Any, order: Order) -> None:
+        order.total += 1
+
+    def lock_another(function_session: Any, order: Order) -> None:
+        order.total += 100
+        has_begun.set()
+        function_session.get_one_entity(Order, 2, LockOptions.ForUpdate)
+
+    with sessions() as other, ThreadPoolExecutor(3) as threads:
+        other.get_one_entity(Order, 2, LockOptions.ForUpdate).total += 1
+        other.flush()  # InnoDB chooses the transaction that has written less
+        if documents.name == "postgresql":  # where the first one that looks is the victim
+            other.execute(sa.text("SET LOCAL deadlock_timeout = '1min'"))
+        victim = threads.submit(gate.run, sessions, Order, 1, lock_another)
+        assert has_begun.wait(PATIENCE)
+        behind = [threads.submit(gate.run, sessions, Order, 1, add) for _ in range(2)]
+        other.get_one_entity(Order, 1, LockOptions.ForUpdate)
+        other.commit()
+        with pytest.raises(DeadlockDetected):
+            victim.result(PATIENCE)
+        for call in behind:
+            call.result(PATIENCE)
+    assert session.scalars(sa.select(Order.total).where(Order.id == 1)).one() == before + 2
+
+
+# --------------------------------------------------------------------------------------------------
+# The write guard in gate.run(): a function may write the document that it was given, and no other.
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+@document(parts=("lines",), version=True)
+class Bill(Base):
+    __tablename__ = "bill"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    version: Mapped[int] = mapped_column()
+    lines: Mapped[list[BillLine]] = relationship(cascade="all, delete-orphan")
+    __mapper_args__ = {"version_id_col": version}  # noqa: RUF012
+
+
+class BillLine(Base):
+    __tablename__ = "bill_line"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    bill_id: Mapped[int] = mapped_column(sa.ForeignKey("bill.id"))
+    value: Mapped[int]
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Iterator[sessionmaker[LockingSession]]:
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'bills.db'}")
+    Base.metadata.create_all(engine)
+    made = sessionmaker(engine, class_=LockingSession)
+    with made.begin() as session:
+        session.add_all(Bill(id=n, lines=[BillLine(id=n, value=1)]) for n in (1, 2))
+    yield made
+    engine.dispose()
+
+
+def test_a_part_of_another_document_is_refused_and_its_own_raises_the_version(
+    sessions: sessionmaker[LockingSession],
+) -> None:
+    gate = DocumentGate()
+
+    def change_other(session: LockingSession, _bill: Bill) -> None:
+        session.get_one(BillLine, 2).value = 7
+
+    def change_own(_session: LockingSession, bill: Bill) -> None:
+        bill.lines[0].value += 1
+
+    with pytest.raises(UnlockedWrite, match="Bill 2"):
+        gate.run(sessions, Bill, 1, change_other)
+    gate.run(sessions, Bill, 1, change_own)
+    gate.run(sessions, Bill, 1, change_own)
+    with sessions() as session:
+        assert [session.get_one(BillLine, n).value for n in (1, 2)] == [3, 1]
+        assert [session.get_one(Bill, n).version for n in (1, 2)] == [3, 1]

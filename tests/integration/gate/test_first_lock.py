@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import DocumentGate, LockingSession, LockOptions
+from sa_doclock import DocumentGate, LockingSession, LockNotSupported, LockOptions
 from sa_doclock.features.gate import queues_of
 from tests.integration.gate.queueing import in_use, wait_until_queued
 from tests.integration.locking.steps import add_ten, locks, roll_back, save
@@ -19,9 +19,11 @@ from tests.support.actors import Actor, Step
 from tests.support.models import Customer, Order
 from tests.support.waits import wait_until_blocked
 
+ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
+
+
 Player = Actor[LockingSession]
 Enter = Callable[[str], Player]
-ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 
 
 def test_the_waiters_have_no_connection(
@@ -139,3 +141,119 @@ def queued_behind(holder: Player, gate: DocumentGate, step: Step[Any]) -> Iterat
     yield step
     holder.does(roll_back)
     step.result()
+
+
+# --------------------------------------------------------------------------------------------------
+# Locks that do not queue at the gate ask the database, as without one.
+
+Session = LockingSession
+
+
+@pytest.mark.parametrize("lock", [LockOptions.SnapshotRead, LockOptions.NoLock, LockOptions.None_])
+def test_who_waits_for_nobody_does_not_queue(alice: Player, bob: Player, lock: LockOptions) -> None:
+    alice.does(locks(Order, 1))
+    assert bob.does(locks(Order, 1, lock)).total == 30
+
+
+@pytest.mark.databases("sqlite", "mssql")
+def test_readers_of_a_snapshot_do_not_queue(alice: Player, bob: Player) -> None:
+    alice.does(locks(Order, 1))
+    assert bob.does(locks(Order, 1, SharedRead)).total == 30
+
+
+@pytest.mark.not_databases("sqlite")
+def test_skip_locked_leaves_out_and_does_not_queue(alice: Player, bob: Player) -> None:
+    def free(session: Session) -> list[int]:
+        skipping = ForUpdate | LockOptions.SkipLocked
+        return [order.id for order in session.get_entities(Order, [1, 2], skipping)]
+
+    alice.does(locks(Order, 1))
+    assert bob.does(free) == [2]
+
+
+def test_a_document_that_is_held_is_not_queued_for(alice: Player) -> None:
+    def twice(session: Session) -> bool:
+        return locks(Order, 1)(session) is locks(Order, 1)(session)
+
+    assert alice.does(twice)
+
+
+@pytest.mark.read_committed
+def test_who_has_a_connection_goes_past_the_gate(
+    gate: DocumentGate, alice: Player, bob: Player
+) -> None:
+    def read_then_lock(session: Session) -> Order:
+        session.get(Customer, 1)
+        return session.get_one_entity(Order, 1, ForUpdate)
+
+    alice.does(locks(Order, 1))
+    queued = bob.starts(read_then_lock)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    assert gate.waiting == 0
+    alice.does(roll_back)
+    queued.result()
+
+
+def test_so_does_who_was_lent_one(
+    gate: DocumentGate, engine: sa.Engine, dave: Callable[..., Player]
+) -> None:
+    with engine.connect() as connection:
+        lent = dave(lambda: LockingSession(connection, gate=gate))
+        lent.does(locks(Order, 1))
+        assert queues_of(gate).documents == {}
+        lent.does(roll_back)
+
+
+@pytest.mark.databases("sqlite")
+def test_what_is_not_supported_is_reported_at_once(alice: Player, bob: Player) -> None:
+    alice.does(locks(Order, 1))
+    with pytest.raises(LockNotSupported, match="nothing to skip"):
+        bob.does(
+            lambda session: session.get_entities(Order, [1], ForUpdate | LockOptions.SkipLocked)
+        )
+
+
+# --------------------------------------------------------------------------------------------------
+# A key that the row spells in another way has its place until the transaction ends.
+
+
+@pytest.mark.parametrize("ident", ["1", 1], ids=repr)
+def test_who_spells_it_so_too_waits_at_the_gate(
+    gate: DocumentGate, alice: Player, bob: Player, ident: Any
+) -> None:
+    alice.does(locks(Order, ident))
+    queued = bob.starts(locks(Order, ident))
+    wait_until_queued(gate, queued)
+    alice.does(roll_back)
+    assert queued.result().id == 1
+    bob.does(roll_back)
+    assert queues_of(gate).documents == {}
+
+
+@pytest.mark.not_databases("sqlite")  # as with an exact key
+def test_with_the_savepoint_that_it_was_taken_in(
+    gate: DocumentGate, session: LockingSession
+) -> None:
+    with session.begin():
+        savepoint = session.begin_nested()
+        kept = session.get_entity(Order, "1", ForUpdate)
+        assert len(queues_of(gate).documents) == 1
+        savepoint.rollback()
+        assert queues_of(gate).documents == {}
+    del kept
+
+
+def test_several_have_theirs_as_long_as_the_locks(
+    gate: DocumentGate, session: LockingSession
+) -> None:
+    kept = session.get_entities(Order, ["1", "2"], ForUpdate)
+    file_has_one = session.get_bind().dialect.name == "sqlite"
+    assert len(queues_of(gate).documents) == (1 if file_has_one else 2)
+    session.rollback()
+    assert queues_of(gate).documents == {}
+    del kept
+
+
+def test_a_row_that_is_missing_has_none(gate: DocumentGate, session: LockingSession) -> None:
+    assert session.get_entity(Order, "99", ForUpdate) is None
+    assert queues_of(gate).documents == {}

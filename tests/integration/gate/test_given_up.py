@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import DocumentGate, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    DocumentGate,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+)
 from sa_doclock.features.gate import queues_of
 from sa_doclock.features.gate.combined import CombinedCommits
 from sa_doclock.features.gate.queue import QueueEntry, under_mutex
@@ -21,9 +27,11 @@ from tests.support.actors import Actor
 from tests.support.ctrl_c import CtrlC
 from tests.support.models import Order
 
+ForUpdate = LockOptions.ForUpdate
+
+
 Player = Actor[LockingSession]
 Session = LockingSession
-ForUpdate = LockOptions.ForUpdate
 
 
 def closes(session: Session) -> None:
@@ -191,3 +199,27 @@ def test_what_many_threads_do_at_once_leaves_nothing(gate: DocumentGate) -> None
         thread.join()
     assert max(most) == 1
     assert (gate.waiting, queues_of(gate).documents) == (0, {})
+
+
+# --------------------------------------------------------------------------------------------------
+# Wrong values for a gate, and wrong arguments of one, are refused.
+
+
+@pytest.mark.parametrize("wrong", [True, "gate", DocumentGate])
+def test_what_is_no_gate_is_refused(wrong: Any) -> None:
+    for kind in (LockingSession, AsyncLockingSession):
+        with pytest.raises(TypeError, match="gate must be a DocumentGate"):
+            kind(gate=wrong)
+
+
+def test_none_is_no_gate(gate: DocumentGate) -> None:
+    assert not LockingSession(gate=None)._context.parts.around_take
+    assert LockingSession(gate=gate)._context.parts.around_take
+
+
+def test_so_is_what_is_no_option() -> None:
+    wrong: Any = 1
+    with pytest.raises(TypeError, match="next_waits_at_server must be True or False, not 1"):
+        DocumentGate(next_waits_at_server=wrong)
+    with pytest.raises(ValueError, match='second_session must be "refuse" or "allow", not 1'):
+        DocumentGate(second_session=wrong)

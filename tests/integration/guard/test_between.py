@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError
+from sqlalchemy.orm import aliased
 
-from sa_doclock import LockingSession, UnlockedWrite
+from sa_doclock import LockingSession, LockMisuse, LockOptions, UnlockedWrite, with_lock
 from tests.integration.guard.models import Customer, Line, Order, Repair, Tax, Ticket, Work
-from tests.integration.guard.steps import Action, hold
+from tests.integration.guard.steps import Action, hold, refused
 from tests.support.databases import Database
 
 WRITES = ("UPDATE", "DELETE", "INSERT")
@@ -189,3 +190,168 @@ def test_rows_of_two_tables_are_not_counted(session: LockingSession) -> None:
     session.execute(both.values({Line.value: 5, Customer.name: "Zoe"}))
     session.commit()
     assert held
+
+
+# --------------------------------------------------------------------------------------------------
+# The count of the rows that a statement has written: what it allows, and what it leaves as it is.
+
+ORDERS: Any = Order.__table__
+VALUE: Any = sa.bindparam("old")
+NEW: Any = sa.bindparam("new")
+CHAIN = [{"old": 10, "new": 20}, {"old": 20, "new": 30}]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        sa.update(LINES).where(LINES.c.value == VALUE, LINES.c.order_no == 1).values(value=NEW),
+        sa.update(LINES).where(LINES.c.value == VALUE, LINES.c.order_no == 1),
+    ],
+)
+def test_a_row_may_be_written_for_two_of_the_parameters(
+    session: LockingSession, stored: Callable[[Any, Any], Any], statement: Any
+) -> None:
+    held = hold(session, Order, 1)
+    session.execute(sa.update(LINES).where(LINES.c.id == 1).values(value=10))
+    session.execute(sa.update(LINES).where(LINES.c.id == 2).values(value=20))
+    session.execute(statement, [{**one, "value": one["new"]} for one in CHAIN])
+    session.commit()
+    assert held
+    assert [stored(Line.value, ident) for ident in (1, 2)] == [30, 30]
+
+
+@pytest.mark.databases("postgresql", "sqlite")
+@pytest.mark.parametrize(
+    "statement",
+    [
+        sa.update(LINES).where(LINES.c.order_no == 1).values(value=5).returning(LINES.c.id),
+        sa.insert(ORDERS).values([{"id": 70}, {"id": 71}]).returning(ORDERS.c.id),
+    ],
+    ids=["update", "insert"],
+)
+def test_the_result_of_a_table_keeps_what_it_knows(
+    session: LockingSession, documents: Database, statement: Any
+) -> None:
+    held = hold(session, Order, 1)
+    result: Any = session.execute(statement)
+    assert result.returns_rows
+    assert [key for (key,) in result] in ([1, 2], [70, 71])
+    if (
+        documents.name == "postgresql" and statement.is_update
+    ):  # SQLAlchemy closes the cursor of SQLite first
+        assert result.rowcount == 2
+    assert held
+
+
+@pytest.mark.not_databases("mariadb")  # 10.11 knows no DELETE FROM .. AS
+@pytest.mark.parametrize("written", [sa.update, sa.delete])
+def test_an_alias_of_a_class_is_the_class(session: LockingSession, written: Any) -> None:
+    line = aliased(Line)
+    statement = written(line).execution_options(synchronize_session=False)
+    statement = statement.values(value=5) if statement.is_update else statement
+    held = hold(session, Order, 1)
+    with refused(session, Order, 2):
+        session.execute(statement.where(line.id.in_((2, 3))))
+    session.execute(statement.where(line.id == 2))
+    session.commit()
+    assert held
+
+
+# --------------------------------------------------------------------------------------------------
+# A lambda_stmt() is guarded, and takes a lock, as the statement that it stands for.
+
+ForUpdate = LockOptions.ForUpdate
+
+
+def _move(line: int, order: int) -> Any:
+    return sa.lambda_stmt(lambda: sa.update(Line).where(Line.id == line).values(order_id=order))
+
+
+def _insert(ident: int, order: int) -> Any:
+    return sa.lambda_stmt(lambda: sa.insert(Line).values(id=ident, order_id=order, value=1))
+
+
+def _added(line: int) -> Any:
+    return sa.lambda_stmt(lambda: sa.update(Line).values(value=0)) + (
+        lambda s: s.where(Line.id == line)
+    )
+
+
+def _spoiled(line: int) -> Any:
+    return sa.lambda_stmt(lambda: sa.delete(Tax).where(Tax.line_id == line)).spoil()
+
+
+# The statement, and the orders that it writes to.  The same lambda comes twice, with other values.
+CASES_LAMBDA_STATEMENTS: dict[str, tuple[Any, set[int]]] = {
+    "move": (_move(1, 2), {1, 2}),
+    "stay": (_move(1, 1), {1}),
+    "insert": (_insert(91, 1), {1}),
+    "insert elsewhere": (_insert(92, 2), {2}),
+    "criteria added": (_added(1), {1}),
+    "spoiled": (_spoiled(1), {1}),
+}
+
+
+@pytest.mark.parametrize(
+    ("statement", "orders"), CASES_LAMBDA_STATEMENTS.values(), ids=CASES_LAMBDA_STATEMENTS
+)
+def test_a_write_needs_the_locks(session: LockingSession, statement: Any, orders: set[int]) -> None:
+    hold(session, Order, *orders)
+    session.execute(statement)
+    session.rollback()
+    for missing in orders:
+        hold(session, Order, *orders - {missing})
+        with pytest.raises(UnlockedWrite, match=f"Order {missing}"):
+            session.execute(statement)
+        session.rollback()
+
+
+def test_none_is_sent(session: LockingSession) -> None:
+    with refused(session, Order, 1):
+        session.execute(_insert(93, 1))
+
+
+READS: dict[str, Callable[[LockingSession, Any], Any]] = {
+    "execute": lambda session, statement: session.execute(statement).scalar_one(),
+    "scalars": lambda session, statement: session.scalars(statement).one(),
+    "scalar": lambda session, statement: session.scalar(statement),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_set_is_locked(session: LockingSession, read: Callable[..., Any]) -> None:
+    locked = with_lock(sa.select(Order), ForUpdate)
+    for ident in (1, 2):
+        # SQLAlchemy wraps what a lambda refers to, unless it is set not to.
+        statement = sa.lambda_stmt(lambda: locked, enable_tracking=False)
+        statement += lambda s: s.where(Order.id == ident)  # noqa: B023
+        assert read(session, statement).id == ident
+        assert dict(session.held_locks) == {(Order, (ident,)): ForUpdate}
+        session.rollback()
+
+
+def test_a_lock_that_was_replaced_is_refused(session: LockingSession) -> None:
+    locked = with_lock(sa.select(Order), ForUpdate)
+    statement = sa.lambda_stmt(lambda: locked.with_for_update(read=True), enable_tracking=False)
+    with pytest.raises(LockMisuse, match="with_for_update"):
+        session.execute(statement)
+
+
+def test_a_plain_select_stays_a_lambda(session: LockingSession) -> None:
+    statement = sa.lambda_stmt(lambda: sa.select(Order.id).where(Order.id == 1))
+    assert session.scalars(statement).all() == [1]
+    assert dict(session.held_locks) == {}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize("listens", [False, True], ids=["alone", "with a listener"])
+def test_a_with_for_update_is_adopted(
+    session: LockingSession, read: Callable[..., Any], listens: bool
+) -> None:
+    if listens:
+        sa.event.listen(session, "do_orm_execute", lambda _: None)
+    statement = sa.lambda_stmt(lambda: sa.select(Order).where(Order.id == 1).with_for_update())
+    order = read(session, statement)
+    assert dict(session.held_locks) == {(Order, (1,)): ForUpdate}
+    order.total += 1
+    session.flush()

@@ -12,12 +12,17 @@ from sqlalchemy.exc import MultipleResultsFound
 from sqlalchemy.orm import registry
 from sqlalchemy.types import TypeDecorator
 
-from sa_doclock import LockingSession, LockMisuse, LockOptions
-from tests.integration.guard.models import Country, Order, Voucher
-from tests.integration.guard.steps import count
+from sa_doclock import LockingSession, LockMisuse, LockOptions, UnlockedWrite
+from tests.integration.guard.models import Budget, Country, Order, Post, Voucher
+from tests.integration.guard.steps import count, hold, pending, refused, writes_sent
 from tests.support.databases import Database
 
-ForUpdate, None_ = LockOptions.ForUpdate, LockOptions.None_
+ForUpdate, None_, NoLock, SharedRead = (
+    LockOptions.ForUpdate,
+    LockOptions.None_,
+    LockOptions.NoLock,
+    LockOptions.SharedRead,
+)
 
 READS: dict[str, Callable[[LockingSession, Any, Any, LockOptions], Any]] = {
     "get_entity": lambda s, entity, ident, lock: s.get_entity(entity, ident, lock),
@@ -101,7 +106,6 @@ def loose(session: LockingSession, documents: Database) -> Any:
     return entity
 
 
-NoLock, SharedRead = LockOptions.NoLock, LockOptions.SharedRead
 SEVERAL: dict[str, Callable[[LockingSession, Any, LockOptions], Any]] = {
     "get_entity": lambda s, entity, lock: s.get_entity(entity, 0, lock),
     "get_one_entity": lambda s, entity, lock: s.get_one_entity(entity, 0, lock),
@@ -162,3 +166,132 @@ def test_several_rows_beside_a_held_one(session: LockingSession, loose: Any) -> 
     with pytest.raises(LockMisuse, match="2 rows for the key 0"):
         session.get_entities(loose, ["a", 0], ForUpdate)
     assert held.id == "a"
+
+
+# --------------------------------------------------------------------------------------------------
+# Parts whose foreign key refers to another key of the header than the primary one.
+#
+# Which header that is, only the database knows: a new owner may be asked for when the row is there.
+
+Action = Callable[[LockingSession], object]
+
+
+def change(session: LockingSession) -> object:
+    (post := session.get_one(Post, 1)).value = 1
+    return post
+
+
+def delete(session: LockingSession) -> object:
+    session.delete(post := session.get_one(Post, 1))
+    return post
+
+
+def add(session: LockingSession) -> object:
+    session.add(post := Post(id=9, code="a"))
+    return post
+
+
+def append(session: LockingSession) -> object:
+    (budget := session.get_one(Budget, 1)).posts.append(Post(id=9))
+    return budget
+
+
+def remove(session: LockingSession) -> object:
+    (budget := session.get_one(Budget, 1)).posts.clear()
+    return budget
+
+
+def update_statement(session: LockingSession) -> object:
+    return session.execute(sa.update(Post).where(Post.id == 1).values(value=1))
+
+
+def delete_statement(session: LockingSession) -> object:
+    return session.execute(sa.delete(Post).where(Post.code == "a"))
+
+
+ACTIONS: tuple[Action, ...] = (
+    change,
+    delete,
+    add,
+    append,
+    remove,
+    update_statement,
+    delete_statement,
+)
+each_action = pytest.mark.parametrize("action", ACTIONS)
+
+
+@each_action
+def test_the_lock_is_needed(session: LockingSession, action: Action) -> None:
+    held = hold(session, Budget, 2)
+    kept: list[object] = []
+    with refused(session, Budget, 1, sent_first=action is add):
+        kept.append(action(session))
+        session.flush()
+    assert held
+
+
+@each_action
+def test_with_the_lock_it_goes_through(session: LockingSession, action: Action) -> None:
+    held = hold(session, Budget, 1)
+    with writes_sent(session) as sent:
+        kept = action(session)
+        session.commit()
+    assert sent
+    assert all((held, kept))
+
+
+def move(session: LockingSession) -> object:
+    (post := session.get_one(Post, 1)).code = "b"
+    return post
+
+
+def move_expired(session: LockingSession) -> object:
+    post = session.get_one(Post, 1)
+    session.expire(post)
+    post.code = "b"
+    return post
+
+
+def move_by_collections(session: LockingSession) -> object:
+    first, second = (session.get_one(Budget, ident) for ident in (1, 2))
+    second.posts.append(first.posts.pop())
+    return first, second
+
+
+@pytest.mark.parametrize("action", [move, move_expired, move_by_collections])
+def test_a_part_that_moves_needs_both(session: LockingSession, action: Action) -> None:
+    for held, missing in ((1, 2), (2, 1)):
+        kept = [hold(session, Budget, held), action(session)]
+        with refused(session, Budget, missing, sent_first=missing == 2):
+            session.flush()
+        session.rollback()
+        assert kept
+    both = [hold(session, Budget, 1, 2), action(session)]
+    session.commit()
+    assert both
+
+
+INSERTS = {
+    "insert": sa.insert(Post).values(id=9, code="a"),
+    "move": sa.update(Post).where(Post.id == 2).values(code="a"),
+}
+
+
+@pytest.mark.parametrize("statement", INSERTS.values(), ids=INSERTS)
+def test_a_statement_that_adds_a_part_without_the_lock_is_refused(
+    session: LockingSession, statement: sa.Insert | sa.Update
+) -> None:
+    held = hold(session, Budget, 2)
+    with writes_sent(session) as sent, pytest.raises(UnlockedWrite):
+        session.execute(statement)
+    assert sent == []
+    assert held
+
+
+def test_a_new_document_with_its_parts_needs_no_lock(session: LockingSession) -> None:
+    session.add(budget := Budget(id=9, code="c", posts=[Post(id=9)]))
+    session.flush()
+    budget.posts.append(Post(id=10))
+    session.commit()
+    assert not pending(session)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import DeclarativeBase, Mapped, column_property, mapped_column, relationship
 
-from sa_doclock import LockingSession, LockOptions, document
+from sa_doclock import LockingSession, LockOptions, UnlockedWrite, document
 from tests.integration.guard.models import Patient, Repair, Ticket, Visit, Work
 from tests.integration.guard.steps import Action, hold, refused
 from tests.support.databases import Database
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.quick
+
 
 WORK: Any = Work.__table__
 
@@ -172,3 +174,182 @@ def test_a_constant_of_the_relationship_counts(
     comments.execute(statement)
     comments.commit()
     assert len(held) == len(touched)
+
+
+# --------------------------------------------------------------------------------------------------
+# Statements that write one of the several tables of a part: a class of a join(), and joined inheritance.
+
+
+class SeveralTablesBase(DeclarativeBase):
+    """The tables of this file."""
+
+
+def key() -> Mapped[int]:
+    return mapped_column(primary_key=True, autoincrement=False)
+
+
+PLACES: Any = sa.Table(
+    "st_place",
+    SeveralTablesBase.metadata,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("ship_id", sa.ForeignKey("st_ship.id")),
+    sa.Column("deck", sa.Integer, nullable=False, default=0),
+)
+SIZES: Any = sa.Table(
+    "st_size",
+    SeveralTablesBase.metadata,
+    sa.Column("id", sa.ForeignKey(PLACES.c.id), primary_key=True, autoincrement=False),
+    sa.Column("beds", sa.Integer, nullable=False, default=0),
+)
+
+
+@document(parts=("cabins", "boats", "rafts"))
+class Ship(SeveralTablesBase):
+    """A header."""
+
+    __tablename__ = "st_ship"
+    id: Mapped[int] = key()
+    cabins: Mapped[list[Cabin]] = relationship()
+    boats: Mapped[list[Boat]] = relationship()
+    rafts: Mapped[list[RiverRaft]] = relationship()
+
+
+class Cabin(SeveralTablesBase):
+    """A part that is mapped on two tables at once."""
+
+    __table__ = PLACES.join(SIZES)
+    id = column_property(PLACES.c.id, SIZES.c.id)
+
+
+class Thing(SeveralTablesBase):
+    """The base class of a part, which has no ship itself."""
+
+    __tablename__ = "st_thing"
+    __mapper_args__ = {"polymorphic_on": "kind", "polymorphic_identity": "thing"}  # noqa: RUF012
+    id: Mapped[int] = key()
+    kind: Mapped[str] = mapped_column(sa.String(10))
+
+
+class Boat(Thing):
+    """A part of joined inheritance."""
+
+    __tablename__ = "st_boat"
+    __mapper_args__ = {"polymorphic_identity": "boat"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(sa.ForeignKey(Thing.id), primary_key=True)
+    oars: Mapped[int] = mapped_column(default=0)
+    ship_id: Mapped[int | None] = mapped_column(sa.ForeignKey(Ship.id))
+
+
+class Raft(Thing):
+    """No part, but its subclass in the same table is one."""
+
+    __tablename__ = "st_raft"
+    __mapper_args__ = {"polymorphic_identity": "raft"}  # noqa: RUF012
+    id: Mapped[int] = mapped_column(sa.ForeignKey(Thing.id), primary_key=True)
+    logs: Mapped[int] = mapped_column(default=0)
+
+
+class RiverRaft(Raft):
+    """A part without a table of its own, below a class of two tables."""
+
+    __mapper_args__ = {"polymorphic_identity": "river"}  # noqa: RUF012
+    ship_id: Mapped[int | None] = mapped_column(sa.ForeignKey(Ship.id))
+
+
+THINGS: Any = Thing.__table__
+BOATS: Any = Boat.__table__
+
+
+@pytest.fixture
+def session_several_tables(database: Database) -> Iterator[LockingSession]:
+    database.create(SeveralTablesBase.metadata)
+    with LockingSession(database.engine()) as session:
+        with session.unguarded():
+            session.add_all([Ship(id=1), Ship(id=2)])
+            session.flush()
+            for n in (1, 2):
+                session.add_all([Cabin(id=n, ship_id=n), Boat(id=n, ship_id=n)])
+            session.add_all([Raft(id=4), RiverRaft(id=5, ship_id=1)])
+            session.commit()
+        yield session
+
+
+def by_key_several_tables(session: LockingSession) -> None:
+    session.execute(sa.update(Cabin), [{"id": 1, "deck": 3}])
+
+
+def by_mappings(session: LockingSession) -> None:
+    session.bulk_update_mappings(sa.inspect(Cabin), [{"id": 1, "deck": 3, "beds": 3}])
+
+
+def new_by_mappings(session: LockingSession) -> None:
+    session.bulk_insert_mappings(sa.inspect(Cabin), [{"id": 3, "ship_id": 1, "deck": 3, "beds": 3}])
+
+
+def first_table(session: LockingSession) -> None:
+    session.execute(sa.update(PLACES).where(PLACES.c.id == 1).values(deck=3))
+
+
+def second_table(session: LockingSession) -> None:
+    session.execute(sa.update(SIZES).where(SIZES.c.id == 1).values(beds=3))
+
+
+def into_both_tables(session: LockingSession) -> None:
+    session.execute(sa.insert(THINGS), [{"id": 3, "kind": "boat"}])
+    row = sa.select(THINGS.c.id, sa.literal(1)).where(THINGS.c.id == 3)
+    session.execute(sa.insert(BOATS).from_select(["id", "ship_id"], row))
+
+
+@rows(
+    "write",
+    [
+        by_key_several_tables,
+        by_mappings,
+        new_by_mappings,
+        first_table,
+        second_table,
+        into_both_tables,
+    ],
+)
+def test_a_row_of_two_tables_needs_the_lock_of_its_document(
+    session_several_tables: LockingSession, write: Callable[[LockingSession], None]
+) -> None:
+    for permitted, held in ((False, []), (False, [2]), (True, [1])):
+        locked = [
+            session_several_tables.get_one_entity(Ship, n, LockOptions.ForUpdate) for n in held
+        ]
+        if permitted:
+            write(session_several_tables)
+        else:
+            with pytest.raises(UnlockedWrite):
+                write(session_several_tables)
+        assert len(locked) == len(held)
+        session_several_tables.rollback()
+
+
+@pytest.mark.filterwarnings("ignore:.*cartesian product")  # so does SQLAlchemy say of it itself
+def test_rows_of_no_part_in_its_table_need_no_lock(session_several_tables: LockingSession) -> None:
+    """SQLAlchemy adds no condition of the class, whose kind is in the other table."""
+    logs = sa.update(RiverRaft).values(logs=3).execution_options(synchronize_session=False)
+    session_several_tables.execute(logs.where(RiverRaft.id == 4))
+    assert session_several_tables.scalars(sa.select(Raft.logs).where(Raft.id == 4)).all() == [3]
+    with pytest.raises(UnlockedWrite):
+        session_several_tables.execute(logs.where(RiverRaft.id == 5))
+
+
+def test_no_question_is_asked_that_the_table_answers(
+    session_several_tables: LockingSession,
+) -> None:
+    """A new row of the last table of a class was no row of the class, and one of it is one of the table."""
+    sent: list[str] = []
+    session_several_tables.get_one_entity(Ship, 1, LockOptions.ForUpdate)
+
+    @sa.event.listens_for(session_several_tables.get_bind(), "before_cursor_execute")
+    def note(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        sent.append(statement.lstrip()[:6].upper())
+
+    session_several_tables.execute(sa.insert(THINGS).values(id=3, kind="boat"))
+    session_several_tables.execute(sa.insert(BOATS).values(id=3, ship_id=1))
+    session_several_tables.execute(sa.update(Boat).where(Boat.id == 1).values(oars=3))
+    session_several_tables.execute(sa.delete(BOATS).where(BOATS.c.id == 1))
+    assert sent == ["INSERT", "INSERT", "SELECT", "UPDATE", "SELECT", "DELETE"]

@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 import pytest
 
 from sa_doclock import LockingSession
-from tests.integration.guard.models import Contract, Entry, Lease, Plan, Seal, Step, Terms, Voucher
+from tests.integration.guard.models import (
+    Book,
+    Contract,
+    Entry,
+    Lease,
+    Plan,
+    Seal,
+    Shelf,
+    Step,
+    Terms,
+    Voucher,
+)
 from tests.integration.guard.steps import Action, count, hold, refused, writes_sent
 
 
@@ -176,3 +187,88 @@ def test_what_was_taken_away_is_deleted_under_the_lock(session: LockingSession) 
     session.commit()
     assert count(session, Terms) == 1
     assert count(session, Seal) == 0
+
+
+# --------------------------------------------------------------------------------------------------
+# Parts that are never loaded, and are written by their collection's own statements.
+
+WriteOnlyAction = Callable[[LockingSession], object]
+
+
+def add_write_only(session: LockingSession) -> object:
+    (shelf := session.get_one(Shelf, 1)).books.add(Book(id=9))
+    return shelf
+
+
+def remove(session: LockingSession) -> object:
+    shelf, book = session.get_one(Shelf, 1), session.get_one(Book, 1)
+    shelf.books.remove(book)
+    return shelf, book
+
+
+def insert(session: LockingSession) -> object:
+    return session.execute(session.get_one(Shelf, 1).books.insert(), [{"id": 8}, {"id": 9}])
+
+
+def update(session: LockingSession) -> object:
+    return session.execute(session.get_one(Shelf, 1).books.update().values(pages=1))
+
+
+def delete_write_only(session: LockingSession) -> object:
+    return session.execute(session.get_one(Shelf, 1).books.delete())
+
+
+def delete_shelf(session: LockingSession) -> object:
+    session.delete(shelf := session.get_one(Shelf, 1))
+    return shelf
+
+
+ACTIONS: tuple[WriteOnlyAction, ...] = (add_write_only, remove, insert, update, delete_write_only)
+each_action = pytest.mark.parametrize("action", ACTIONS)
+
+
+@each_action
+def test_the_lock_is_needed(session: LockingSession, action: WriteOnlyAction) -> None:
+    held = hold(session, Shelf, 2)
+    kept: list[object] = []
+    with refused(session, Shelf, 1):
+        kept.append(action(session))
+        session.flush()
+    assert held
+
+
+@each_action
+def test_with_the_lock_it_goes_through_write_only(
+    session: LockingSession, action: WriteOnlyAction
+) -> None:
+    held = hold(session, Shelf, 1)
+    with writes_sent(session) as sent:
+        kept = action(session)
+        session.commit()
+    assert sent
+    assert all((held, kept))
+
+
+def test_a_part_that_moves_needs_both(session: LockingSession) -> None:
+    for held, missing in ((1, 2), (2, 1)):
+        kept = hold(session, Shelf, held)
+        shelf, book = session.get_one(Shelf, 2), session.get_one(Book, 1)
+        shelf.books.add(book)
+        with refused(session, Shelf, missing):
+            session.flush()
+        session.rollback()
+        assert kept
+
+
+def test_a_shelf_is_deleted_under_its_lock_and_its_books_are_not_loaded(
+    session: LockingSession,
+) -> None:
+    shelf = delete_shelf(session)
+    with refused(session, Shelf, 1):
+        session.flush()
+    session.rollback()
+    (shelf,) = hold(session, Shelf, 1)
+    session.delete(shelf)
+    with writes_sent(session) as sent:
+        session.flush()
+    assert len(sent) == 1

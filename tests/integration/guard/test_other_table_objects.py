@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sa_doclock import LockingSession
+from sa_doclock import LockingSession, UnsavedChanges
 from tests.integration.guard.models import Line, Order, order_tag
 from tests.integration.guard.steps import hold, refused, writes_sent
 
 pytestmark = pytest.mark.quick
+
 
 Session = LockingSession
 Make = Callable[[sa.Table, Session], Any]
@@ -38,6 +40,15 @@ def renamed(table: sa.Table, _: Session) -> Any:
     return sa.Table(table.name, sa.MetaData(), *columns)
 
 
+def in_capitals(table: sa.Table, session: Session) -> Any:
+    """Make one whose names are in capital letters, where the database does not mind."""
+    dialect = session.connection().dialect.name
+    written = str if dialect == "postgresql" else str.upper
+    columns = (sa.Column(written(one.name), one.type, key=one.name) for one in table.columns)
+    name = table.name.upper() if dialect == "sqlite" else table.name
+    return sa.Table(name, sa.MetaData(), *columns)
+
+
 OBJECTS: dict[str, Make] = {
     "to_metadata()": lambda t, _: t.to_metadata(sa.MetaData()),
     "reflected": lambda t, s: sa.Table(t.name, sa.MetaData(), autoload_with=s.connection()),
@@ -51,6 +62,7 @@ OBJECTS: dict[str, Make] = {
         sa.MetaData(),
         *(sa.Column(one.name, one.type) for one in reversed(list(t.columns))),
     ),
+    "in capital letters": in_capitals,
 }
 each_object = pytest.mark.parametrize("make", OBJECTS.values(), ids=OBJECTS)
 ORDERS: Any = Order.__table__
@@ -178,7 +190,20 @@ def test_other_keys_of_columns_and_columns_that_are_not_mapped(session: Session)
     assert held
 
 
-@each_object
+@pytest.mark.databases("postgresql")
+def test_a_name_in_other_letters_is_that_of_another_table(session: Session) -> None:
+    capitals = sa.Table(
+        ORDERS.name.upper(), sa.MetaData(), *(sa.Column(one.name, one.type) for one in ORDERS.c)
+    )
+    capitals.create(session.connection())
+    session.execute(sa.insert(capitals).values(id=1, total=1))
+    session.execute(sa.select(capitals.c.id).with_for_update()).all()
+    assert not session.held_locks
+    session.execute(sa.update(capitals).values(total=2))
+    session.rollback()
+
+
+@pytest.mark.parametrize("make", [make for make in OBJECTS.values() if make is not in_capitals])
 def test_a_lock_by_it_permits_the_write(session: Session, make: Make) -> None:
     orders = make(ORDERS, session)
     statement = sa.select(orders.c.id, orders.c.total).where(orders.c.id == 1).with_for_update()
@@ -186,3 +211,207 @@ def test_a_lock_by_it_permits_the_write(session: Session, make: Make) -> None:
     session.execute(sa.update(orders).where(orders.c.id == 1).values(total=7))
     session.get_one(Line, 1).value = 7
     session.commit()
+
+
+# --------------------------------------------------------------------------------------------------
+# Writes through classes of another registry, which map the tables of a document by their names.
+
+
+class Classes(NamedTuple):
+    """Classes on the tables of orders, lines and tags of orders."""
+
+    order: Any
+    line: Any
+    tag: Any
+
+
+@pytest.fixture(params=["no schema", "the default schema"])
+def classes(request: pytest.FixtureRequest, session: Session) -> Iterator[Classes]:
+    """Map the tables once more; the names in Python are others, and some of those of other columns."""
+    named = request.param == "the default schema"
+    schema = session.connection().dialect.default_schema_name if named else None
+
+    class Base(DeclarativeBase):
+        metadata = sa.MetaData(schema=schema)
+
+    class OtherOrder(Base):
+        __tablename__ = "gd_order"
+        number: Mapped[int] = mapped_column("id", primary_key=True, autoincrement=False)
+        sum: Mapped[int] = mapped_column("total", default=0)
+
+    class OtherLine(Base):
+        __tablename__ = "gd_line"
+        number: Mapped[int] = mapped_column("id", primary_key=True, autoincrement=False)
+        order: Mapped[int] = mapped_column("order_no")
+        order_id: Mapped[int] = mapped_column("value", default=0)
+
+    class OtherTag(Base):
+        __tablename__ = "gd_order_tag"
+        order: Mapped[int] = mapped_column("order_id", primary_key=True)
+        tag: Mapped[int] = mapped_column("tag_id", primary_key=True)
+
+    kept = session.get_one(Order, 2)  # the session uses the document too
+    yield Classes(OtherOrder, OtherLine, OtherTag)
+    session.close()
+    del kept
+    Base.registry.dispose()
+
+
+def changed(session: Session, entity: Any, key: Any, **values: Any) -> None:
+    row = session.get_one(entity, key)
+    for name, value in values.items():
+        setattr(row, name, value)
+    session.flush()
+
+
+def deleted(session: Session, entity: Any, key: Any) -> None:
+    session.delete(session.get_one(entity, key))
+    session.flush()
+
+
+def added(session: Session, row: Any) -> None:
+    session.add(row)
+    session.flush()
+
+
+Write = Callable[[Session, Classes], object]
+
+#: Each writes to order 1 alone.  The flush takes back what was sent before the database was asked.
+WRITES_REGISTRIES: dict[str, Write] = {
+    "header changed": lambda s, c: changed(s, c.order, 1, sum=7),
+    "part changed": lambda s, c: changed(s, c.line, 1, order_id=7),
+    "part deleted": lambda s, c: deleted(s, c.line, 2),
+    "part added": lambda s, c: added(s, c.line(number=91, order=1)),
+    "tag added": lambda s, c: added(s, c.tag(order=1, tag=3)),
+    "tag deleted": lambda s, c: deleted(s, c.tag, (1, 1)),
+    "bulk, header": lambda s, c: s.bulk_update_mappings(
+        sa.inspect(c.order), [{"number": 1, "sum": 7}]
+    ),
+    "bulk, part": lambda s, c: s.bulk_update_mappings(
+        sa.inspect(c.line), [{"number": 1, "order_id": 7}]
+    ),
+    "bulk insert": lambda s, c: s.bulk_insert_mappings(
+        sa.inspect(c.line), [{"number": 91, "order": 1}]
+    ),
+    "bulk save": lambda s, c: s.bulk_save_objects([c.line(number=91, order=1)]),
+    "by key": lambda s, c: s.execute(sa.update(c.line), [{"number": 1, "order_id": 7}]),
+    "insert of rows": lambda s, c: s.execute(sa.insert(c.line), [{"number": 91, "order": 1}]),
+    "insert": lambda s, c: s.execute(sa.insert(c.line).values(number=91, order=1)),
+    "update header": lambda s, c: s.execute(sa.update(c.order).filter_by(number=1).values(sum=7)),
+    "update part": lambda s, c: s.execute(
+        sa.update(c.line).where(c.line.order == 1).values({c.line.order_id: 7})
+    ),
+    "delete part": lambda s, c: s.execute(sa.delete(c.line).where(c.line.number == 2)),
+    "update by a subquery": lambda s, c: s.execute(
+        sa.update(c.line)
+        .where(
+            sa.exists().where(c.order.number == c.line.order, c.order.number == 1),
+        )
+        .values(order_id=7)
+        .execution_options(synchronize_session=False)
+    ),
+}
+each_write = pytest.mark.parametrize("write", WRITES_REGISTRIES.values(), ids=WRITES_REGISTRIES)
+
+
+@each_write
+def test_a_write_needs_the_lock_registries(
+    session: Session, classes: Classes, write: Write
+) -> None:
+    with refused(session, Order, 1, sent_first=True):
+        write(session, classes)
+
+
+@each_write
+def test_under_the_lock_it_goes_through_registries(
+    session: Session, classes: Classes, write: Write
+) -> None:
+    held = hold(session, Order, 1)
+    with writes_sent(session) as sent:
+        write(session, classes)
+    session.commit()
+    assert sent
+    assert held
+
+
+MOVES: dict[str, Write] = {
+    "flush": lambda s, c: changed(s, c.line, 1, order=2),
+    "bulk": lambda s, c: s.bulk_update_mappings(sa.inspect(c.line), [{"number": 1, "order": 2}]),
+    "by key": lambda s, c: s.execute(sa.update(c.line), [{"number": 1, "order": 2}]),
+    "update": lambda s, c: s.execute(sa.update(c.line).filter_by(number=1).values(order=2)),
+}
+
+
+@pytest.mark.parametrize("move", MOVES.values(), ids=MOVES)
+def test_a_part_that_moves_needs_both_locks_registries(
+    session: Session, classes: Classes, move: Write
+) -> None:
+    held = hold(session, Order, 1)
+    with refused(session, Order, 2, sent_first=True):
+        move(session, classes)
+    assert held
+
+
+NEW: dict[str, Write] = {
+    "flush": lambda s, c: added(s, c.order(number=9, sum=1)),
+    "bulk": lambda s, c: s.bulk_insert_mappings(sa.inspect(c.order), [{"number": 9, "sum": 1}]),
+    "insert": lambda s, c: s.execute(sa.insert(c.order).values(number=9, sum=1)),
+}
+
+
+@pytest.mark.parametrize("create", NEW.values(), ids=NEW)
+def test_a_new_header_is_of_this_transaction_registries(
+    session: Session, classes: Classes, create: Write
+) -> None:
+    create(session, classes)
+    added(session, classes.line(number=91, order=9))
+    changed(session, classes.order, 9, sum=2)
+    session.commit()
+
+
+def test_its_lock_has_the_document_read_again_and_permits_no_write(
+    session: Session, make_session: Callable[..., Session], classes: Classes
+) -> None:
+    session.expire_on_commit = False
+    order = session.get_one(Order, 1)
+    lines = list(order.lines)
+    session.commit()
+    with make_session() as other:
+        changed_there = hold(other, Order, 1)
+        changed_there[0].total, changed_there[0].lines[0].value = 77, 88
+        other.commit()
+    locked = sa.select(classes.order).where(classes.order.number == 1).with_for_update()
+    kept = session.scalars(locked).one()
+    assert (order.total, lines[0].value, kept.sum) == (77, 88, 77)
+    with refused(session, Order, 1):
+        session.execute(sa.update(Order).where(Order.id == 1).values(total=7))
+
+
+def test_the_lock_of_the_document_has_its_rows_read_again(
+    session: Session, make_session: Callable[..., Session], classes: Classes
+) -> None:
+    session.expire_on_commit = False
+    order, line = session.get_one(classes.order, 1), session.get_one(classes.line, 1)
+    assert (order.sum, line.order_id) == (30, 10)
+    session.commit()
+    with make_session() as other:
+        changed_there = hold(other, Order, 1)
+        changed_there[0].total, changed_there[0].lines[0].value = 77, 88
+        other.commit()
+    kept = hold(session, Order, 1)
+    assert (order.sum, line.order_id) == (77, 88)
+    order.sum += 1
+    session.commit()
+    assert kept
+
+
+def test_a_lock_refuses_what_was_changed_before_it(session: Session, classes: Classes) -> None:
+    order, line = session.get_one(classes.order, 1), session.get_one(classes.line, 1)
+    order.sum += 1
+    with session.no_autoflush, pytest.raises(UnsavedChanges, match="OtherOrder"):
+        hold(session, Order, 1)
+    hold(session, Order, 2)
+    session.refresh(order)
+    line.order_id += 1
+    with session.no_autoflush, pytest.raises(UnsavedChanges, match="OtherLine"):
+        hold(session, Order, 1)

@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
-from sa_doclock import LockingSession, UnlockedWrite
-from tests.integration.guard.models import Budget, Entry, Line, Order, Post, Voucher
+from sa_doclock import LockingSession, LockOptions, UnlockedWrite
+from tests.integration.guard.models import (
+    Box,
+    Budget,
+    City,
+    Contract,
+    Country,
+    Entry,
+    Fault,
+    Line,
+    Order,
+    Post,
+    Repair,
+    River,
+    Ticket,
+    Voucher,
+)
 from tests.integration.guard.steps import hold, refused
 from tests.integration.locking.call_counts import calls_of
 from tests.support.rows import rows
 
 pytestmark = pytest.mark.quick
+
 
 NUMBERS = range(101, 106)
 
@@ -177,4 +194,179 @@ def test_one_of_many_rows_whose_owner_the_database_tells_is_of_another_document(
     for post in session.scalars(sa.select(Post)).all():
         post.value += 1
     with refused(session, Budget, 3 - held):
+        session.flush()
+
+
+# --------------------------------------------------------------------------------------------------
+# The primary key of a held header is changed: the document is held by both keys.
+
+Change = Callable[[LockingSession, Country], object]
+
+
+@pytest.fixture
+def _with_foreign_keys(engine: sa.Engine) -> None:
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", lambda new, _: new.execute("PRAGMA foreign_keys = ON"))
+
+
+def set_attribute(session: LockingSession, country: Country) -> None:
+    country.code = "cc"
+    session.flush()
+
+
+def set_attribute_of_loaded(session: LockingSession, country: Country) -> None:
+    assert country.cities
+    assert country.rivers
+    country.code = "cc"
+    session.flush()
+
+
+def update_statement(session: LockingSession, country: Country) -> None:
+    session.execute(sa.update(Country).where(Country.code == country.code).values(code="cc"))
+    session.expunge_all()
+
+
+def update_table(session: LockingSession, country: Country) -> None:
+    table: Any = Country.__table__
+    session.execute(sa.update(table).where(table.c.code == country.code).values(code="cc"))
+    session.expunge_all()
+
+
+CHANGES = {
+    one.__name__: one
+    for one in (set_attribute, set_attribute_of_loaded, update_statement, update_table)
+}
+each_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+
+
+@pytest.mark.usefixtures("_with_foreign_keys")
+@each_change
+def test_the_document_is_written_after_its_key_was_changed(
+    session: LockingSession, stored: Callable[[Any, Any], Any], change: Change
+) -> None:
+    (country,) = hold(session, Country, "aa")
+    change(session, country)
+    country = session.get_one(Country, "cc")
+    country.total = 1
+    session.get_one(City, 1).value = 1
+    session.get_one(River, 1).value = 1
+    session.add(City(id=9, code="cc"))
+    session.flush()
+    session.execute(sa.update(City).where(City.code == "cc").values(value=2))
+    assert session.held_locks[Country, ("cc",)] is LockOptions.ForUpdate
+    assert session.get_entity(Country, "cc", LockOptions.ForUpdate) is country
+    session.commit()
+    assert stored(Country.total, "cc") == 1
+
+
+@pytest.mark.usefixtures("_with_foreign_keys")
+def test_key_and_parts_are_changed_in_one_flush(session: LockingSession) -> None:
+    (country,) = hold(session, Country, "aa")
+    session.add(City(id=9, code="cc"))
+    country.code = "cc"
+    session.commit()
+
+
+@pytest.mark.usefixtures("_with_foreign_keys")
+def test_another_document_is_refused_all_the_same(session: LockingSession) -> None:
+    (country,) = hold(session, Country, "aa")
+    country.code = "cc"
+    session.flush()
+    city = session.get_one(City, 2)
+    city.value = 1
+    with refused(session, Country, "bb"):
+        session.flush()
+
+
+@pytest.mark.usefixtures("_with_foreign_keys")
+def test_without_the_lock_a_key_cannot_be_changed(session: LockingSession) -> None:
+    country = session.get_one(Country, "aa")
+    country.code = "cc"
+    with refused(session, Country, "aa", "'code'"):
+        session.flush()
+
+
+@pytest.mark.usefixtures("_with_foreign_keys")
+def test_a_rollback_to_a_savepoint_takes_the_new_key_back(session: LockingSession) -> None:
+    session.begin()
+    (country,) = hold(session, Country, "aa")
+    with session.begin_nested() as savepoint:
+        country.code = "cc"
+        session.flush()
+        savepoint.rollback()
+    assert list(session.held_locks) == [(Country, ("aa",))]
+    country.total = 1
+    session.flush()
+    session.add(Country(code="cc"))
+    session.flush()
+
+
+@pytest.mark.usefixtures("_with_foreign_keys")
+def test_the_key_of_a_new_document_is_changed(session: LockingSession) -> None:
+    session.add(country := Country(code="dd"))
+    session.flush()
+    country.code = "ee"
+    session.flush()
+    session.add(City(id=9, code="ee"))
+    country.total = 1
+    session.commit()
+
+
+# --------------------------------------------------------------------------------------------------
+# A row that is deleted and inserted anew in one flush: SQLAlchemy sends one UPDATE for both.
+
+
+def replace(session: LockingSession, old: Any, new: Any) -> None:
+    with session.no_autoflush:
+        session.delete(old)
+        session.add(new)
+    session.flush()
+
+
+@rows(
+    "header, part, values",
+    [
+        (Order, Line, {"order_id": 1, "value": 7}),
+        (Fault, Repair, {"fault_id": 1, "hours": 7}),
+        (Box, None, {"total": 7}),
+        (Contract, None, {"total": 7, "terms_id": None}),
+    ],
+)
+def test_of_a_held_document_it_is_written(
+    session: LockingSession, header: Any, part: Any, values: dict[str, int]
+) -> None:
+    held = hold(session, header, 1)
+    entity = part or header
+    replace(session, session.get_one(entity, 1), entity(id=1, **values))
+    session.expire_all()
+    found = session.get_one(entity, 1)
+    assert {name: getattr(found, name) for name in values} == values
+    session.rollback()
+    assert held
+
+
+@rows(
+    "header, part, values",
+    [(Order, Line, {"order_id": 2}), (Ticket, Repair, {"fault_id": 2})],
+)
+def test_a_part_that_comes_to_another_document_is_refused(
+    session: LockingSession, header: Any, part: Any, values: dict[str, int]
+) -> None:
+    held = hold(session, header, 1)
+    with refused(session, header, 2):
+        replace(session, session.get_one(part, 1), part(id=1, **values))
+    session.rollback()
+    assert held
+
+
+@pytest.mark.parametrize("entity", [Box, Contract])
+def test_a_header_is_refused_without_its_lock(session: LockingSession, entity: Any) -> None:
+    with refused(session, entity, 2):
+        replace(session, session.get_one(entity, 2), entity(id=2, total=7))
+
+
+def test_a_held_header_does_not_take_the_key_of_another(session: LockingSession) -> None:
+    held = hold(session, Box, 1)
+    with refused(session, Box, 2), session.no_autoflush:
+        session.get_one(Box, 2).id, held[0].id = 9, 2
         session.flush()

@@ -15,8 +15,10 @@ from sa_doclock import AsyncLockingSession, LockingSession, LockOptions, Unlocke
 from tests.integration.guard.models import Contract, Customer, Lease, Line, Order, Tag
 from tests.support.databases import Database
 
-MakeSession = Callable[..., LockingSession]
 ForUpdate = LockOptions.ForUpdate
+
+
+MakeSession = Callable[..., LockingSession]
 
 
 @pytest.fixture
@@ -246,3 +248,39 @@ def test_the_line_of_a_coroutine_is_reported(
         return str(caught.value.args[0])
 
     assert asyncio.run(main()).endswith(here(read, 1))
+
+
+# --------------------------------------------------------------------------------------------------
+# UnlockedWrite names rows that one statement object has read, each at its own time.
+
+by_key = sa.select(Order).where(Order.id == sa.bindparam("key"))
+
+
+def test_it_learns_of_each_row_whether_a_lock_was_held_then(make_session: MakeSession) -> None:
+    session = make_session(expire_on_commit=False)
+    held = session.get_one_entity(Lease, 1, LockOptions.ForUpdate)
+    under = session.scalars(by_key, {"key": 2}).one()
+    session.commit()
+    after = session.scalars(by_key, {"key": 1}).one()
+    under.total += 1
+    assert sentence_of_read(session).startswith("It was read by SELECT")
+    session.expire(under)
+    after.total += 1
+    assert sentence_of_read(session).startswith("It was read without the lock by SELECT")
+    assert held
+
+
+def read_both(session: LockingSession) -> tuple[Order, Order]:
+    first = session.scalars(by_key, {"key": 1}).one()
+    second = session.scalars(by_key, {"key": 2}).one()
+    return first, second
+
+
+def test_with_guard_tracing_each_row_has_its_own_line(make_session: MakeSession) -> None:
+    session = make_session(guard_tracing=True)
+    first, second = read_both(session)
+    second.total += 1
+    assert sentence_of_read(session).endswith(here(read_both, 2))
+    session.expire(second)
+    first.total += 1
+    assert sentence_of_read(session).endswith(here(read_both, 1))

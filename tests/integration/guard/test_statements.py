@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import selectinload
 
-from sa_doclock import LockingSession, UnlockedWrite
+from sa_doclock import LockingSession, LockOptions, UnlockedWrite, atomic_update
 from tests.integration.guard.models import (
     Contract,
+    Customer,
     Entry,
     Lease,
     Line,
@@ -24,8 +28,12 @@ from tests.integration.guard.models import (
     order_tag,
 )
 from tests.integration.guard.steps import Action, hold, refused, writes_sent
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.quick
+
 
 LINES: Any = Line.__table__
 ORDERS: Any = Order.__table__
@@ -208,4 +216,138 @@ def test_headers_are_deleted_under_their_locks(session: LockingSession) -> None:
     session.execute(sa.delete(Entry).where(Entry.number == 1))
     session.execute(sa.delete(Voucher).where(Voucher.number == 1))
     session.commit()
+    assert held
+
+
+# --------------------------------------------------------------------------------------------------
+# Layers between a statement and the rows that it writes do not hide the write.
+
+
+def test_what_is_pending_is_flushed_before_the_database_is_asked(session: LockingSession) -> None:
+    customer = session.get_one(Customer, 1)
+    customer.name = "Zoe"
+    of_zoe = sa.select(Customer.id).where(Customer.name == "Zoe")
+    with pytest.raises(UnlockedWrite):
+        session.execute(sa.update(Order).where(Order.customer_id.in_(of_zoe)).values(total=0))
+    assert customer not in session.dirty
+
+
+@pytest.mark.databases("postgresql", "sqlite")  # which have UPDATE .. RETURNING
+def test_what_an_update_returns_through_a_select_is_written_too(session: LockingSession) -> None:
+    update = sa.update(Line).where(Line.id == 1).values(value=0).returning(Line)
+    statement = sa.select(Line).from_statement(update)
+    with writes_sent(session) as sent, pytest.raises(UnlockedWrite):
+        session.scalars(statement).all()
+    assert sent == []
+    held = hold(session, Order, 1)
+    assert [line.value for line in session.scalars(statement)] == [0]
+    assert held
+
+
+@pytest.mark.databases("postgresql", "sqlite")
+def test_a_document_that_an_insert_returns_is_new(session: LockingSession) -> None:
+    order = session.scalars(
+        sa.insert(Order).values(id=sa.literal(4) + 5, total=1).returning(Order)
+    ).one()
+    order.total = 2
+    session.flush()
+
+
+@pytest.mark.databases("postgresql", "sqlite")
+def test_a_key_that_is_an_expression_is_new(session: LockingSession) -> None:
+    highest = sa.select(sa.func.max(Order.id) + 1).scalar_subquery()
+    order = Order(id=highest, total=0)
+    session.add(order)
+    session.flush()
+
+
+@pytest.mark.parametrize("how", [pickle.dumps, copy.copy])
+def test_an_object_can_be_pickled(session: LockingSession, how: Callable[[Any], Any]) -> None:
+    options = [selectinload(Order.lines)]
+    order = session.get_one(Order, 1, options=options)
+    assert how(order)
+    if how is pickle.dumps:
+        assert len(pickle.loads(pickle.dumps(order)).lines) == 2
+
+
+@pytest.mark.databases("sqlite")  # which has the schema "main" always
+def test_the_rows_are_read_from_the_schema_of_the_statement(session: LockingSession) -> None:
+    sent: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        sent.append(statement)
+
+    update = sa.update(Line).where(Line.id == 1).values(value=0)
+    bind = session.get_bind()
+    sa.event.listen(bind, "before_cursor_execute", note)
+    try:
+        with pytest.raises(UnlockedWrite):
+            session.execute(update.execution_options(schema_translate_map={None: "main"}))
+    finally:
+        sa.event.remove(bind, "before_cursor_execute", note)
+    (select,) = [statement for statement in sent if statement.startswith("SELECT")]
+    assert f"FROM main.{Line.__tablename__}" in select
+
+
+# --------------------------------------------------------------------------------------------------
+# atomic_update(): a relative UPDATE of headers passes without their locks, and waits for a holder.
+
+ADDS = sa.update(Order).where(Order.id == 1, Order.total >= 30).values(total=Order.total + 5)
+
+
+def test_it_needs_no_lock(session: LockingSession, stored: Callable[[Any, Any], Any]) -> None:
+    with refused(session, Order, 1):
+        session.execute(ADDS)
+    result: Any = session.execute(atomic_update(ADDS))
+    assert result.rowcount == 1
+    session.commit()
+    assert stored(Order.total, 1) == 35
+    assert session.execute(atomic_update(ADDS.where(Order.id == 7))).rowcount == 0  # type: ignore[attr-defined]
+
+
+def test_a_value_is_refused() -> None:
+    for values in ({"total": 5}, {Order.total: sa.literal(5)}, {}):
+        with pytest.raises(ValueError, match="SQL expression"):
+            atomic_update(sa.update(Order).values(values))
+    with pytest.raises(TypeError):
+        atomic_update(sa.delete(Order))  # type: ignore[type-var]
+
+
+def test_of_parts_keys_and_given_values_it_is_guarded(session: LockingSession) -> None:
+    with refused(session, Order, 1):
+        session.execute(atomic_update(sa.update(Line).filter_by(id=1).values(value=Line.value + 1)))
+    with refused(session, Order, 1):
+        session.execute(atomic_update(sa.update(Order).filter_by(id=1).values(id=Order.id + 100)))
+    given = sa.update(Order).where(Order.id == 2).values(total=Order.total + sa.bindparam("more"))
+    with refused(session, Order, 2):
+        session.execute(atomic_update(given), {"more": 1, "customer_id": 2})
+
+
+def _locks(session: LockingSession) -> Order:
+    return session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+
+
+def _saves(session: LockingSession) -> None:
+    session.get_one(Order, 1).total = 40
+    session.save_changes()
+
+
+def _adds(session: LockingSession) -> None:
+    session.execute(atomic_update(ADDS))
+    session.commit()
+
+
+def test_it_waits_for_who_holds_the_document(
+    documents: Database,
+    alice: Actor[LockingSession],
+    bob: Actor[LockingSession],
+    stored: Callable[[Any, Any], Any],
+) -> None:
+    held = alice.does(_locks)
+    added = bob.starts(_adds)
+    wait_until_blocked(waiter=bob, holder=alice, step=added)
+    alice.does(_saves)
+    added.result()
+    assert stored(Order.total, 1) == 45
+    assert documents
     assert held

@@ -1,26 +1,96 @@
-"""The events of locks: what is reported, and with what."""
+"""A listener that writes down what it hears of locks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.orm import Session
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions
-from tests.integration.instrumentation.hearing import hearing
-from tests.integration.locking.steps import add_ten
+from sa_doclock import (
+    DeadlockDetected,
+    LockFailed,
+    LockingSession,
+    LockLost,
+    LockNotAvailable,
+    LockOptions,
+)
+from sa_doclock.events import ReleasedLock
+from tests.integration.locking.crosswise import cross, set_total
+from tests.integration.locking.steps import add_ten, locks
+from tests.support.actors import Actor
+from tests.support.databases import Database
 from tests.support.models import Customer, Order, Voucher
 
 pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
 
-ForUpdate, SharedRead, NoWait = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.NoWait
-Session = LockingSession
+SharedRead, NoWait = LockOptions.SharedRead, LockOptions.NoWait
+
+
+NAMES = ("lock_acquired", "lock_failed", "locks_released")
+
+
+class Heard:
+    """The events that listeners received, in order, each with its session."""
+
+    def __init__(self) -> None:
+        self.acquired: list[tuple[Any, LockOptions]] = []
+        self.failed: list[LockFailed] = []
+        self.released: list[tuple[list[tuple[Any, LockOptions]], str]] = []
+        self.waits: list[float | None] = []
+        self.held: list[float] = []
+        self.sessions: list[Session] = []
+
+    @property
+    def names(self) -> tuple[int, int, int]:
+        """The number of events of each of the three kinds."""
+        return len(self.acquired), len(self.failed), len(self.released)
+
+    def lock_acquired(
+        self, session: Session, document: Any, lock: LockOptions, waited: float
+    ) -> None:
+        self.sessions.append(session)
+        self.acquired.append((document, lock))
+        self.waits.append(waited)
+
+    def lock_failed(self, session: Session, error: LockFailed, waited: float | None) -> None:
+        self.sessions.append(session)
+        self.failed.append(error)
+        self.waits.append(waited)
+
+    def locks_released(
+        self, session: Session, released: Sequence[ReleasedLock], outcome: str
+    ) -> None:
+        self.sessions.append(session)
+        self.released.append(([(one.document, one.lock) for one in released], outcome))
+        self.held += [one.held for one in released]
+
+
+@contextmanager
+def hearing(target: Any) -> Iterator[Heard]:
+    """Listen in the block."""
+    heard = Heard()
+    for name in NAMES:
+        event.listen(target, name, getattr(heard, name))
+    yield heard
+    for name in NAMES:
+        event.remove(target, name, getattr(heard, name))
+
+
+# --------------------------------------------------------------------------------------------------
+# The events of locks: what is reported, and with what.
+
+ForUpdate = LockOptions.ForUpdate
+EventsSession = LockingSession
 ONE, TWO = (Order, (1,)), (Order, (2,))
 
 
-def test_a_lock_and_its_end(session: Session) -> None:
+def test_a_lock_and_its_end(session: EventsSession) -> None:
     with hearing(session) as heard:
         order = session.get_one_entity(Order, 1, ForUpdate)
         assert heard.names == (1, 0, 0)
@@ -38,7 +108,7 @@ def test_a_lock_and_its_end(session: Session) -> None:
     assert heard.held[0] > 0
 
 
-def test_a_lock_with_a_modifier_is_held_like_any_other(session: Session) -> None:
+def test_a_lock_with_a_modifier_is_held_like_any_other(session: EventsSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Voucher, (2024, 1), ForUpdate | NoWait)
         session.rollback()
@@ -47,7 +117,7 @@ def test_a_lock_with_a_modifier_is_held_like_any_other(session: Session) -> None
     assert heard.released == [([(document, ForUpdate)], "rolled back")]
 
 
-def test_many_are_reported_one_by_one_and_let_go_together(session: Session) -> None:
+def test_many_are_reported_one_by_one_and_let_go_together(session: EventsSession) -> None:
     with hearing(session) as heard:
         session.get_entities(Order, [2, 1, 99], ForUpdate)
         session.rollback()
@@ -62,7 +132,7 @@ def test_many_are_reported_one_by_one_and_let_go_together(session: Session) -> N
     assert min(heard.held) > 0
 
 
-def test_what_is_not_there_is_not_reported(session: Session) -> None:
+def test_what_is_not_there_is_not_reported(session: EventsSession) -> None:
     with hearing(session) as heard:
         assert session.get_entity(Order, 99, ForUpdate) is None
         session.commit()
@@ -76,16 +146,16 @@ def test_what_is_not_there_is_not_reported(session: Session) -> None:
 @pytest.mark.parametrize(
     ("end", "outcome"),
     [
-        (Session.commit, "committed"),
-        (Session.save_changes, "committed"),
-        (Session.rollback, "rolled back"),
-        (Session.release_locks, "rolled back"),
-        (Session.close, "rolled back"),
-        (Session.reset, "rolled back"),
+        (EventsSession.commit, "committed"),
+        (EventsSession.save_changes, "committed"),
+        (EventsSession.rollback, "rolled back"),
+        (EventsSession.release_locks, "rolled back"),
+        (EventsSession.close, "rolled back"),
+        (EventsSession.reset, "rolled back"),
     ],
 )
 def test_how_a_transaction_can_end(
-    session: Session, end: Callable[[Session], None], outcome: str
+    session: EventsSession, end: Callable[[EventsSession], None], outcome: str
 ) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate).total = 31
@@ -94,7 +164,7 @@ def test_how_a_transaction_can_end(
     assert heard.released == [([(ONE, ForUpdate)], outcome)]
 
 
-def test_a_block(session: Session) -> None:
+def test_a_block(session: EventsSession) -> None:
     with hearing(session) as heard:
         with session.locked(Order, 1):
             assert heard.released == []
@@ -106,7 +176,7 @@ def test_a_block(session: Session) -> None:
     ]
 
 
-def test_a_savepoint_gives_up_what_was_locked_in_it(session: Session) -> None:
+def test_a_savepoint_gives_up_what_was_locked_in_it(session: EventsSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         savepoint = session.begin_nested()
@@ -121,7 +191,9 @@ def test_a_savepoint_gives_up_what_was_locked_in_it(session: Session) -> None:
     assert heard.released[1:] == [(rest, "committed")]
 
 
-def test_a_failure_is_reported_before_it_comes_out(session: Session, other: Session) -> None:
+def test_a_failure_is_reported_before_it_comes_out(
+    session: EventsSession, other: EventsSession
+) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     with hearing(session) as heard, pytest.raises(LockNotAvailable) as caught:
         session.get_entity(Order, 1, ForUpdate, lock_timeout=0.05)
@@ -133,7 +205,7 @@ def test_a_failure_is_reported_before_it_comes_out(session: Session, other: Sess
 
 
 @pytest.mark.not_databases("sqlite")
-def test_a_failure_in_a_set_is_reported(session: Session, other: Session) -> None:
+def test_a_failure_in_a_set_is_reported(session: EventsSession, other: EventsSession) -> None:
     other.get_one_entity(Order, 2, ForUpdate)
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
@@ -146,7 +218,7 @@ def test_a_failure_in_a_set_is_reported(session: Session, other: Session) -> Non
     assert heard.released == [([(ONE, ForUpdate)], "committed")]
 
 
-def test_a_failed_commit_is_a_rollback(session: Session) -> None:
+def test_a_failed_commit_is_a_rollback(session: EventsSession) -> None:
     with hearing(session) as heard:
         session.get_one_entity(Order, 1, ForUpdate)
         session.add(Customer(id=1, name="there already"))
@@ -156,10 +228,10 @@ def test_a_failed_commit_is_a_rollback(session: Session) -> None:
     assert [outcome for _, outcome in heard.released] in (["rolled back"], ["lost"])
 
 
-def test_a_listener_may_ask_what_was_locked(session: Session) -> None:
+def test_a_listener_may_ask_what_was_locked(session: EventsSession) -> None:
     held: list[Any] = []
 
-    def note(reported: Session, document: Any, *_: object) -> None:
+    def note(reported: EventsSession, document: Any, *_: object) -> None:
         assert reported is session
         held.append((document, dict(session.held_locks)))
 
@@ -168,7 +240,7 @@ def test_a_listener_may_ask_what_was_locked(session: Session) -> None:
     assert held == [(ONE, {ONE: ForUpdate})]
 
 
-def test_a_listener_that_fails_is_a_lock_that_has_failed(session: Session) -> None:
+def test_a_listener_that_fails_is_a_lock_that_has_failed(session: EventsSession) -> None:
     def refuse(*_: object) -> None:
         raise KeyError("of a listener")
 
@@ -177,3 +249,166 @@ def test_a_listener_that_fails_is_a_lock_that_has_failed(session: Session) -> No
         session.get_entity(Order, 1, ForUpdate)
     assert not session.in_transaction()
     assert session.held_locks == {}
+
+
+# --------------------------------------------------------------------------------------------------
+# Events of locks that the server gave up by itself, and the listeners that receive them.
+
+LostSession = LockingSession
+KILL = {
+    "postgresql": ("SELECT pg_backend_pid()", "SELECT pg_terminate_backend({})"),
+    "mysql": ("SELECT CONNECTION_ID()", "KILL {}"),
+    "mariadb": ("SELECT CONNECTION_ID()", "KILL {}"),
+}
+
+
+def kill(database: Database, session: LostSession) -> None:
+    ask, end = KILL[database.name]
+    own = session.connection().exec_driver_sql(ask).scalar_one()
+    with database.observer().connect() as connection:
+        connection.exec_driver_sql(end.format(own))
+
+
+@pytest.mark.databases(*KILL)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_with_the_connection(database: Database, session: LostSession) -> None:
+    with hearing(session) as heard:
+        session.get_one_entity(Order, 1, ForUpdate)
+        kill(database, session)
+        with pytest.raises(sa.exc.DBAPIError):
+            session.scalar(sa.text("SELECT 1"))
+        assert heard.released == [([(ONE, ForUpdate)], "lost")]
+        assert heard.held[0] > 0
+        session.rollback()
+        assert len(heard.released) == 1
+        session.get_one_entity(Order, 2, ForUpdate)
+        session.commit()
+    assert heard.released[1:] == [([(TWO, ForUpdate)], "committed")]
+
+
+@pytest.mark.databases("postgresql")
+def test_with_a_socket_that_psycopg_has_found_closed(session: LostSession) -> None:
+    """It raises this where the socket was reset at some moments; its connection is not "closed"."""
+
+    def fail(_: Any, statement: str, *__: Any) -> None:
+        driver.pgconn.send_query(statement.encode())
+        raise psycopg.OperationalError("connection socket closed")
+
+    with hearing(session) as heard:
+        session.get_one_entity(Order, 1, ForUpdate)
+        driver: Any = session.connection().connection.driver_connection
+        event.listen(session.get_bind(), "do_execute", fail)
+        with pytest.raises(LockLost, match="the connection to the server was lost"):
+            session.scalar(sa.text("SELECT 1"))
+        event.remove(session.get_bind(), "do_execute", fail)
+        assert heard.released == [([(ONE, ForUpdate)], "lost")]
+        session.rollback()
+        session.get_one_entity(Order, 1, ForUpdate)
+        assert session.connection().connection.driver_connection is not driver
+
+
+def test_with_the_connection_that_the_program_gave_up(session: LostSession) -> None:
+    with hearing(session) as heard:
+        session.get_one_entity(Order, 1, ForUpdate)
+        session.connection().invalidate()
+        assert not session.held_locks
+        session.rollback()
+        session.get_one_entity(Order, 1, ForUpdate)
+        session.invalidate()
+    assert heard.released[0] == ([(ONE, ForUpdate)], "lost")
+    assert [released for released, _ in heard.released] == [[(ONE, ForUpdate)]] * 2
+
+
+@pytest.mark.not_databases("sqlite")  # the file's lock is one
+def test_with_a_transaction_that_was_ended_as_a_deadlock(
+    alice: Actor[LostSession], bob: Actor[LostSession]
+) -> None:
+    alice.does(set_total(1, 31))
+    bob.does(set_total(2, 6))
+    with hearing(LostSession) as heard:
+        loser, failure, winner, step = cross(alice, bob, lambda ident: locks(Order, ident))
+        assert isinstance(failure, DeadlockDetected)
+        step.result()
+        for actor in (loser, winner):
+            actor.does(lambda session: session.rollback())
+    mine, theirs = (ONE, TWO) if loser is alice else (TWO, ONE)
+    assert heard.failed == [failure]
+    assert heard.acquired == [(mine, ForUpdate)]  # the winner has both now
+    assert heard.released == [
+        ([(mine, ForUpdate)], "lost"),
+        ([(theirs, ForUpdate), (mine, ForUpdate)], "rolled back"),
+    ]
+
+
+@pytest.mark.databases("postgresql")
+def test_with_a_transaction_that_an_error_has_aborted(
+    session: LostSession, other: LostSession
+) -> None:
+    """PostgreSQL lets others have the rows at once, as far as anybody can tell."""
+    other.get_one_entity(Order, 1, ForUpdate)
+    with hearing(session) as heard:
+        session.begin()
+        session.get_one_entity(Order, 2, ForUpdate)
+        with pytest.raises(LockNotAvailable):
+            session.get_entity(Order, 1, ForUpdate, lock_timeout=0)
+        session.rollback()
+    assert [released for released, _ in heard.released] == [[(TWO, ForUpdate)]]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_not_with_one_that_innodb_keeps(session: LostSession, other: LostSession) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    with hearing(session) as heard:
+        session.begin()
+        session.get_one_entity(Order, 2, ForUpdate)
+        with pytest.raises(LockNotAvailable):
+            session.get_entity(Order, 1, ForUpdate, lock_timeout=0)
+        assert heard.released == []
+        session.rollback()
+    assert heard.released == [([(TWO, ForUpdate)], "rolled back")]
+
+
+@pytest.mark.not_databases("sqlite")  # the file's lock is one
+def test_another_session_is_not_reported(session: LostSession, other: LostSession) -> None:
+    with hearing(other) as heard:
+        session.get_one_entity(Order, 1, ForUpdate)
+        with suppress(LockNotAvailable), session.begin_nested(), LostSession(session.bind) as third:
+            third.get_entity(Order, 1, ForUpdate, lock_timeout=0)
+        session.rollback()
+        assert heard.names == (0, 0, 0)
+        other.get_one_entity(Order, 1, ForUpdate)
+    assert heard.names == (1, 0, 0)
+
+
+def test_a_failing_listener_loses_no_promise(session: LostSession) -> None:
+    called: list[str] = []
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    event.listen(session, "locks_released", fail)
+    session.get_one_entity(Order, 1, ForUpdate).total = 31
+    session.on_commit(lambda: called.append("called"))
+    with pytest.raises(ZeroDivisionError):
+        session.commit()
+    assert called == ["called"]
+    event.remove(session, "locks_released", fail)
+    session.rollback()
+    assert session.get_one(Order, 1).total == 31
+    assert not session.held_locks
+
+
+def test_the_locks_are_gone_when_it_is_reported(session: LostSession, other: LostSession) -> None:
+    """They are released when that is reported, and on_commit() functions come after."""
+    reported: list[str] = []
+
+    def lock_it(*_: Any) -> None:
+        other.get_one_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+        other.rollback()
+        reported.append("released")
+
+    event.listen(session, "locks_released", lock_it)
+    session.get_one_entity(Order, 1, ForUpdate).total = 31
+    session.on_commit(lambda: reported.append("promised"))
+    session.commit()
+    assert reported == ["released", "promised"]

@@ -19,15 +19,13 @@ from tests.support.databases import Database
 from tests.support.models import Customer, Line, Order, Voucher
 from tests.support.waits import wait_until_blocked
 
-pytestmark = pytest.mark.read_committed
-
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 Session = LockingSession
 FIELDS = ("document", "lock", "outcome")
 TIMES = ("waited", "held")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def all_levels(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "sa_doclock")
 
@@ -50,6 +48,8 @@ def times(caplog: pytest.LogCaptureFixture) -> list[tuple[bool, bool]]:
     ]
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_a_lock_and_its_end(
     session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +72,8 @@ def test_a_lock_and_its_end(
     assert caplog.messages[1].startswith("Order 1 FOR UPDATE: committed after 0.")
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_one_that_was_waited_for(
     alice: Actor[Session], bob: Actor[Session], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -86,6 +88,8 @@ def test_one_that_was_waited_for(
     assert granted in records(caplog)
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_only_contended_ones_where_debugging_is_off(
     session: Session, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +105,8 @@ def test_only_contended_ones_where_debugging_is_off(
     assert records(caplog) == [(logging.INFO, ("Order 2", "FOR UPDATE", "granted"))]
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_a_time_out(
     session: Session,
     other: Session,
@@ -133,6 +139,8 @@ _LIMIT_OF_THE_SERVER = {
 }
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_a_wait_past_the_servers_own_limit(
     database: Database,
     engine: sa.Engine,
@@ -155,6 +163,8 @@ def test_a_wait_past_the_servers_own_limit(
     assert records(caplog)[-1] == (logging.WARNING, ("Order 1", "FOR UPDATE", "not available"))
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_an_order_violation(engine: sa.Engine, caplog: pytest.LogCaptureFixture) -> None:
     with Session(engine, lock_order=(Order, Voucher)) as session:
         session.get_one_entity(Voucher, (2024, 1), ForUpdate)
@@ -165,6 +175,8 @@ def test_an_order_violation(engine: sa.Engine, caplog: pytest.LogCaptureFixture)
         assert caplog.messages == [caught.value.args[0]]
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_a_misuse_is_none(session: Session, caplog: pytest.LogCaptureFixture) -> None:
     session.get_one(Order, 1).total = 31
     with pytest.raises(sa_doclock.UnsavedChanges):
@@ -172,6 +184,8 @@ def test_a_misuse_is_none(session: Session, caplog: pytest.LogCaptureFixture) ->
     assert records(caplog) == []
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 @pytest.mark.not_databases("sqlite")  # the file's lock is one
 def test_a_deadlock(
     alice: Actor[Session], bob: Actor[Session], caplog: pytest.LogCaptureFixture
@@ -213,6 +227,8 @@ def commit_name(ident: int) -> Callable[[Session], None]:
     return step
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 @pytest.mark.not_databases("sqlite")
 @pytest.mark.parametrize("step", [flush_name, commit_name])
 def test_a_deadlock_of_writes(
@@ -236,6 +252,8 @@ def test_a_deadlock_of_writes(
         actor.does(lambda session: session.rollback())
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 @pytest.mark.databases("mariadb", "postgresql")
 def test_a_snapshot_conflict(
     database: Database,
@@ -256,8 +274,75 @@ def test_a_snapshot_conflict(
     session.rollback()
 
 
+@pytest.mark.read_committed
+@pytest.mark.usefixtures("all_levels")
 def test_a_level_of_its_own_counts(session: Session, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "sa_doclock")
     session.get_one_entity(Order, 1, ForUpdate)
     session.rollback()
     assert records(caplog) == []
+
+
+# --------------------------------------------------------------------------------------------------
+# Nothing is put together for listeners that there are not.
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Note what is put together to be reported."""
+    noted: list[str] = []
+
+    def noting(target: Any, name: str) -> None:
+        original = getattr(target, name)
+
+        def note(*args: Any, **how: Any) -> Any:
+            noted.append(name)
+            return original(*args, **how)
+
+        monkeypatch.setattr(target, name, note)
+
+    noting(sa_doclock.core.instrumentation, "_label_of")
+    noting(sa_doclock.core.instrumentation, "_fields")
+    return noted
+
+
+def use(session: Session, other: Session, lock_timeout: float = 0.05) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises(LockNotAvailable):
+        other.get_entity(Order, 1, ForUpdate, lock_timeout=lock_timeout)
+    session.commit()
+
+
+@pytest.mark.databases("sqlite")
+def test_nothing_is_asked_for_in_silence(
+    session: Session, other: Session, asked: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR, "sa_doclock")
+    use(session, other)
+    assert asked == []
+
+
+@pytest.mark.databases("sqlite")
+def test_by_default_only_what_failed_is_logged(
+    session: Session, other: Session, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sa_doclock.core.instrumentation, "SHORT_LIMIT", 0.01)
+    use(session, other)
+    assert asked == ["_fields"]
+
+
+@pytest.mark.databases("sqlite")
+def test_a_try_that_does_not_wait_is_not_logged_by_default(
+    session: Session, other: Session, asked: list[str]
+) -> None:
+    use(session, other, lock_timeout=0)
+    assert asked == []
+
+
+@pytest.mark.databases("sqlite")
+def test_somebody_who_reads_the_log_learns_of_it(
+    session: Session, other: Session, asked: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "sa_doclock")
+    use(session, other)
+    assert {"_label_of", "_fields"} <= set(asked)

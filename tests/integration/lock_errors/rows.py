@@ -1,6 +1,6 @@
 """The tables of docs/errors.md: an error, what it leaves of the transaction, what to do.
 
-Each row is a test of this folder, on a real server: tests/integration/lock_errors/test_rows.py makes the error
+Each row is a test of this folder, on a real server: tests/integration/lock_errors/test_lock_errors.py makes the error
 in the situation that the row names, and looks.  SQL Server's rows are test_mssql.py.
 """
 

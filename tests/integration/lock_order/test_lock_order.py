@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import aliased, sessionmaker
 
 from sa_doclock import (
     LockingSession,
@@ -16,9 +17,19 @@ from sa_doclock import (
     with_lock,
 )
 from tests.integration.locking.steps import finds_held, locks_rows, recorded
-from tests.support.models import Account, Contract, Fault, Lease, Order, Ticket, Voucher
+from tests.support.models import (
+    Account,
+    ColdStore,
+    Contract,
+    Depot,
+    Fault,
+    Lease,
+    Order,
+    Ticket,
+    Voucher,
+)
 
-pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
+pytestmark = pytest.mark.quick
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession
@@ -57,6 +68,7 @@ WAYS: dict[str, Callable[[Session], Any]] = {
 }
 
 
+@pytest.mark.read_committed
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_against_the_order_is_refused_before_anything_is_sent(
     engine: sa.Engine, session: Session, way: Callable[[Session], Any]
@@ -78,6 +90,7 @@ def test_against_the_order_is_refused_before_anything_is_sent(
     assert session.get_one(Order, 1).total == 31
 
 
+@pytest.mark.read_committed
 @pytest.mark.parametrize("way", [way for name, way in WAYS.items() if name != "locked"])
 def test_in_the_order_it_is_granted(session: Session, way: Callable[[Session], Any]) -> None:
     session.get_one_entity(Voucher, (2024, 1), ForUpdate)  # SQLite's file lock comes first
@@ -87,6 +100,7 @@ def test_in_the_order_it_is_granted(session: Session, way: Callable[[Session], A
     session.get_one_entity(Contract, 1, ForUpdate)
 
 
+@pytest.mark.read_committed
 def test_the_error_names_the_document_that_was_asked_for(session: Session) -> None:
     session.get_one_entity(Contract, 1, ForUpdate)
     with pytest.raises(LockOrderViolation, match=r"^Order 1 FOR UPDATE on ") as caught:
@@ -97,18 +111,21 @@ def test_the_error_names_the_document_that_was_asked_for(session: Session) -> No
         session.scalars(session.entity_set(Order, SharedRead))
 
 
+@pytest.mark.read_committed
 def test_a_subclass_is_held_as_its_root(session: Session) -> None:
     session.get_one_entity(Lease, 1, ForUpdate)
     with pytest.raises(LockOrderViolation, match="has locked Contract first"):
         session.get_entity(Order, 1, ForUpdate)
 
 
+@pytest.mark.read_committed
 def test_a_row_of_a_set_is_held_as_any_other(session: Session) -> None:
     session.scalars(session.entity_set(Contract, ForUpdate).where(Contract.id == 1)).all()
     with pytest.raises(LockOrderViolation, match="has locked Contract first"):
         session.get_entity(Order, 1, ForUpdate)
 
 
+@pytest.mark.read_committed
 def test_a_set_without_rows_holds_nothing(session: Session) -> None:
     assert (
         session.scalars(session.entity_set(Contract, ForUpdate).where(Contract.id > 9)).all() == []
@@ -116,11 +133,13 @@ def test_a_set_without_rows_holds_nothing(session: Session) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
 
 
+@pytest.mark.read_committed
 def test_documents_of_one_class_have_no_order_among_them(session: Session) -> None:
     session.get_one_entity(Order, 2, ForUpdate)
     session.get_one_entity(Order, 1, ForUpdate)
 
 
+@pytest.mark.read_committed
 def test_a_class_that_is_not_named_has_any_place(session: Session) -> None:
     session.get_one_entity(Voucher, (2024, 1), ForUpdate)
     session.get_one_entity(Ticket, 1, ForUpdate)
@@ -131,6 +150,7 @@ def test_a_class_that_is_not_named_has_any_place(session: Session) -> None:
         session.get_entity(Order, 1, ForUpdate)
 
 
+@pytest.mark.read_committed
 def test_what_is_held_already_may_be_asked_for_again(engine: sa.Engine, session: Session) -> None:
     ticket = session.get_one_entity(Ticket, 1, ForUpdate)
     order = session.get_one_entity(Order, 1, ForUpdate)
@@ -147,6 +167,7 @@ def test_what_is_held_already_may_be_asked_for_again(engine: sa.Engine, session:
     assert order in session
 
 
+@pytest.mark.read_committed
 def test_a_read_without_a_lock_has_any_place(session: Session) -> None:
     session.get_one_entity(Contract, 1, ForUpdate)
     for lock in (LockOptions.None_, LockOptions.NoLock):
@@ -156,11 +177,13 @@ def test_a_read_without_a_lock_has_any_place(session: Session) -> None:
         assert len(session.scalars(session.entity_set(Order, lock)).all()) == 2
 
 
+@pytest.mark.read_committed
 def test_snapshots_have_any_place(session: Session) -> None:
     for entity in (Contract, Order, Ticket):
         assert session.get_entity(entity, 1, LockOptions.SnapshotRead) is not None
 
 
+@pytest.mark.read_committed
 def test_without_an_order_there_is_none(engine: sa.Engine) -> None:
     for session in (LockingSession(engine), LockingSession(engine, lock_order=[])):
         with session:
@@ -168,6 +191,7 @@ def test_without_an_order_there_is_none(engine: sa.Engine) -> None:
                 assert session.get_entity(entity, 1, ForUpdate) is not None
 
 
+@pytest.mark.read_committed
 def test_only_those_who_follow_it_are_held_to_it(engine: sa.Engine, session: Session) -> None:
     with LockingSession(engine, lock_order=[Contract, Order]) as other:
         other.get_one_entity(Contract, 1, ForUpdate)
@@ -175,8 +199,45 @@ def test_only_those_who_follow_it_are_held_to_it(engine: sa.Engine, session: Ses
         assert finds_held(Order, 1)(session)
 
 
+@pytest.mark.read_committed
 def test_of_what_one_statement_has_locked_the_last_in_the_order_counts(session: Session) -> None:
     both = sa.select(Contract, Ticket).join(Ticket, Ticket.id == Contract.id)
     session.execute(both.with_for_update()).all()
     with pytest.raises(LockOrderViolation, match="before Contract"):
         session.get_entity(Order, 1, ForUpdate)
+
+
+# --------------------------------------------------------------------------------------------------
+# A lock_order that means nothing is refused when the session is made.
+
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "not mapped": ([Order, int], TypeError, "mapped class.*int"),
+    "a string": ("Order", TypeError, "mapped class"),
+    "names": (["Order"], TypeError, "mapped class.*'Order'"),
+    "None": (None, TypeError, "not iterable"),
+    "one class": (Order, TypeError, "not iterable"),
+    "None in it": ([None], TypeError, "mapped class"),
+    "an object": ([Order(id=1)], TypeError, "mapped class"),
+    "a table": ([Order.__table__], TypeError, "mapped class"),
+    "an alias": ([aliased(Order)], TypeError, "mapped class"),
+    "a list in it": ([[Order]], TypeError, "unhashable"),
+    "twice": ([Order, Ticket, Order], ValueError, "Order twice"),
+    "a subclass beside its root": ([Contract, Lease], ValueError, "Contract twice"),
+    "a root beside its subclass": ([Fault, Order, Ticket], ValueError, "Ticket twice"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_it_is_refused(case: tuple[Any, type[Exception], str]) -> None:
+    order, error, text = case
+    with pytest.raises(error, match=text):
+        LockingSession(lock_order=order)
+    with pytest.raises(error, match=text):
+        sessionmaker(sa.create_engine("sqlite://"), class_=LockingSession, lock_order=order)()
+
+
+@pytest.mark.parametrize(
+    "order", [[], (), [Order], (Order, Lease), iter([Order, Ticket]), [Depot, ColdStore]]
+)
+def test_it_is_taken(order: Any) -> None:
+    LockingSession(lock_order=order).close()

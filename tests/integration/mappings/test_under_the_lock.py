@@ -16,6 +16,7 @@ from tests.integration.mappings.every_mapping import (
     ALL,
     MAPPINGS,
     NAMES,
+    SPREAD_OF_PIPELINE,
     chosen_for,
     each_mapping,
     meet_in,
@@ -63,3 +64,25 @@ def test_refusals_and_defects_are_of_mappings_that_there_are() -> None:
     names = [mapping.name for mapping in MAPPINGS]
     assert len(set(names)) == len(names)
     assert {one.mapping for one in REFUSED} | {one.mapping for one in DEFECTS} <= set(names)
+
+
+# --------------------------------------------------------------------------------------------------
+# Documents under the lock with pipeline=True, as in test_under_the_lock.py.
+
+
+@pytest.mark.databases("postgresql")
+@each_mapping
+def test_what_another_session_changes_meanwhile_is_seen_pipeline(
+    meet: Meet, database: Database, mapping: MappedDocument
+) -> None:
+    meet_in(meet, database, mapping, chosen_for(mapping, 0, SPREAD_OF_PIPELINE), pipeline=True)
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@each_mapping
+def test_every_change_is_seen_in_every_way_pipeline(
+    meet: Meet, database: Database, mapping: MappedDocument
+) -> None:
+    meet_in(meet, database, mapping, ALL, pipeline=True)

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 from sa_doclock.dialects import strategy_for
-from sa_doclock.features.shared_query import SharedQueries
+from sa_doclock.features.diagnosis import SharedQueries
 from tests.support.actors import PATIENCE
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -12,11 +14,15 @@ import sqlalchemy as sa
 from sqlalchemy import event
 
 import sa_doclock.features.diagnosis
-from sa_doclock import LockConnection, LockingSession, LockOptions
+from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock.dialects import side_connection
 from sa_doclock.dialects.postgresql import monitoring as postgresql_holders
+from sa_doclock.features import diagnosis
 from tests.integration.locking.connections import patience_of
 from tests.integration.locking.steps import locks
+from tests.integration.monitoring.side import side_connections
 from tests.integration.monitoring.steps import (
+    KNOWS_HOLDERS,
     ON_SERVERS,
     ids,
     lock_table,
@@ -25,9 +31,12 @@ from tests.integration.monitoring.steps import (
     up_to_date,
     wait_until_reported,
 )
-from tests.support.actors import Actor
+from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.models import Order
+
+FOR_UPDATE = LockOptions.ForUpdate
+
 
 Session = Actor[LockingSession]
 Make = Callable[..., sa.Engine]
@@ -184,3 +193,92 @@ def test_an_account_that_may_not_know_gets_the_error_and_less(
     else:
         assert error.blockers == ()
         assert "connection" not in str(error.args[0])
+
+
+# --------------------------------------------------------------------------------------------------
+# Asked is the server that has refused, whichever the session would have chosen by itself.
+
+NoWait = LockOptions.ForUpdate | LockOptions.NoWait
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_of_a_set_that_is_bound_elsewhere(
+    database: Database,
+    engine: sa.Engine,
+    make_engine: Callable[..., sa.Engine],
+    other: LockingSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[sa.Engine] = []
+
+    @contextmanager
+    def noted(engine: sa.Engine, options: Mapping[str, Any]) -> Iterator[sa.Connection]:
+        asked.append(engine)
+        with side_connection(engine, options) as connection:
+            yield connection
+
+    monkeypatch.setattr(sa_doclock.features.diagnosis, "side_connection", noted)
+    elsewhere = make_engine()
+    other.get_entity(Order, 1, LockOptions.ForUpdate)
+    with LockingSession(engine, diagnose=True) as session:
+        orders = session.entity_set(Order, NoWait)
+
+        def blockers() -> Sequence[LockConnection]:
+            asked.clear()
+            with pytest.raises(LockNotAvailable) as caught:
+                session.scalars(orders, bind_arguments={"bind": elsewhere})
+            assert asked == [elsewhere]
+            return caught.value.blockers
+
+        assert up_to_date(database, blockers, bool)
+        with pytest.raises(LockNotAvailable):
+            session.scalars(orders)
+        assert asked == [elsewhere, engine]
+
+
+# --------------------------------------------------------------------------------------------------
+# Many that give up at once: one connection asks for all of them, and its answer is shared.
+
+MANY = 40
+ALL_OF_THEM = {"pool_size": MANY, "max_overflow": 0}
+
+
+@pytest.fixture
+def shared_for_long(asked_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # it comes first
+    """Share an answer until the end of the test, however slow the machine is."""
+    monkeypatch.setattr(diagnosis, "SHARED_FOR", 2 * PATIENCE)
+    monkeypatch.setattr(diagnosis, "PATIENCE", PATIENCE)
+
+
+@ON_SERVERS
+@pytest.mark.usefixtures("shared_for_long")
+@pytest.mark.parametrize("held", [1, 2])
+def test_forty_threads_open_one_connection(
+    database: Database, alice: Session, make_engine: Callable[..., sa.Engine], held: int
+) -> None:
+    for ident in range(1, 1 + held):
+        alice.does(locks(Order, ident))
+    wait_until_reported(database, alice)
+    engine = make_engine(**ALL_OF_THEM)
+    sessions = [LockingSession(engine, diagnose=True) for _ in range(MANY)]
+    pooled = [session.connection() for session in sessions]  # open, so that the pool makes no more
+    for session in sessions:
+        session.rollback()
+    del pooled
+    together = Barrier(MANY)
+
+    def give_up(number: int) -> LockNotAvailable:
+        together.wait(PATIENCE)
+        ident = 1 + number % held
+        return refused(sessions[number], Order, ident, lock=FOR_UPDATE, lock_timeout=0.1)
+
+    with side_connections(engine, held) as seen, ThreadPoolExecutor(MANY) as threads:
+        errors = list(threads.map(give_up, range(MANY)))
+    for session in sessions:
+        session.close()
+    assert seen == ["made", "closed"]
+    if KNOWS_HOLDERS[database.name]:
+        mine = ids(alice)
+        assert all({one.connection_id for one in error.blockers} == mine for error in errors)
+    else:
+        assert all(error.blockers for error in errors)

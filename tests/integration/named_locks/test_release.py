@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.named_locks.keys import KEY
 from tests.support.databases import Database
 from tests.support.models import Order
+from tests.support.poolers import ENDS_CONNECTION
 from tests.support.waits import wait_until
 
 Make = Callable[[], LockingSession]
@@ -114,6 +116,7 @@ ENDS = (
 )
 
 
+@ENDS_CONNECTION
 def test_nothing_is_left_of_it(make_engine: Callable[..., sa.Engine], held_there: Held) -> None:
     engine = make_engine(pool_size=1, max_overflow=0)
 
@@ -129,6 +132,7 @@ def test_nothing_is_left_of_it(make_engine: Callable[..., sa.Engine], held_there
             assert not held_there(), end
 
 
+@ENDS_CONNECTION
 def test_it_is_there_until_then(session: LockingSession, held_there: Held) -> None:
     assert not held_there()
     session.lock_key(KEY)
@@ -137,6 +141,7 @@ def test_it_is_there_until_then(session: LockingSession, held_there: Held) -> No
     assert not held_there()
 
 
+@ENDS_CONNECTION
 def test_it_is_gone_when_on_commit_functions_are_called(
     session: LockingSession, held_there: Held
 ) -> None:
@@ -147,6 +152,7 @@ def test_it_is_gone_when_on_commit_functions_are_called(
     assert seen == [False]
 
 
+@ENDS_CONNECTION
 def test_a_failed_lock_leaves_nothing(
     make_engine: Callable[..., sa.Engine], other: LockingSession, held_there: Held
 ) -> None:
@@ -161,6 +167,7 @@ def test_a_failed_lock_leaves_nothing(
             assert not held_there()
 
 
+@ENDS_CONNECTION
 def test_without_a_pool(make_engine: Callable[..., sa.Engine], held_there: Held) -> None:
     engine = make_engine(poolclass=NullPool)
     for _ in range(2):
@@ -170,6 +177,7 @@ def test_without_a_pool(make_engine: Callable[..., sa.Engine], held_there: Held)
         assert not held_there()
 
 
+@ENDS_CONNECTION
 def test_engines_with_other_options_and_pools_made_anew(
     make_engine: Callable[..., sa.Engine], held_there: Held
 ) -> None:
@@ -183,6 +191,7 @@ def test_engines_with_other_options_and_pools_made_anew(
         engine.dispose()
 
 
+@ENDS_CONNECTION
 @pytest.mark.read_committed
 def test_a_pool_that_is_disposed_of_meanwhile(engine: sa.Engine, held_there: Held) -> None:
     with LockingSession(engine) as session:
@@ -196,6 +205,7 @@ def test_a_pool_that_is_disposed_of_meanwhile(engine: sa.Engine, held_there: Hel
     pool.dispose()
 
 
+@ENDS_CONNECTION
 @pytest.mark.not_databases("sqlite")  # has no server to end it
 def test_a_lost_connection_has_lost_it(
     database: Database, session: LockingSession, held_there: Held
@@ -212,3 +222,66 @@ def test_a_lost_connection_has_lost_it(
     session.rollback()
     session.lock_key(KEY)
     assert held_there()
+
+
+# --------------------------------------------------------------------------------------------------
+# GET_LOCK by itself: each test is a trap that lock_key() avoids.
+
+TAKE = sa.text("SELECT GET_LOCK(CONCAT(DATABASE(), :name), :seconds)")
+
+
+def take(connection: sa.Connection, seconds: float = 0, name: str = f".{KEY}") -> object:
+    return connection.execute(TAKE, {"name": name, "seconds": seconds}).scalar()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_it_survives_commit_rollback_and_the_pool(
+    engine: sa.Engine, held_there: Callable[[], bool]
+) -> None:
+    with engine.connect() as connection:
+        assert take(connection) == 1
+        connection.commit()
+        connection.rollback()
+        assert held_there()
+    assert held_there()
+    engine.dispose()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_it_is_to_be_released_as_often_as_it_was_taken(
+    engine: sa.Engine, held_there: Callable[[], bool]
+) -> None:
+    assert not held_there()
+    release = f"SELECT RELEASE_LOCK(CONCAT(DATABASE(), '.{KEY}'))"
+    with engine.connect() as connection:
+        assert [take(connection), take(connection)] == [1, 1]
+        released = [connection.exec_driver_sql(release).scalar() for _ in range(3)]
+    assert released == [1, 1, None]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_no_limit_is_for_ever_or_an_error(database: Database, engine: sa.Engine) -> None:
+    with engine.connect() as connection:
+        assert take(connection, -1, "for.ever") == (1 if database.name == "mysql" else None)
+    engine.dispose()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_a_long_name_is_an_error(database: Database, engine: sa.Engine) -> None:
+    room = {"mysql": 64, "mariadb": 192}[database.name]
+    with engine.connect() as connection:
+        room -= len(str(connection.exec_driver_sql("SELECT DATABASE()").scalar()))
+        assert take(connection, name="x" * room) == 1
+        with pytest.raises(DBAPIError):
+            take(connection, name="x" * (room + 1))
+    engine.dispose()
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_names_that_differ_in_capitals_are_one_on_mysql(
+    database: Database, engine: sa.Engine
+) -> None:
+    with engine.connect() as one, engine.connect() as other:
+        assert take(one, name="user:ann") == 1
+        assert take(other, name="user:Ann") == (0 if database.name == "mysql" else 1)
+    engine.dispose()

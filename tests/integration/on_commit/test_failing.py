@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import InvalidRequestError
+from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, PendingRollbackError
 
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, UnsavedChanges
 from tests.integration.locking.steps import finds_held
 from tests.integration.on_commit.promises import Promises
-from tests.support.models import Order
-
-pytestmark = pytest.mark.read_committed
+from tests.support.databases import Database
+from tests.support.models import Customer, Order
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -37,6 +38,7 @@ def save(session: Session) -> None:
     session.save_changes()
 
 
+@pytest.mark.read_committed
 @pytest.mark.parametrize("end", [commit, save])
 def test_the_first_error_comes_out_of_the_commit_which_is_done(
     session: Session,
@@ -69,6 +71,7 @@ def test_the_first_error_comes_out_of_the_commit_which_is_done(
     assert not finds_held()(other)
 
 
+@pytest.mark.read_committed
 def test_a_single_error_is_not_logged(
     session: Session, promises: Promises, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -99,6 +102,7 @@ def by_commit(session: Session, work: Callable[[], None]) -> None:
 WAYS = (in_begin, in_locked, by_commit)
 
 
+@pytest.mark.read_committed
 @pytest.mark.parametrize("way", WAYS)
 def test_the_session_goes_on_with_its_next_transaction(
     session: Session,
@@ -120,6 +124,7 @@ def test_the_session_goes_on_with_its_next_transaction(
     assert elsewhere(TOTAL) == [(32,)]
 
 
+@pytest.mark.read_committed
 def test_within_begin_the_session_itself_cannot_be_used(session: Session, other: Session) -> None:
     found: list[int] = []
 
@@ -135,6 +140,7 @@ def test_within_begin_the_session_itself_cannot_be_used(session: Session, other:
     assert session.get_one(Order, 2).total == 5
 
 
+@pytest.mark.read_committed
 def test_elsewhere_it_begins_its_next_transaction(
     session: Session, elsewhere: Run, promises: Promises
 ) -> None:
@@ -154,6 +160,7 @@ def test_elsewhere_it_begins_its_next_transaction(
 INTERRUPTIONS = (KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError)
 
 
+@pytest.mark.read_committed
 @pytest.mark.parametrize("interruption", INTERRUPTIONS)
 @pytest.mark.parametrize("way", WAYS)
 def test_an_interruption_stops_no_other_and_comes_out_before_any_error(
@@ -189,6 +196,7 @@ def test_an_interruption_stops_no_other_and_comes_out_before_any_error(
     assert len(promises.kept) == 5
 
 
+@pytest.mark.read_committed
 def test_of_several_interruptions_the_first_comes_out(
     session: Session, promises: Promises, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,3 +209,193 @@ def test_of_several_interruptions_the_first_comes_out(
         session.commit()
     assert promises.kept == ["first", "second", "third"]
     assert len(caplog.records) == 2
+
+
+# --------------------------------------------------------------------------------------------------
+# on_commit: a commit that fails is none, and calls nothing.
+
+
+@pytest.mark.read_committed
+def test_a_commit_whose_flush_fails_is_none(session: Session, promises: Promises) -> None:
+    session.begin()
+    session.on_commit(promises.note())
+    session.add(Customer(id=1, name="there already"))
+    with pytest.raises(IntegrityError):
+        session.commit()
+    session.rollback()
+    session.commit()
+    assert promises.kept == []
+
+
+@pytest.mark.read_committed
+def test_a_block_whose_commit_fails_is_none(session: Session, promises: Promises) -> None:
+    def work() -> None:
+        with session.locked(Order, 1):
+            session.on_commit(promises.note())
+            session.add(Customer(id=1, name="there already"))
+
+    with pytest.raises(IntegrityError):
+        work()
+    session.commit()
+    assert promises.kept == []
+
+
+@pytest.mark.read_committed
+def test_what_is_promised_after_a_failed_flush_is_dropped_too(
+    session: Session, promises: Promises
+) -> None:
+    session.begin()
+    session.add(Customer(id=1, name="there already"))
+    with pytest.raises(IntegrityError):
+        session.flush()
+    session.on_commit(promises.note())
+    with pytest.raises(PendingRollbackError):
+        session.commit()
+    session.rollback()
+    session.commit()
+    assert promises.kept == []
+
+
+@pytest.mark.read_committed
+@pytest.mark.databases("postgresql", "sqlite")
+def test_a_commit_that_the_database_refuses_is_none(
+    engine: sa.Engine, session: Session, promises: Promises
+) -> None:
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE IF EXISTS lk_deferred")
+        connection.exec_driver_sql(
+            "CREATE TABLE lk_deferred (id INTEGER REFERENCES lk_customer (id) "
+            "DEFERRABLE INITIALLY DEFERRED)"
+        )
+    if engine.dialect.name == "sqlite":
+        session.connection().exec_driver_sql("PRAGMA foreign_keys = ON")
+    session.execute(sa.text("INSERT INTO lk_deferred VALUES (99)"))
+    session.on_commit(promises.note())
+    with pytest.raises(DBAPIError):
+        session.commit()
+    session.rollback()
+    session.commit()
+    assert promises.kept == []
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE lk_deferred")
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("sqlite")
+def test_a_transaction_that_has_failed_to_lock_is_none(
+    session: Session, other: Session, promises: Promises
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    session.begin()
+    session.on_commit(promises.note())
+    with pytest.raises(LockNotAvailable):
+        session.get_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+    with pytest.raises(PendingRollbackError):
+        session.commit()
+    session.rollback()
+    session.commit()
+    assert promises.kept == []
+
+
+@pytest.mark.read_committed
+def test_a_refusal_that_sends_nothing_drops_nothing(session: Session, promises: Promises) -> None:
+    session.begin()
+    session.on_commit(promises.note())
+    session.get_one(Order, 1).total = 31
+    with pytest.raises(UnsavedChanges):
+        session.get_entity(Order, 1, ForUpdate)
+    session.commit()
+    assert promises.kept == ["called"]
+
+
+BROKEN = sa.text("SELECT * FROM there_is_no_such_table")
+
+
+@pytest.mark.read_committed
+@pytest.mark.databases("postgresql")
+def test_a_commit_that_postgresql_makes_a_rollback_is_none(
+    session: Session, promises: Promises
+) -> None:
+    session.begin()
+    session.add(Customer(id=9, name="new"))
+    session.flush()
+    session.on_commit(promises.note())
+    with pytest.raises(DBAPIError):
+        session.execute(BROKEN)
+    with pytest.raises(PendingRollbackError):
+        session.commit()  # would be answered by ROLLBACK, which psycopg does not tell
+    session.rollback()
+    assert session.get(Customer, 9) is None
+    session.commit()
+    assert promises.kept == []
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("postgresql")
+def test_an_error_that_aborts_nothing_drops_nothing(session: Session, promises: Promises) -> None:
+    session.begin()
+    session.add(Customer(id=9, name="new"))
+    session.flush()
+    session.on_commit(promises.note())
+    with pytest.raises(DBAPIError):
+        session.execute(BROKEN)
+    session.commit()
+    assert session.get(Customer, 9) is not None
+    assert promises.kept == ["called"]
+
+
+@pytest.mark.read_committed
+def test_nor_does_one_in_a_savepoint(session: Session, promises: Promises) -> None:
+    with session.begin():
+        session.get_one_entity(Order, 1, ForUpdate).total = 31
+        session.on_commit(promises.note("kept"))
+        with suppress(DBAPIError), session.begin_nested():
+            session.on_commit(promises.note("dropped"))
+            session.execute(BROKEN)
+        assert list(session.held_locks) == [(Order, (1,))]
+        session.on_commit(promises.note("too"))
+    assert promises.kept == ["kept", "too"]
+    assert session.get_one(Order, 1).total == 31
+
+
+@pytest.mark.read_committed
+def test_nor_one_of_the_transaction_before(session: Session, promises: Promises) -> None:
+    with pytest.raises(DBAPIError):
+        session.execute(BROKEN)
+    session.rollback()
+    session.get_one_entity(Order, 1, ForUpdate)
+    session.on_commit(promises.note())
+    session.commit()
+    assert promises.kept == ["called"]
+
+
+# --------------------------------------------------------------------------------------------------
+# A lent Connection that is lost behind a COMMIT: what was committed is, and promises are kept.
+
+
+@pytest.mark.databases("mysql", "mariadb")  # where KILL ends a connection in the middle
+def test_it_is_given_up_and_the_promise_is_kept(
+    documents: Database, make_engine: Callable[..., sa.Engine]
+) -> None:
+    called: list[str] = []
+    with make_engine().connect() as lent, LockingSession(bind=lent) as session:
+
+        def lose(_: object) -> None:
+            driver = lent.connection.driver_connection
+            with documents.observer().connect() as observer:
+                observer.exec_driver_sql(f"KILL {driver.thread_id()}")  # type: ignore[union-attr]
+
+        session.get_entity(Order, 1, ForUpdate)
+        session.on_commit(lambda: called.append("committed"))
+        event.listen(session, "after_commit", lose, once=True)
+        session.commit()
+        assert called == ["committed"]
+        with pytest.raises(DBAPIError):
+            session.get_entity(Order, 2, ForUpdate)
+        assert lent.invalidated
+        session.rollback()
+        lent.rollback()
+        session.get_entity(Order, 2, ForUpdate)  # on another one
+        session.on_commit(lambda: called.append("rolled back"))
+        session.rollback()
+    assert called == ["committed"]

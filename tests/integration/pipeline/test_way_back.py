@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from weakref import ref
 
 import pytest
 import sqlalchemy as sa
+from psycopg.pq import Trace
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock import AsyncLockingSession, LockingSession, LockOptions
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.pipeline.conftest import Sessions
-from tests.integration.pipeline.models import Note
+from tests.integration.pipeline.models import Bill, Item, Note
 from tests.integration.pipeline.only import ON_POSTGRESQL
+from tests.support.actors import Actor
+from tests.support.databases import Database
+from tests.support.waits import wait_until_blocked
 
 pytestmark = ON_POSTGRESQL
+
 
 NUMBER = sa.select(Note.number).where(Note.id == 1)
 
@@ -158,3 +168,163 @@ async def test_under_asyncio_as_well(engine: sa.Engine, elsewhere: sa.Engine) ->
             assert await connection.run_sync(as_the_driver_made_it)
     with elsewhere.connect() as observer:
         assert observer.scalar(NUMBER) == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# A Connection that the program has given to the session, in whatever way, commits by itself.
+
+
+def by_bind(lent: sa.Connection) -> LockingSession:
+    return LockingSession(lent, pipeline=True)
+
+
+def by_binds(lent: sa.Connection) -> LockingSession:
+    return LockingSession(binds={Note: lent}, pipeline=True)
+
+
+def by_bind_mapper(lent: sa.Connection) -> LockingSession:
+    session = LockingSession(lent.engine, pipeline=True)
+    session.bind_mapper(Note, lent)
+    return session
+
+
+def by_bind_table(lent: sa.Connection) -> LockingSession:
+    session = LockingSession(pipeline=True)
+    session.bind_table(Note.__table__, lent)  # type: ignore[arg-type]
+    return session
+
+
+def by_get_bind(lent: sa.Connection) -> LockingSession:
+    class Routing(LockingSession):
+        def get_bind(self, *_: Any, **__: Any) -> sa.Connection:
+            return lent
+
+    return Routing(pipeline=True)
+
+
+def by_an_argument(lent: sa.Connection) -> LockingSession:
+    session = LockingSession(lent.engine, pipeline=True)
+    session.connection(bind_arguments={"bind": lent})
+    return session
+
+
+WAYS = [by_bind, by_binds, by_bind_mapper, by_bind_table, by_get_bind, by_an_argument]
+
+
+def as_the_driver_made_it_lent(connection: sa.Connection) -> bool:
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.cursor_factory.__module__ == "psycopg")
+
+
+@pytest.mark.parametrize("in_savepoint", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_waits_on_it(
+    engine: sa.Engine,
+    elsewhere: sa.Engine,
+    way: Callable[[sa.Connection], LockingSession],
+    in_savepoint: bool,
+) -> None:
+    with engine.connect() as lent:
+        transaction = lent.begin()
+        with way(lent) as session:
+            if in_savepoint:
+                session.begin_nested()
+            session.get_one_entity(Note, 1, LockOptions.ForUpdate).number = 50
+            session.commit()
+            assert as_the_driver_made_it_lent(lent)
+            assert transaction.is_active
+            assert lent.scalar(NUMBER) == 50
+        transaction.rollback()
+    with elsewhere.connect() as connection:
+        assert connection.scalar(NUMBER) == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_lent_it_gets_the_counts_of_his_own_writes(
+    engine: sa.Engine, way: Callable[[sa.Connection], LockingSession]
+) -> None:
+    with engine.connect() as lent, lent.begin():
+        with way(lent) as session:
+            session.get_one_entity(Note, 1, LockOptions.ForUpdate).number = 50
+            session.commit()
+        with Session(lent, join_transaction_mode="create_savepoint") as plain:
+            note = plain.get_one(Note, 2)
+            lent.execute(sa.delete(Note).where(Note.id == 2))
+            note.number = 60
+            with pytest.raises(StaleDataError):
+                plain.flush()
+
+
+# --------------------------------------------------------------------------------------------------
+# A pipeline ends with Sync: the server's clock of an idle transaction runs from there on.
+
+LastMessageSession = LockingSession
+Sent = list[str]
+
+
+@pytest.fixture
+def session_factory(bills: Database) -> sessionmaker[LastMessageSession]:
+    return sessionmaker(bills.engine(), class_=LastMessageSession)
+
+
+@contextmanager
+def traced(session: LastMessageSession) -> Iterator[Sent]:
+    """Append the names of the messages that are sent in this block, as libpq tells them."""
+    driver: Any = session.connection().connection.driver_connection
+    sent: Sent = []
+    with tempfile.TemporaryFile(mode="w+") as file:
+        driver.pgconn.trace(file.fileno())
+        driver.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+        try:
+            yield sent
+        finally:
+            driver.pgconn.untrace()
+            file.seek(0)
+            # F: from the frontend.  A statement of several lines is a message of several.
+            sent += [line.split("\t")[2].strip() for line in file if line.startswith("F\t")]
+
+
+def lock(session: LastMessageSession, **how: Any) -> None:
+    session.get_one_entity(Bill, 1, LockOptions.ForUpdate, **how)
+
+
+def lock_and_change_many(session: LastMessageSession) -> None:
+    session.lock_key("another")
+    session.execute(sa.update(Item), [{"id": -1, "value": 1}, {"id": -2, "value": 2}])
+
+
+def hold_all(session: LastMessageSession) -> None:
+    lock(session)
+    session.lock_key("key")
+    session.execute(sa.update(Item).values(value=0))
+
+
+#: By name: the options of a session, and what it does, which waits: no answer has come when Sync is sent.
+WAYS_LAST_MESSAGE: dict[str, tuple[dict[str, Any], Callable[[LastMessageSession], object]]] = {
+    "lock_timeout": ({}, partial(lock, lock_timeout=30)),
+    "key": ({}, lambda session: session.lock_key("key", lock_timeout=30)),
+    "hold_limit": ({"hold_limit": 600}, lock),
+    "hold_limit, many rows": ({"hold_limit": 600}, lock_and_change_many),
+    "pipeline": ({"pipeline": True}, lock),
+}
+
+
+@pytest.mark.parametrize("way", WAYS_LAST_MESSAGE)
+def test_sync_is_the_last_message(
+    alice: Actor[LastMessageSession], bob: Actor[LastMessageSession], way: str
+) -> None:
+    options, action = WAYS_LAST_MESSAGE[way]
+
+    def take(session: LastMessageSession) -> Sent:
+        with LastMessageSession(session.get_bind(), **options) as own:
+            with traced(own) as sent:
+                action(own)
+            return sent
+
+    alice.does(hold_all)
+    waiting = bob.starts(take)
+    wait_until_blocked(waiter=bob, holder=alice, step=waiting)
+    alice.does(LastMessageSession.rollback)
+    sent = waiting.result()
+    assert sent[-1] == "Sync"
+    assert "Flush" not in sent

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from sqlalchemy.exc import IntegrityError, OperationalError, PendingRollbackError
 from sqlalchemy.orm import sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
@@ -22,11 +26,13 @@ from sa_doclock import (
     UnlockedWrite,
     run_transaction,
 )
+from sa_doclock import LockOptions as Lock
 from tests.integration.locking.steps import finds_held
 from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
-from tests.support.models import Customer, Order
+from tests.support.models import Customer, Order, Voucher
 
 pytestmark = pytest.mark.quick
+
 
 Factory = sessionmaker[LockingSession]
 Run = Callable[..., list[Any]]
@@ -185,3 +191,141 @@ def test_an_error_of_the_factory_comes_out_in_any_attempt(session_factory: Facto
     with pytest.raises(LookupError, match="no session for you"):
         run_transaction(make, fn)
     assert fn.runs == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# The waits: a random part of a time that doubles up to a limit.  Nobody sleeps here.
+
+factory = sessionmaker(class_=LockingSession)  # nothing is sent, so no database is needed
+
+
+def waits(naps: list[float], attempts: int, backoff: float, max_backoff: float) -> list[float]:
+    """Let all attempts fail; return the waits between them."""
+    naps.clear()
+    fn = Counted(*deadlocks(attempts))
+    with pytest.raises(DeadlockDetected):
+        run_transaction(factory, fn, attempts=attempts, backoff=backoff, max_backoff=max_backoff)
+    assert fn.runs == attempts
+    return list(naps)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    attempts=st.integers(1, 8),
+    backoff=st.floats(0, 10),
+    max_backoff=st.floats(0, 30),
+    seed=st.integers(0, 1000),
+)
+def test_each_wait_is_within_its_bound(
+    naps: list[float], attempts: int, backoff: float, max_backoff: float, seed: int
+) -> None:
+    random.seed(seed)
+    waited = waits(naps, attempts, backoff, max_backoff)
+    assert len(waited) == attempts - 1
+    for number, seconds in enumerate(waited):
+        assert 0 <= seconds <= min(backoff * 2**number, max_backoff)
+
+
+def test_it_grows_and_is_spread_over_all_of_it(naps: list[float]) -> None:
+    random.seed(1)
+    rounds = [waits(naps, 5, 1.0, 4.0) for _ in range(200)]
+    for number, bound in enumerate([1.0, 2.0, 4.0, 4.0]):
+        seconds = sorted(waited[number] for waited in rounds)
+        assert seconds[0] < bound * 0.1  # full jitter: also next to nothing
+        assert bound * 0.9 < seconds[-1] <= bound
+        assert bound * 0.4 < sum(seconds) / len(seconds) < bound * 0.6
+
+
+def test_zero_is_no_wait(naps: list[float]) -> None:
+    assert waits(naps, 4, 0, 2.0) == waits(naps, 4, 0.05, 0) == [0, 0, 0]
+
+
+def test_by_default_a_deadlock_costs_a_twentieth_of_a_second_at_most(
+    naps: list[float],
+) -> None:
+    for _ in range(50):
+        run_transaction(factory, Counted(*deadlocks(1)))
+    assert max(naps) <= 0.05
+    assert min(naps) < max(naps)
+
+
+def test_many_attempts_do_not_overflow(naps: list[float]) -> None:
+    assert max(waits(naps, 1100, 0.05, 2.0)) <= 2.0
+
+
+# --------------------------------------------------------------------------------------------------
+# The log has each attempt that failed, with its document.
+
+FIELDS = ("document", "lock", "waited", "held", "outcome", "attempt", "attempts")
+
+
+LEVELS = {"retried": logging.INFO, "given up": logging.WARNING}
+
+
+@pytest.fixture
+def from_info_on(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sa_doclock")
+
+
+def records_of(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, ...]]:
+    of_retries = [record for record in caplog.records if hasattr(record, "attempt")]
+    for record in of_retries:
+        level = LEVELS[vars(record)["outcome"]]
+        assert (record.name, record.levelno) == ("sa_doclock", level)
+    return [tuple(vars(record)[name] for name in FIELDS) for record in of_retries]
+
+
+@pytest.mark.usefixtures("from_info_on")
+def test_every_attempt_that_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    one = DeadlockDetected("no", entity=Order, ident=42, lock=Lock.ForUpdate | Lock.NoWait)
+    two = DeadlockDetected("no", entity=Voucher, ident=(2024, 1))
+    run_transaction(factory, Counted(one, two, *deadlocks(1)))
+    assert records_of(caplog) == [
+        ("Order 42", "FOR UPDATE NOWAIT", None, None, "retried", 1, 5),
+        ("Voucher (2024, 1)", None, None, None, "retried", 2, 5),
+        (None, None, None, None, "retried", 3, 5),
+    ]
+    first = caplog.messages[0]
+    assert first.startswith("run_transaction: attempt 1 of 5 failed, the next in 0.0")
+    assert first.endswith(" s: no")
+
+
+@pytest.mark.usefixtures("from_info_on")
+def test_the_one_after_which_it_gives_up(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(DeadlockDetected):
+        run_transaction(factory, Counted(*deadlocks(2)), attempts=2)
+    assert [one[4:] for one in records_of(caplog)] == [("retried", 1, 2), ("given up", 2, 2)]
+    assert caplog.messages[1] == "run_transaction: given up after 2 attempts: made up, 1"
+
+
+@pytest.mark.usefixtures("from_info_on")
+def test_nothing_where_nothing_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
+    run_transaction(factory, Counted())
+    for error in (LookupError("no"), LockNotAvailable("held")):
+        with pytest.raises(type(error)):
+            run_transaction(factory, Counted(error))
+    assert caplog.records == []
+
+
+@pytest.mark.usefixtures("from_info_on")
+@pytest.mark.read_committed
+@pytest.mark.databases("postgresql")
+def test_the_document_of_a_real_lock(
+    session_factory: Callable[[], Session], other: Session, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lock(session: Session) -> None:
+        if fn.runs == 2:
+            other.rollback()
+        session.get_entity(Order, 1, Lock.ForUpdate, lock_timeout=0)
+
+    other.execute(sa.update(Order).values(total=0))
+    fn = Counted(act=lock)
+    run_transaction(session_factory, fn, retry_not_available=True)
+    ((document, lock_taken, waited, held, outcome, *_),) = records_of(caplog)
+    assert (document, lock_taken, held, outcome) == (
+        "Order 1",
+        "FOR UPDATE NOWAIT",
+        None,
+        "retried",
+    )
+    assert waited > 0

@@ -33,8 +33,7 @@ from sa_doclock import (
 from sa_doclock.testing import rollback_session
 from tests.integration.asyncio.drivers import in_a_loop
 from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
-from tests.integration.retry.test_commit import both, two_databases
-from tests.integration.retry.test_conflicts import renamed
+from tests.integration.retry.test_conflicts import both, renamed, two_databases
 from tests.support.models import Customer, Order
 from tests.support.rows import rows
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError, InvalidRequestError, PendingRollbackError
 from sqlalchemy.orm import SessionTransactionOrigin, sessionmaker
 from sqlalchemy.orm.exc import DetachedInstanceError
 
-from sa_doclock import DeadlockDetected, LockingSession, run_transaction
+from sa_doclock import DeadlockDetected, LockingSession, LockMisuse, run_transaction
 from sa_doclock import LockOptions as Lock
+from tests.integration.on_commit.promises import Promises
 from tests.integration.retry.counting import NAMES, Counted, Session, deadlocks, own_logic, rename
 from tests.support.models import Customer, Order
 
@@ -137,3 +139,224 @@ def test_an_entity_that_it_returns_is_detached_and_expired(session_factory: Fact
     session_factory.configure(expire_on_commit=False)
     order = run_transaction(session_factory, lambda session: session.get_one(Order, 1))
     assert order.total == 30
+
+
+# --------------------------------------------------------------------------------------------------
+# A Connection that was lent is in somebody else's transaction, however the session came to it.
+
+Make = Callable[..., LockingSession]
+TABLE: Any = Customer.__table__
+RENAME = sa.update(Customer).where(Customer.id == 1).values(name="lender")
+
+
+def by_bind_mapper(lent: sa.Connection, **how: Any) -> LockingSession:
+    session = LockingSession(lent.engine, **how)
+    session.bind_mapper(Customer, lent)
+    return session
+
+
+def by_bind_table(lent: sa.Connection, **how: Any) -> LockingSession:
+    session = LockingSession(lent.engine, **how)
+    session.bind_table(TABLE, lent)
+    return session
+
+
+def by_get_bind(lent: sa.Connection, **how: Any) -> LockingSession:
+    class Routing(LockingSession):
+        def get_bind(self, mapper: Any = None, clause: Any = None) -> sa.Connection:  # type: ignore[override]
+            return lent
+
+    return Routing(**how)
+
+
+MAKERS = [by_bind_mapper, by_bind_table, by_get_bind]
+
+
+def forget(_: object) -> None:
+    """Return nothing, whatever was done."""
+
+
+def with_the_connection(lent: sa.Connection) -> Callable[[Session], None]:
+    return lambda session: forget(session.connection(bind_arguments={"bind": lent}))
+
+
+def with_a_statement(lent: sa.Connection) -> Callable[[Session], None]:
+    return lambda session: forget(session.scalar(NAMES, bind_arguments={"bind": lent}))
+
+
+def with_bind_mapper(lent: sa.Connection) -> Callable[[Session], None]:
+    return lambda session: session.bind_mapper(Customer, lent)
+
+
+@pytest.fixture
+def lent(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Lend a Connection, in whose transaction something was changed."""
+    with engine.connect() as lent:
+        lent.execute(RENAME)
+        yield lent
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("make", MAKERS)
+def test_its_transaction_is_not_run_again(lent: sa.Connection, elsewhere: Run, make: Make) -> None:
+    fn = Counted(*deadlocks(1), act=lambda session: forget(session.get_one(Customer, 1)))
+    with pytest.raises(LockMisuse, match="with an open transaction"):
+        run_transaction(lambda: make(lent), fn)
+    assert lent.in_transaction()
+    lent.commit()
+    assert elsewhere(NAMES)[0] == (1, "lender")
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("way", [with_the_connection, with_a_statement, with_bind_mapper])
+def test_nor_where_the_function_brings_it(
+    engine: sa.Engine,
+    lent: sa.Connection,
+    elsewhere: Run,
+    way: Callable[[sa.Connection], Callable[[Session], None]],
+) -> None:
+    fn = Counted(*deadlocks(1), act=way(lent))
+    with pytest.raises(LockMisuse, match="with an open transaction"):
+        run_transaction(lambda: LockingSession(engine), fn)
+    assert lent.in_transaction()
+    lent.commit()
+    assert elsewhere(NAMES)[0] == (1, "lender")
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("make", MAKERS)
+def test_in_a_savepoint_it_runs_and_is_not_repeated(
+    lent: sa.Connection, elsewhere: Run, make: Make
+) -> None:
+    def factory() -> LockingSession:
+        return make(lent, join_transaction_mode="create_savepoint")
+
+    assert run_transaction(factory, lambda session: session.get_one(Customer, 1).name) == "lender"
+    failing = Counted(*deadlocks(1), act=lambda session: forget(session.get_one(Customer, 1)))
+    with pytest.raises(DeadlockDetected):
+        run_transaction(factory, failing)
+    assert failing.runs == 1
+    lent.commit()
+    assert elsewhere(NAMES)[0] == (1, "lender")
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("make", MAKERS)
+def test_one_that_is_in_no_transaction_is_the_sessions(
+    engine: sa.Engine, elsewhere: Run, make: Make
+) -> None:
+    def rename(session: Session) -> None:
+        session.get_one(Customer, 1).name = "ours"
+        session.flush()
+
+    fn = Counted(*deadlocks(1), act=rename)
+    with engine.connect() as connection:
+        assert run_transaction(lambda: make(connection), fn) == 2
+        assert not connection.in_transaction()
+    assert elsewhere(NAMES)[0] == (1, "ours")
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.not_databases("sqlite-journal")
+def test_outside_of_run_transaction_it_may_be_lent(lent: sa.Connection) -> None:
+    session = LockingSession(lent.engine)
+    run_transaction(lambda: session, forget)
+    session.bind_mapper(Customer, lent)
+    assert session.get_one(Customer, 1).name == "lender"
+    session.close()
+
+
+# --------------------------------------------------------------------------------------------------
+# Functions of on_commit() run once for the attempt that is committed, never for another.
+
+
+@pytest.fixture
+def promises() -> Promises:
+    return Promises()
+
+
+@own_logic
+def test_it_is_kept_once_by_the_attempt_that_works(
+    session_factory: Factory, promises: Promises
+) -> None:
+    fn = Counted(
+        *deadlocks(2), act=lambda session: session.on_commit(promises.note(f"run {fn.runs}"))
+    )
+    run_transaction(session_factory, fn)
+    assert promises.kept == ["run 3"]
+
+
+@own_logic
+def test_it_is_never_kept_when_all_have_failed(
+    session_factory: Factory, promises: Promises
+) -> None:
+    fn = Counted(*deadlocks(2), act=lambda session: session.on_commit(promises.note()))
+    with pytest.raises(DeadlockDetected):
+        run_transaction(session_factory, fn, attempts=2)
+    assert promises.kept == []
+
+
+@own_logic
+def test_a_deadlock_that_it_meets_itself_repeats_nothing(
+    session_factory: Factory, elsewhere: Run, promises: Promises
+) -> None:
+    (error,) = deadlocks(1)
+
+    def act(session: Session) -> None:
+        rename(session, f"run {fn.runs}")
+        session.on_commit(promises.fail(error))
+
+    fn = Counted(act=act)
+    with pytest.raises(DeadlockDetected) as caught:
+        run_transaction(session_factory, fn)
+    assert caught.value is error
+    assert caught.value.attempts == 0
+    assert promises.kept == [str(error)]
+    assert fn.runs == 1
+    assert elsewhere(NAMES)[0] == (1, "run 1")
+
+
+@own_logic
+def test_nor_does_one_of_a_listener_after_the_commit(
+    session_factory: Factory, elsewhere: Run
+) -> None:
+    def fail(_: Session) -> None:
+        raise DeadlockDetected("in a listener")
+
+    event.listen(session_factory, "after_commit", fail)
+    fn = Counted(act=lambda session: rename(session, "mine"))
+    with pytest.raises(DeadlockDetected, match="in a listener"):
+        run_transaction(session_factory, fn)
+    assert fn.runs == 1
+    assert elsewhere(NAMES)[0] == (1, "mine")
+
+
+@own_logic
+def test_one_of_a_listener_before_the_commit_is_repeated(
+    session_factory: Factory, elsewhere: Run
+) -> None:
+    def fail(_: Session) -> None:
+        if fn.runs == 1:
+            raise DeadlockDetected("in a listener")
+
+    event.listen(session_factory, "before_commit", fail)
+    fn = Counted(act=lambda session: rename(session, f"run {fn.runs}"))
+    assert run_transaction(session_factory, fn) == 2
+    assert elsewhere(NAMES)[0] == (1, "run 2")
+
+
+@own_logic
+def test_it_may_run_a_transaction_of_its_own(session_factory: Factory, elsewhere: Run) -> None:
+    inner = Counted(*deadlocks(1), act=lambda session: rename(session, "inner"))
+
+    def outer(session: Session) -> None:
+        session.execute(sa.text("UPDATE lk_customer SET name = 'outer'"))
+        session.on_commit(lambda: run_transaction(session_factory, inner))
+
+    run_transaction(session_factory, outer)
+    assert inner.runs == 2
+    assert elsewhere(NAMES) == [(1, "inner"), (2, "outer")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,20 +11,19 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import StatusCode
+from opentelemetry.trace import SpanKind, StatusCode
+from sqlalchemy.exc import NoResultFound, ProgrammingError
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions, WrongIsolation, claim_each
+from sa_doclock.opentelemetry import uninstrument
 from tests.integration.locking.crosswise import cross, set_total
 from tests.integration.locking.steps import locks
 from tests.integration.telemetry.conftest import Instrument, Recorded
 from tests.support.actors import Actor
-from tests.support.models import Order, Voucher
+from tests.support.models import Contract, Lease, Order, Voucher
 
-pytestmark = [
-    pytest.mark.databases("sqlite", "postgresql"),
-    pytest.mark.read_committed,
-]
+pytestmark = pytest.mark.read_committed
 
 ForUpdate, NoWait = LockOptions.ForUpdate, LockOptions.NoWait
 Session = LockingSession
@@ -60,6 +60,7 @@ def statement_spans(engine: sa.Engine, reported: Recorded) -> Iterator[None]:
     sa.event.remove(engine, "before_cursor_execute", before)
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_lock_that_is_granted(session: Session, reported: Recorded) -> None:
     session.get_one_entity(Order, 1, ForUpdate)
     span = only(reported)
@@ -77,6 +78,7 @@ def test_a_lock_that_is_granted(session: Session, reported: Recorded) -> None:
     assert len(reported.spans) == 1
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_its_statements_are_its_children(
     session: Session, engine: sa.Engine, reported: Recorded
 ) -> None:
@@ -96,6 +98,7 @@ def test_its_statements_are_its_children(
         assert one.parent.span_id == request.context.span_id
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_one_that_is_not_available(session: Session, other: Session, reported: Recorded) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
     reported.clear()
@@ -112,6 +115,7 @@ def test_one_that_is_not_available(session: Session, other: Session, reported: R
     assert span.status.status_code is StatusCode.UNSET  # a try
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.not_databases("sqlite")
 def test_a_deadlock(alice: Actor[Session], bob: Actor[Session], reported: Recorded) -> None:
     alice.does(set_total(1, 31))
@@ -128,6 +132,7 @@ def test_a_deadlock(alice: Actor[Session], bob: Actor[Session], reported: Record
     assert not outcomes["deadlock"].events  # an exception's text has the key in it
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 @pytest.mark.not_databases("sqlite")
 def test_an_error_of_the_program(make_session: Callable[..., Session], reported: Recorded) -> None:
     session = make_session(isolation_level="SERIALIZABLE")
@@ -138,6 +143,7 @@ def test_an_error_of_the_program(make_session: Callable[..., Session], reported:
     assert attributes(only(reported))["doclock.outcome"] == "wrong_isolation"
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_many_and_sets_and_with_for_update(session: Session, reported: Recorded) -> None:
     session.get_entities(Order, [1, 2, 99], ForUpdate)
     session.rollback()
@@ -152,6 +158,7 @@ def test_many_and_sets_and_with_for_update(session: Session, reported: Recorded)
     assert {one["doclock.outcome"] for one in found} == {"granted"}
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_with_for_update_that_fails(
     session: Session, other: Session, engine: sa.Engine, reported: Recorded
 ) -> None:
@@ -165,6 +172,7 @@ def test_a_with_for_update_that_fails(
     assert reported.sums("doclock.lock.outcomes")["Order", "ForUpdate|NoWait", "not_available"] == 1
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_named_lock(session: Session, reported: Recorded) -> None:
     session.lock_key("user:42")
     span = only(reported)
@@ -172,6 +180,7 @@ def test_a_named_lock(session: Session, reported: Recorded) -> None:
     assert attributes(span)["doclock.entity"] == "key"
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_claims(session_factory: sessionmaker[Session], reported: Recorded) -> None:
     for claim in claim_each(session_factory, sa.select(Order)):
         with claim as order:
@@ -189,6 +198,7 @@ def everything(session: Session) -> None:
     session.rollback()
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_no_key_is_shown(session: Session, reported: Recorded) -> None:
     everything(session)
     text = " ".join(span.to_json() for span in reported.spans)
@@ -201,6 +211,7 @@ def test_no_key_is_shown(session: Session, reported: Recorded) -> None:
             assert "doclock.key" not in point.attributes
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_keys_are_shown_where_they_are_asked_for(
     session: Session, instrumented: Instrument
 ) -> None:
@@ -214,6 +225,7 @@ def test_keys_are_shown_where_they_are_asked_for(
     assert held == {"(2024, 1)", "1", "2", "'user:42'"}
 
 
+@pytest.mark.databases("sqlite", "postgresql")
 def test_a_call_in_which_the_program_clears_the_info_of_its_session(
     session: Session, reported: Recorded
 ) -> None:
@@ -224,3 +236,153 @@ def test_a_call_in_which_the_program_clears_the_info_of_its_session(
     sa.event.listen(session, "before_lock", clear)
     session.get_one_entity(Order, 1, ForUpdate)
     assert only(reported).name == "lock Order"
+
+
+# --------------------------------------------------------------------------------------------------
+# OpenTelemetry's conventions for databases: attributes of spans, their kind, a gauge of held locks.
+
+SYSTEMS = {"mssql": "microsoft.sql_server"}
+
+
+def database_of(span: Any) -> dict[str, Any]:
+    """Return the attributes that are not ours."""
+    return {key: value for key, value in span.attributes.items() if not key.startswith("doclock.")}
+
+
+def expected(engine: sa.Engine, table: str | None) -> dict[str, Any]:
+    name = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
+    found = {
+        "db.system.name": SYSTEMS.get(name, name),
+        "db.namespace": engine.url.database,
+        "db.collection.name": table,
+        "server.address": engine.url.host,
+        "server.port": engine.url.port,
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def test_a_span_says_where_its_database_is(
+    session: Session, other: Session, engine: sa.Engine, reported: Recorded
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    with pytest.raises(LockNotAvailable):
+        session.get_entity(Order, 1, ForUpdate | NoWait)
+    session.rollback()
+    other.rollback()
+    session.lock_key("user:42")
+    session.rollback()
+    session.get_one_entity(Lease, 1, ForUpdate)
+    granted, refused, named, subclass = reported.spans
+    assert {span.kind for span in reported.spans} == {SpanKind.CLIENT}
+    orders = expected(engine, "lk_order")
+    assert database_of(granted) == orders
+    assert database_of(refused) == {**orders, "error.type": "LockNotAvailable"}
+    assert database_of(named) == expected(engine, None)
+    assert database_of(subclass) == expected(engine, str(sa.inspect(Contract).local_table))
+
+
+class RoutingSession(LockingSession):
+    """A session that sends each question to the next of its engines."""
+
+    engines: list[sa.Engine]
+
+    def get_bind(self, *args: Any, **kwargs: Any) -> Any:
+        self.engines.append(self.engines.pop(0))
+        return self.engines[0]
+
+
+@pytest.mark.databases("sqlite")
+def test_a_session_that_routes_names_the_database_of_its_lock(
+    engine: sa.Engine, reported: Recorded
+) -> None:
+    replica = sa.create_engine("sqlite:///nowhere.db")
+    with RoutingSession() as session:
+        session.engines = [replica, engine]
+        session.get_one_entity(Order, 1, ForUpdate)
+    (span,) = reported.spans
+    assert database_of(span) == expected(engine, "lk_order")
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.parametrize("way", ["granted", "refused", "named", "set", "select"])
+def test_telemetry_asks_a_session_that_routes_for_no_engine_of_its_own(
+    other: Session, engine: sa.Engine, reported: Recorded, way: str
+) -> None:
+    def engines_asked_for() -> int:
+        asked: list[object] = []
+
+        class CountingSession(LockingSession):
+            def get_bind(self, *args: Any, **kwargs: Any) -> Any:
+                asked.append(args)
+                return engine
+
+        with CountingSession() as routed:
+            if way == "granted":
+                routed.get_one_entity(Order, 1, ForUpdate)
+            elif way == "set":
+                routed.get_entities(Order, [1, 2], ForUpdate)
+            elif way == "select":
+                routed.scalars(sa.select(Order).where(Order.id == 1).with_for_update()).one()
+            elif way == "named":
+                routed.lock_key("user:42", bind_arguments={"mapper": Order})
+            else:
+                other.get_one_entity(Order, 1, ForUpdate)
+                with pytest.raises(LockNotAvailable):
+                    routed.get_entity(Order, 1, ForUpdate | NoWait)
+                other.rollback()
+        return len(asked)
+
+    with_telemetry = engines_asked_for()
+    (span,) = reported.spans[:1]
+    assert database_of(span)["db.system.name"] == expected(engine, None)["db.system.name"]
+    uninstrument()
+    assert engines_asked_for() == with_telemetry
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_the_schema_of_a_tenant(engine: sa.Engine, reported: Recorded) -> None:
+    tenant = engine.execution_options(schema_translate_map={None: "main"})
+    with LockingSession(tenant) as of_tenant, pytest.raises((NoResultFound, ProgrammingError)):
+        of_tenant.get_one_entity(Order, -1, ForUpdate)
+    assert database_of(reported.spans[0])["db.collection.name"] == "main.lk_order"
+
+
+def held(reported: Recorded) -> dict[tuple[Any, ...], float]:
+    return reported.sums("doclock.lock.held")
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_gauge_of_the_locks_held(session: Session, reported: Recorded) -> None:
+    assert held(reported) == {}
+    session.get_entities(Order, [1, 2], ForUpdate | NoWait)
+    session.get_one_entity(Order, 1, ForUpdate)  # held already
+    session.lock_key("a name")
+    assert held(reported) == {("Order", "ForUpdate"): 2, ("key", "ForUpdate"): 1}
+    session.commit()
+    assert held(reported) == {("Order", "ForUpdate"): 0, ("key", "ForUpdate"): 0}
+
+
+@pytest.mark.databases("sqlite", "postgresql")
+def test_a_savepoint_gives_its_locks_up(session: Session, reported: Recorded) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    savepoint = session.begin_nested()
+    session.get_one_entity(Order, 2, ForUpdate)
+    assert held(reported) == {("Order", "ForUpdate"): 2}
+    savepoint.rollback()
+    # SQLite's lock is that of the file, which the savepoint does not give up
+    assert held(reported)["Order", "ForUpdate"] == len(session.held_locks)
+
+
+@pytest.mark.databases("sqlite")
+def test_a_session_that_is_dropped_and_one_after_uninstrument(
+    engine: sa.Engine, session: Session, reported: Recorded
+) -> None:
+    dropped = LockingSession(engine)
+    dropped.get_one_entity(Order, 1, ForUpdate)
+    assert held(reported) == {("Order", "ForUpdate"): 1}
+    del dropped
+    gc.collect()
+    assert held(reported) == {("Order", "ForUpdate"): 0}
+    session.get_one_entity(Order, 1, ForUpdate)
+    uninstrument()
+    assert held(reported) == {}

@@ -9,8 +9,8 @@ import sqlalchemy as sa
 
 from sa_doclock import LockOptions
 from sa_doclock.testing import Outcome
-from tests.integration.testing import endpoints
-from tests.integration.testing.endpoints import Endpoint, Shop
+from tests.integration.testing import test_two_at_once as endpoints
+from tests.integration.testing.test_two_at_once import Endpoint, Shop
 from tests.support.models import Line, Order
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead

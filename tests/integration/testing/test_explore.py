@@ -23,8 +23,8 @@ from sa_doclock import (
 )
 from sa_doclock.testing import Exploration, Outcome, explore
 from tests.integration.asyncio.drivers import PATIENT, drivers_of, url_for
-from tests.integration.testing.endpoints import Endpoint, Shop
 from tests.integration.testing.races import RACES, Race
+from tests.integration.testing.test_two_at_once import Endpoint, Shop
 from tests.support.databases import Database
 from tests.support.models import Customer, Order
 
@@ -197,7 +197,7 @@ def test_the_timeline_names_the_lines_of_the_program_and_what_was_seen(
 ) -> None:
     race = next(race for race in RACES if race.name == "computed-here")
     failure = explore_race(race, race.wrong).failures[0]
-    assert "tests/integration/testing/endpoints.py:" in failure.timeline
+    assert "tests/integration/testing/test_two_at_once.py:" in failure.timeline
     assert "-> (30,)" in failure.timeline
     assert "-> 1 row" in failure.timeline
     assert "waits for the first" in failure.timeline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -14,7 +15,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, column_property
 from sa_doclock import LockingSession, LockNotAvailable, LockOptions
 from tests.integration.asyncio.drivers import in_a_loop, opened, url_for
 from tests.integration.locking.steps import locks, recorded, save
-from tests.integration.timeouts.ways import WAYS
+from tests.integration.timeouts.ways import SHORT, WAYS, given_up, hold
 from tests.support.actors import Actor
 from tests.support.databases import PIPELINED, Database
 from tests.support.models import Lease, Order
@@ -61,7 +62,7 @@ def make_limited(
 
 
 @pytest.fixture
-def session(make_limited: Callable[[], LockingSession]) -> Iterator[LockingSession]:
+def session_one_limit(make_limited: Callable[[], LockingSession]) -> Iterator[LockingSession]:
     with make_limited() as session:
         yield session
 
@@ -136,11 +137,11 @@ def test_a_server_side_cursor_is_limited_while_it_is_read(documents: Database) -
 
 @pytest.mark.not_databases(PIPELINED)
 def test_what_is_read_after_the_lock_is_not_limited(
-    session: LockingSession, monkeypatch: pytest.MonkeyPatch
+    session_one_limit: LockingSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
-    with recorded(session.get_bind()) as statements:
-        WAYS["of two tables"](session, lock_timeout=30)
+    with recorded(session_one_limit.get_bind()) as statements:
+        WAYS["of two tables"](session_one_limit, lock_timeout=30)
     assert "FOR UPDATE" in statements[1]
     limits = ["statement_timeout" in statement for statement in statements]
     assert limits[:4] == [True, False, True, False]
@@ -217,24 +218,24 @@ def test_two_rows_have_one_limit(
 
 
 @pytest.mark.parametrize("name", [name for name in WAYS if name != "locked"])
-def test_both_limits_are_put_back(session: LockingSession, name: str) -> None:
-    set_limits(session, "7s", "9min")
-    WAYS[name](session, lock_timeout=29.5)
-    assert limits_of(session) == ("7s", "9min")
-    session.rollback()
-    assert limits_of(session) == ("0", "0")
+def test_both_limits_are_put_back(session_one_limit: LockingSession, name: str) -> None:
+    set_limits(session_one_limit, "7s", "9min")
+    WAYS[name](session_one_limit, lock_timeout=29.5)
+    assert limits_of(session_one_limit) == ("7s", "9min")
+    session_one_limit.rollback()
+    assert limits_of(session_one_limit) == ("0", "0")
 
 
 def test_both_are_put_back_after_a_savepoint(
-    session: LockingSession, other: LockingSession
+    session_one_limit: LockingSession, other: LockingSession
 ) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
-    set_limits(session, "7s", "9min")
-    with session.begin_nested() as savepoint:
+    set_limits(session_one_limit, "7s", "9min")
+    with session_one_limit.begin_nested() as savepoint:
         with pytest.raises(LockNotAvailable):
-            session.get_entity(Order, 1, ForUpdate, lock_timeout=0.01)
+            session_one_limit.get_entity(Order, 1, ForUpdate, lock_timeout=0.01)
         savepoint.rollback()
-    assert limits_of(session) == ("7s", "9min")
+    assert limits_of(session_one_limit) == ("7s", "9min")
 
 
 class OwnBase(DeclarativeBase):
@@ -254,35 +255,173 @@ class Limited(OwnBase):
     [("0", "30030ms"), ("1h", "30030ms"), ("30s", "30s"), ("400ms", "400ms"), ("1d", "30030ms")],
 )
 def test_the_users_own_limit_stays_where_it_is_shorter(
-    session: LockingSession, own: str, within: str
+    session_one_limit: LockingSession, own: str, within: str
 ) -> None:
-    set_limits(session, "0", own)
-    assert session.get_one_entity(Limited, 1, ForUpdate, lock_timeout=30).limit == within
-    assert limits_of(session) == ("0", own)
+    set_limits(session_one_limit, "0", own)
+    assert session_one_limit.get_one_entity(Limited, 1, ForUpdate, lock_timeout=30).limit == within
+    assert limits_of(session_one_limit) == ("0", own)
 
 
-def test_a_short_limit_leaves_the_statement_its_time(session: LockingSession) -> None:
-    assert session.get_one_entity(Limited, 1, ForUpdate, lock_timeout=0.001).limit == "250ms"
+def test_a_short_limit_leaves_the_statement_its_time(session_one_limit: LockingSession) -> None:
+    assert (
+        session_one_limit.get_one_entity(Limited, 1, ForUpdate, lock_timeout=0.001).limit == "250ms"
+    )
 
 
-def test_a_set_is_not_limited_as_a_whole(session: LockingSession) -> None:
+def test_a_set_is_not_limited_as_a_whole(session_one_limit: LockingSession) -> None:
     """Reading many rows takes time without a wait."""
-    statement = session.entity_set(Limited, ForUpdate, lock_timeout=30).where(Order.id == 1)
-    assert session.scalars(statement).one().limit == "0"
+    statement = session_one_limit.entity_set(Limited, ForUpdate, lock_timeout=30).where(
+        Order.id == 1
+    )
+    assert session_one_limit.scalars(statement).one().limit == "0"
 
 
 @pytest.mark.parametrize(("keys", "within"), [(50, "30030ms"), (51, "0")])
 def test_many_keys_are_not_limited_as_a_whole(
-    session: LockingSession, keys: int, within: str
+    session_one_limit: LockingSession, keys: int, within: str
 ) -> None:
-    found = session.get_entities(Limited, range(1, keys + 1), ForUpdate, lock_timeout=30)
+    found = session_one_limit.get_entities(Limited, range(1, keys + 1), ForUpdate, lock_timeout=30)
     assert {one.limit for one in found} == {within}
 
 
 def test_the_users_own_limit_is_distinguished_from_ours(
-    session: LockingSession, other: LockingSession
+    session_one_limit: LockingSession, other: LockingSession
 ) -> None:
     other.get_one_entity(Order, 1, ForUpdate)
-    set_limits(session, "0", "40ms")
+    set_limits(session_one_limit, "0", "40ms")
     with pytest.raises(LockNotAvailable, match="statement_timeout or a cancel request"):
-        session.get_entity(Order, 1, ForUpdate, lock_timeout=60)
+        session_one_limit.get_entity(Order, 1, ForUpdate, lock_timeout=60)
+
+
+# --------------------------------------------------------------------------------------------------
+# PostgreSQL: a lock_timeout that the caller has set for the transaction is there again after.
+
+Session = LockingSession
+
+
+@pytest.fixture(params=["pipelined", "one by one"])
+def pipelined(
+    request: pytest.FixtureRequest, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> bool:
+    """Go through everything without psycopg's pipeline as well."""
+    if request.param == "one by one":
+        if database.column == PIPELINED:
+            pytest.skip("a session with pipeline=True needs it")
+        monkeypatch.setattr(psycopg.Pipeline, "is_supported", lambda: False)
+    return bool(request.param == "pipelined")
+
+
+def limit_of(session: Session) -> str:
+    limit: str = session.connection().exec_driver_sql("SHOW lock_timeout").scalar_one()
+    return limit
+
+
+def set_limit(session: Session, limit: str) -> None:
+    session.connection().exec_driver_sql(f"SET LOCAL lock_timeout = '{limit}'")
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_after_each_way_to_lock(session: Session) -> None:
+    for name, way in WAYS.items():
+        session.begin()
+        set_limit(session, "7s")
+        way(session, lock_timeout=29.5)
+        assert limit_of(session) == "7s", name
+        way(session, lock_timeout=1e-9)  # held already, or locked once more
+        assert limit_of(session) == "7s", name
+        session.rollback()
+        assert limit_of(session) == "0", name
+        session.rollback()
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_inside_savepoints(session: Session, other: Session) -> None:
+    hold(other)
+    session.begin()
+    set_limit(session, "7s")
+    with session.begin_nested():
+        set_limit(session, "8s")
+        with session.begin_nested():
+            session.get_one_entity(Order, 2, ForUpdate, lock_timeout=29.5)
+            assert limit_of(session) == "8s"
+        for name in ("get_entity", "set of two tables", "of two tables"):
+            with suppress(LockNotAvailable), session.begin_nested():
+                WAYS[name](session, lock_timeout=SHORT)
+            assert limit_of(session) == "8s"
+    assert limit_of(session) == "8s"  # SET LOCAL lasts to the end of the transaction
+    assert list(session.held_locks) == [(Order, (2,))]
+    session.rollback()
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_one_that_was_set_in_the_savepoint_goes_with_it(session: Session) -> None:
+    session.begin()
+    set_limit(session, "7s")
+    savepoint = session.begin_nested()
+    set_limit(session, "8s")
+    session.get_one_entity(Order, 2, ForUpdate, lock_timeout=29.5)
+    savepoint.rollback()
+    assert limit_of(session) == "7s"
+    session.get_one_entity(Order, 2, ForUpdate, lock_timeout=29.5)
+    assert limit_of(session) == "7s"
+    session.rollback()
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_the_limit_counts_only_where_it_was_asked_for(session: Session, other: Session) -> None:
+    hold(other)
+    session.begin()
+    set_limit(session, "100ms")
+    session.get_one_entity(Order, 2, ForUpdate, lock_timeout=29.5)
+    assert "within the server's own limit" in str(given_up(session, WAYS["get_entity"]))
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_of_a_lent_connection(engine: sa.Engine, other: Session) -> None:
+    hold(other)
+    with engine.connect() as connection, connection.begin():
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '7s'")
+        with Session(connection, join_transaction_mode="create_savepoint") as session:
+            session.get_one_entity(Order, 2, ForUpdate, lock_timeout=29.5)
+            assert limit_of(session) == "7s"
+            session.commit()
+        with Session(connection, join_transaction_mode="create_savepoint") as session:
+            given_up(session, WAYS["get_entity"], lock_timeout=SHORT)
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "7s"
+
+
+@pytest.mark.usefixtures("pipelined")
+@pytest.mark.not_databases(PIPELINED)
+@in_a_loop
+async def test_by_other_drivers(documents: Database) -> None:
+    for driver in ("asyncpg", "psycopg"):
+        async with opened(url_for(documents, driver)) as session:
+
+            async def limit(session: Any = session) -> Any:
+                return await session.scalar(sa.text("SELECT current_setting('lock_timeout')"))
+
+            await session.execute(sa.text("SET LOCAL lock_timeout = '7s'"))
+            await session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5.5)
+            assert await limit() == "7s", driver
+            async with session.begin_nested():
+                orders = session.entity_set(Order, ForUpdate, lock_timeout=5.5)
+                assert len((await session.scalars(orders)).all()) == 2
+                assert await limit() == "7s", driver
+            await session.rollback()
+            assert await limit() == "0", driver
+
+
+@pytest.mark.usefixtures("pipelined")
+def test_without_a_limit_of_ours_nothing_is_set(
+    engine: sa.Engine, session: Session, pipelined: bool
+) -> None:
+    with recorded(engine) as statements:
+        session.get_one_entity(Order, 1, ForUpdate)
+        session.rollback()
+        session.get_one_entity(Order, 1, ForUpdate, lock_timeout=0)
+    assert not [one for one in statements if "lock_timeout" in one]
+    session.rollback()
+    with recorded(engine) as statements:
+        session.get_one_entity(Order, 1, ForUpdate, lock_timeout=5)
+    reported = [one for one in statements if "lock_timeout" in one]
+    assert len(reported) == (0 if pipelined else 2)  # of a pipeline, SQLAlchemy knows nothing

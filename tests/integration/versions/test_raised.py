@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import event
+from sqlalchemy import event, update
 from sqlalchemy.exc import ArgumentError
-from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column, sessionmaker
 
-from sa_doclock import LockingSession, LockOptions, StaleDocument, document
-from tests.integration.versions.models import KINDS, Numbered, NumberedLine
+from sa_doclock import LockingSession, LockOptions, StaleDocument, UnlockedWrite, document
+from tests.integration.versions.models import (
+    KINDS,
+    Cleaning,
+    Machine,
+    Noted,
+    Numbered,
+    NumberedLine,
+    Remark,
+    Repair,
+    Room,
+    Task,
+)
 
 ForUpdate = LockOptions.ForUpdate
 each_kind = pytest.mark.parametrize(("header", "line"), KINDS)
@@ -197,3 +209,181 @@ def test_a_class_without_a_version_cannot_be_declared_so() -> None:
 
     with pytest.raises(ArgumentError, match="Plain: version=True needs a column"):
         configure_mappers()
+
+
+# --------------------------------------------------------------------------------------------------
+# A part that its relationship tells by a discriminator: others have their rows in its table.
+
+Action = Callable[[LockingSession], None]
+
+
+@pytest.fixture
+def session_discriminators(session: LockingSession) -> LockingSession:
+    """Return a session with Noted 1, its remark 1, and remark 2 of a customer 1."""
+    with session.unguarded():
+        session.add(Noted(id=1))
+        session.add_all(
+            Remark(id=ident, owner_id=1, owner_kind=kind)
+            for ident, kind in ((1, "noted"), (2, "customer"))
+        )
+        session.commit()
+    return session
+
+
+def change(ident: int, **values: object) -> Action:
+    def action(session: LockingSession) -> None:
+        remark = session.get_one(Remark, ident)
+        for name, value in values.items():
+            setattr(remark, name, value)
+
+    return action
+
+
+def add(kind: str) -> Action:
+    return lambda session: session.add(Remark(id=9, owner_id=1, owner_kind=kind))
+
+
+def delete(ident: int) -> Action:
+    return lambda session: session.delete(session.get_one(Remark, ident))
+
+
+OTHERS = [change(2, text="x"), add("customer"), delete(2)]
+OWN = [
+    change(1, text="x"),
+    add("noted"),
+    delete(1),
+    change(2, owner_kind="noted"),
+    change(1, owner_kind="customer"),
+]
+
+
+@pytest.mark.parametrize("action", OTHERS)
+def test_a_row_of_another_owner_is_no_part(
+    session_discriminators: LockingSession, action: Action
+) -> None:
+    action(session_discriminators)
+    session_discriminators.commit()
+    assert session_discriminators.get_one(Noted, 1).version == 1
+
+
+@pytest.mark.parametrize("action", OWN)
+def test_a_row_that_is_comes_or_was_a_part_is_one(
+    session_discriminators: LockingSession, factory: sessionmaker[LockingSession], action: Action
+) -> None:
+    action(session_discriminators)
+    with pytest.raises(UnlockedWrite, match="Noted 1"):
+        session_discriminators.flush()
+    session_discriminators.rollback()
+    with factory() as holder:
+        with holder.locked_document(Noted, 1):
+            action(holder)
+        assert holder.get_one(Noted, 1).version == 2
+
+
+def test_what_it_was_is_asked_where_it_is_not_loaded(
+    session_discriminators: LockingSession,
+) -> None:
+    found = session_discriminators.get_one(Remark, 1)
+    session_discriminators.expire(found)
+    found.owner_kind = "customer"
+    with pytest.raises(UnlockedWrite, match="Noted 1"):
+        session_discriminators.flush()
+
+
+def test_what_a_collation_may_take_for_the_same_is_a_part(
+    session_discriminators: LockingSession,
+) -> None:
+    session_discriminators.add(Remark(id=9, owner_id=1, owner_kind="N\u00f3ted "))
+    with pytest.raises(UnlockedWrite, match="Noted 1"):
+        session_discriminators.flush()
+
+
+# --------------------------------------------------------------------------------------------------
+# A row that becomes one of another class raises the versions of the document that it leaves, and of its new one.
+
+
+@pytest.fixture
+def session_new_kinds(session: LockingSession) -> LockingSession:
+    """Return a session with machine 1, rooms 1 and 2, and tasks that belong to several by their keys."""
+    with session.unguarded():
+        session.add_all([Machine(id=1), Room(id=1), Room(id=2)])
+        session.flush()
+        session.add(Repair(id=1, machine_id=1, room_id=1))
+        session.add(Task(id=2, room_id=1))
+        session.commit()
+        # As a program leaves it that has changed the kind before: the key is still there.
+        session.add(Repair(id=3, machine_id=1))
+        session.flush()
+        session.execute(update(Task).where(Task.id == 3).values(kind="task"))
+        session.commit()
+        session.expunge_all()
+    return session
+
+
+def versions(session: LockingSession) -> tuple[int, int, int]:
+    """Return the versions of machine 1, and of rooms 1 and 2."""
+    session.rollback()
+    rooms = [session.get_one(Room, ident).version for ident in (1, 2)]
+    return session.get_one(Machine, 1).version, rooms[0], rooms[1]
+
+
+def change_new_kinds(
+    session: LockingSession, entity: type[Any], ident: int, **values: object
+) -> None:
+    """Change a task under the locks of all documents."""
+    session.get_entity(Machine, 1, ForUpdate)
+    session.get_entities(Room, [1, 2], ForUpdate)
+    task = session.get_one(entity, ident)
+    for name, value in values.items():
+        setattr(task, name, value)
+    session.commit()
+
+
+def before(session: LockingSession) -> tuple[int, int, int]:
+    found = versions(session)
+    session.rollback()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore:Flushing object .* with incompatible polymorphic")
+def test_from_one_document_to_another(session_new_kinds: LockingSession) -> None:
+    machine, first, second = before(session_new_kinds)
+    change_new_kinds(session_new_kinds, Repair, 1, kind="cleaning")
+    assert versions(session_new_kinds) == (machine + 1, first + 1, second)
+
+
+@pytest.mark.filterwarnings("ignore:Flushing object .* with incompatible polymorphic")
+def test_it_becomes_a_part(session_new_kinds: LockingSession) -> None:
+    machine, first, second = before(session_new_kinds)
+    change_new_kinds(session_new_kinds, Task, 2, kind="cleaning")
+    assert versions(session_new_kinds) == (machine, first + 1, second)
+
+
+@pytest.mark.filterwarnings("ignore:Flushing object .* with incompatible polymorphic")
+def test_by_a_key_that_is_changed_with_it(session_new_kinds: LockingSession) -> None:
+    machine, first, second = before(session_new_kinds)
+    change_new_kinds(session_new_kinds, Task, 2, kind="cleaning", room_id=2)
+    assert versions(session_new_kinds) == (machine, first, second + 1)
+
+
+@pytest.mark.filterwarnings("ignore:Flushing object .* with incompatible polymorphic")
+def test_by_a_key_that_its_class_does_not_map(session_new_kinds: LockingSession) -> None:
+    machine, first, second = before(session_new_kinds)
+    change_new_kinds(session_new_kinds, Task, 3, kind="repair")
+    assert versions(session_new_kinds) == (machine + 1, first, second)
+
+
+@pytest.mark.filterwarnings("ignore:Flushing object .* with incompatible polymorphic")
+def test_it_is_no_part_any_more(session_new_kinds: LockingSession) -> None:
+    machine, first, second = before(session_new_kinds)
+    change_new_kinds(session_new_kinds, Repair, 1, kind="task")
+    assert versions(session_new_kinds) == (machine + 1, first, second)
+
+
+@pytest.mark.filterwarnings("ignore:Flushing object .* with incompatible polymorphic")
+def test_a_kind_of_no_document(session_new_kinds: LockingSession) -> None:
+    expected = before(session_new_kinds)
+    change_new_kinds(session_new_kinds, Task, 2, text="x", room_id=2)
+    assert versions(session_new_kinds) == expected
+    assert session_new_kinds.get_one(Task, 2).text == "x"
+    assert not session_new_kinds.query(Cleaning).all()

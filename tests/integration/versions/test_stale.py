@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.orm.exc import StaleDataError
 
 from sa_doclock import LockingSession, LockMisuse, LockOptions, StaleDocument
 from tests.integration.versions.models import KINDS, Numbered, NumberedLine
@@ -115,3 +117,32 @@ def test_a_class_without_a_version_is_refused_before_anything_is_sent(
     with pytest.raises(LockMisuse, match="NumberedLine has no version"):
         session.get_entity(NumberedLine, 1, ForUpdate, version=1)
     assert not session.in_transaction()
+
+
+# --------------------------------------------------------------------------------------------------
+# A with_for_update() of a versioned class: get() compares, as SQLAlchemy has it; a select is fresh.
+
+
+@pytest.fixture
+def _read_before(session: LockingSession, other: LockingSession) -> None:
+    """Have the session keep what it read before another session changed the header."""
+    session.expire_on_commit = False
+    session.info["kept"] = session.get_one(Numbered, 1)
+    session.commit()
+    change(other, Numbered)
+
+
+@pytest.mark.usefixtures("_read_before")
+def test_get_says_that_the_object_is_old(session: LockingSession) -> None:
+    with pytest.raises(StaleDataError):
+        session.get(Numbered, 1, with_for_update=True)
+
+
+@pytest.mark.usefixtures("_read_before")
+def test_a_select_reads_the_version_again(session: LockingSession, other: LockingSession) -> None:
+    kept = session.info["kept"]
+    session.scalars(sa.select(Numbered).where(Numbered.id == 1).with_for_update()).one().total += 1
+    version = kept.version
+    session.commit()
+    assert kept.version == version + 1
+    assert other.get_one(Numbered, 1).total == kept.total

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, sessionmaker
+from sqlalchemy import event
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 
 from sa_doclock import (
     LockingSession,
@@ -19,8 +21,10 @@ from sa_doclock import (
 from tests.integration.checkouts.test_statements import sent
 from tests.integration.versions.models import (
     KINDS,
+    Base,
     Machine,
     Marked,
+    MarkedLine,
     Numbered,
     NumberedLine,
     Remark,
@@ -278,3 +282,119 @@ def test_a_loaded_version_needs_no_query(
     seen = found.version
     session.refresh(found)
     assert found.version == seen
+
+
+# --------------------------------------------------------------------------------------------------
+# A statement with a schema_translate_map, or at another engine, raises the version where it writes.
+
+TENANT = "vs_tenant"
+MAP: dict[str, Any] = {"schema_translate_map": {None: TENANT}}
+KINDS_SECOND_SCHEMA = ((Numbered, NumberedLine), (Marked, MarkedLine))
+TABLES: list[Any] = [one.__table__ for kinds in KINDS_SECOND_SCHEMA for one in kinds]
+
+
+@pytest.fixture
+def tenant(engine: sa.Engine) -> Iterator[sa.Engine]:
+    """Make a second schema with the same rows."""
+    there = engine.execution_options(**MAP)
+    with there.begin() as connection:
+        connection.execute(sa.schema.CreateSchema(TENANT))
+        Base.metadata.create_all(connection, tables=TABLES)
+        for header, line in KINDS_SECOND_SCHEMA:
+            version = 1 if header is Numbered else "one"
+            connection.execute(sa.insert(header).values(id=1, total=0, version=version))
+            connection.execute(sa.insert(line).values(id=1, header_id=1, value=0))
+    yield there
+    with there.begin() as connection:
+        Base.metadata.drop_all(connection, tables=TABLES)
+        connection.execute(sa.schema.DropSchema(TENANT))
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.parametrize(("header", "line"), KINDS_SECOND_SCHEMA)
+def test_a_statement_raises_the_version_where_it_writes(
+    engine: sa.Engine, tenant: sa.Engine, header: Any, line: Any
+) -> None:
+    of_header = sa.select(header.version).where(header.id == 1)
+
+    def versions() -> list[object]:
+        found = []
+        for one in (engine, tenant):
+            with one.connect() as connection:
+                found.append(connection.scalar(of_header))
+        return found
+
+    here, there = versions()
+    with LockingSession(engine) as session:
+        session.scalars(
+            sa.select(header).where(header.id == 1).with_for_update(), execution_options=MAP
+        ).one()
+        session.execute(sa.update(line).where(line.id == 1).values(value=7), execution_options=MAP)
+        session.commit()
+    assert versions()[0] == here
+    assert versions()[1] != there
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+@pytest.mark.parametrize(("header", "line"), KINDS_SECOND_SCHEMA)
+def test_a_statement_raises_the_version_in_the_database_that_it_names(
+    engine: sa.Engine, tmp_path: Path, header: Any, line: Any
+) -> None:
+    other = sa.create_engine(f"sqlite:///{tmp_path}/other.db")
+    Base.metadata.create_all(other, tables=TABLES)
+    with other.begin() as connection:
+        version = 1 if header is Numbered else "one"
+        connection.execute(sa.insert(header).values(id=1, total=0, version=version))
+        connection.execute(sa.insert(line).values(id=1, header_id=1, value=0))
+    of_key, there = sa.select(header.version).where(header.id == 1), {"bind": other}
+    with LockingSession(engine) as session:
+        session.scalars(
+            sa.select(header).where(header.id == 1).with_for_update(), bind_arguments=there
+        ).one()
+        session.execute(sa.update(line).where(line.id == 1).values(value=7), bind_arguments=there)
+        session.commit()
+    with other.connect() as connection:
+        assert connection.scalar(of_key) != version
+    other.dispose()
+
+
+# --------------------------------------------------------------------------------------------------
+# A version costs no statement for each row, in no transaction of a session.
+
+LINES = 9
+
+
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("guard", ["raise", "off"])
+@pytest.mark.parametrize("expired", [False, True])
+@pytest.mark.parametrize(
+    ("header", "line"), KINDS[:2]
+)  # the trigger of the third comes after RETURNING
+def test_many_lines_in_every_transaction(
+    factory: sessionmaker[LockingSession], header: Any, line: Any, expired: bool, guard: str
+) -> None:
+    engine: Any = factory.kw["bind"]
+    with Session(engine) as plain, plain.begin():
+        plain.add_all([line(id=100 + number, header_id=1, value=0) for number in range(LINES)])
+    selects: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        selects.extend([statement] if statement.startswith("SELECT") else [])
+
+    with factory(guard=guard) as session:
+        kept: list[Any] = []
+        for _ in range(3):
+            found = session.get_one_entity(header, 1, LockOptions.ForUpdate)
+            kept += [found, *found.lines]
+            for one in found.lines:
+                if expired:
+                    session.expire(one, ["header_id"])
+                one.value += 1
+            event.listen(engine, "before_cursor_execute", note)
+            session.flush()
+            event.remove(engine, "before_cursor_execute", note)
+            session.commit()
+            assert len(selects) <= 3
+            selects.clear()
+    with Session(engine) as plain, plain.begin():
+        plain.execute(sa.delete(line).where(line.id >= 100))

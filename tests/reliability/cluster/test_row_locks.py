@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
+from sa_doclock import (
+    DeadlockDetected,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+    claim_each,
+    run_transaction,
+)
 from tests.integration.locking.steps import FIRST, TEN_MORE, add_ten, finds_held, roll_back
 from tests.reliability.cluster.nodes import Nodes
-from tests.support.models import Order
+from tests.support.actors import PATIENCE
+from tests.support.models import Order, Ticket
 
 pytestmark = pytest.mark.filterwarnings("ignore::sa_doclock.ClusterLockWarning")
 
-ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
-NoWait, SkipLocked = LockOptions.NoWait, LockOptions.SkipLocked
+ForUpdate, SharedRead, NoWait, SkipLocked = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.NoWait,
+    LockOptions.SkipLocked,
+)
 
 
 def test_both_nodes_grant_it_and_the_second_commit_fails(
@@ -97,3 +114,147 @@ def test_a_document_read_whole_before_stays_as_it_was(
     nodes.catch_up()
     assert (order.total, [line.value for line in order.lines]) == FIRST
     one.release_locks()
+
+
+# --------------------------------------------------------------------------------------------------
+# claim_each on two nodes: a row may come up on both, and is committed once.
+
+OPEN = sa.select(Ticket).where(Ticket.total > 0).order_by(Ticket.id)
+
+
+def test_the_second_commit_is_a_failure_in_its_report(
+    nodes: Nodes, here: sa.Engine, there: sa.Engine
+) -> None:
+    on_one = claim_each(sessionmaker(here, class_=LockingSession), OPEN, limit=1)
+    on_two = claim_each(sessionmaker(there, class_=LockingSession), OPEN, on_error="collect")
+    came_up = []
+    for claim in on_two:
+        with claim as ticket:
+            came_up.append(ticket.id)
+            if len(came_up) == 1:
+                for same in on_one:
+                    with same as twin:
+                        came_up.append(twin.id)
+                        twin.total = 0
+                nodes.catch_up()
+            ticket.total = 0
+    assert came_up == [1, 1, 2]  # what a block does outside of the database is done twice
+    assert (on_one.report.processed, on_two.report.processed) == (1, 1)
+    ((key, error),) = on_two.report.failed
+    assert key == 1
+    assert isinstance(error, DeadlockDetected)
+    assert error.retryable
+
+
+# --------------------------------------------------------------------------------------------------
+# A change of details alone, without the header, is not detected: the trap, and its cure.
+
+LIMIT = 35
+"""The highest sum of an order's lines, by a rule that its lock ought to protect."""
+
+
+def five_more(session: LockingSession, number: int, remark: str | None = None) -> None:
+    """Add 5 to one line, if the order's limit permits; not committed yet."""
+    order = session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+    if sum(line.value for line in order.lines) + 5 <= LIMIT:
+        order.lines[number].value += 5
+        if remark is not None:
+            order.remark = remark
+    session.flush()
+
+
+def test_both_commit_where_the_header_is_not_written(
+    nodes: Nodes, one: LockingSession, two: LockingSession
+) -> None:
+    five_more(one, 0)
+    five_more(two, 1)
+    one.save_changes()
+    nodes.catch_up()  # else Group Replication may refuse it: both lines refer to one order
+    two.save_changes()
+    total, values = nodes.seen()
+    assert total == 30
+    assert sum(values) > LIMIT
+
+
+def test_nor_where_it_is_written_as_it_was(
+    nodes: Nodes, one: LockingSession, two: LockingSession
+) -> None:
+    five_more(one, 0, remark="first")
+    five_more(two, 1, remark="first")
+    one.save_changes()
+    nodes.catch_up()  # else Group Replication may refuse it: both lines refer to one order
+    two.save_changes()
+    assert sum(nodes.seen()[1]) > LIMIT
+
+
+def test_a_header_that_changes_each_time_is_what_helps(
+    nodes: Nodes, one: LockingSession, two: LockingSession
+) -> None:
+    five_more(one, 0, remark="by one")
+    five_more(two, 1, remark="by two")
+    one.save_changes()
+    nodes.catch_up()
+    with pytest.raises(DeadlockDetected):
+        two.save_changes()
+    two.rollback()
+    five_more(two, 1, remark="by two")
+    two.save_changes()
+    assert nodes.seen() == (30, [15, 20])
+
+
+def test_on_one_node_the_lock_is_enough(nodes: Nodes, one: LockingSession) -> None:
+    five_more(one, 0)
+    one.save_changes()
+    with LockingSession(one.get_bind()) as same_node:
+        five_more(same_node, 1)
+        same_node.save_changes()
+    assert nodes.seen() == (30, [15, 20])
+
+
+# --------------------------------------------------------------------------------------------------
+# run_transaction over both nodes: no update is lost, as long as each one writes the header.
+
+THREADS, TIMES = 2, 4  # threads on each node, and updates of each thread
+
+
+def test_of_two_that_meet_one_is_run_again(nodes: Nodes, here: sa.Engine, there: sa.Engine) -> None:
+    meeting = threading.Barrier(2)
+    runs: list[int] = []
+
+    def update(engine: sa.Engine) -> None:
+        mine: list[int] = []
+
+        def fn(session: LockingSession) -> None:
+            add_ten(session)
+            mine.append(1)
+            if len(mine) == 1:
+                meeting.wait(PATIENCE)
+
+        run_transaction(sessionmaker(engine, class_=LockingSession), fn)
+        runs.append(len(mine))
+
+    at_the_same_time([lambda: update(here), lambda: update(there)])
+    assert min(runs) == 1
+    assert max(runs) > 1
+    assert nodes.seen() == (50, [30, 20])
+
+
+def test_many_lose_nothing(nodes: Nodes, here: sa.Engine, there: sa.Engine) -> None:
+    def updates(engine: sa.Engine) -> Callable[[], None]:
+        factory = sessionmaker(engine, class_=LockingSession)
+
+        def run() -> None:
+            for _ in range(TIMES):
+                run_transaction(factory, add_ten, attempts=200, backoff=0.01, max_backoff=0.2)
+
+        return run
+
+    at_the_same_time([updates(engine) for engine in (here, there) for _ in range(THREADS)])
+    added = 10 * 2 * THREADS * TIMES
+    assert nodes.seen() == (30 + added, [10 + added, 20])
+
+
+def at_the_same_time(functions: list[Callable[[], None]]) -> None:
+    with ThreadPoolExecutor(len(functions)) as pool:
+        for step in [pool.submit(function) for function in functions]:
+            step.result()

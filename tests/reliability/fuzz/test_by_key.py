@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,9 +12,24 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 from sqlalchemy.exc import NoResultFound
 
-from sa_doclock import AsyncLockingSession, DocLockError, LockingSession, LockOptions
+from sa_doclock import (
+    AsyncLockingSession,
+    DocLockError,
+    LockingSession,
+    LockNotSupported,
+    LockOptions,
+)
 from sa_doclock.options import GuardMode
-from tests.reliability.fuzz.asking import BASES, Sessions, Wish, answer, is_ours
+from tests.reliability.fuzz.asking import (
+    BASES,
+    EVERY,
+    QUEUEING,
+    VALID,
+    Sessions,
+    Wish,
+    answer,
+    is_ours,
+)
 from tests.reliability.fuzz.choices import (
     batches,
     guards,
@@ -25,7 +41,10 @@ from tests.reliability.fuzz.choices import (
     waits,
 )
 from tests.reliability.fuzz.entities import CLASSES, ENTITIES, exists_on
-from tests.reliability.fuzz.states import brought_by
+from tests.reliability.fuzz.states import AFTERWARDS, STATES, brought_by
+
+NO_WAIT = LockOptions.NoWait
+
 
 KEYS = ("right", "missing", "wrong shape", "None")
 
@@ -133,3 +152,93 @@ def _is_wrong(way: str, wish: Wish, key: str) -> bool:
         or key in ("wrong shape", "None")
         or wish.shape not in CLASSES.values()
     )
+
+
+# --------------------------------------------------------------------------------------------------
+# All 64 sets of options, on every database: those that mean something lock, the others do not.
+
+SKIP = LockOptions.SkipLocked
+#: What a database has no word for.
+NOT_THERE = {"sqlite": SKIP, "mysql-5.7": SKIP | NO_WAIT}
+
+
+def _expected(database: str, lock: LockOptions) -> type[Exception] | None:
+    if lock not in VALID:
+        return ValueError
+    return LockNotSupported if lock & NOT_THERE.get(database, LockOptions.None_) else None
+
+
+@pytest.mark.parametrize("shape", CLASSES)
+def test_a_document_is_locked_or_the_options_are_refused(served: Sessions, shape: str) -> None:
+    if not exists_on(served[0], shape):
+        pytest.skip("the file has no such schema")
+    for lock in EVERY:
+        wish = Wish(CLASSES[shape], lock)
+
+        def ask(session: LockingSession, lock: LockOptions = lock) -> Any:
+            return session.get_entities(CLASSES[shape].entity, [CLASSES[shape].key], lock)
+
+        found = answer(served, wish, ask)
+        assert found is not None
+        wanted = _expected(served[0], lock)
+        assert type(found.error) is (wanted or type(None)), lock
+        assert found.lacks is None, (lock, found.received)
+        assert (found.received == []) is (wanted is not None), lock
+
+
+@pytest.mark.parametrize("shape", CLASSES)
+def test_a_set_is_locked_or_the_options_are_refused(served: Sessions, shape: str) -> None:
+    if not exists_on(served[0], shape):
+        pytest.skip("the file has no such schema")
+    for lock in EVERY:
+        wish = Wish(CLASSES[shape], lock)
+
+        def ask(session: LockingSession, lock: LockOptions = lock) -> Any:
+            return session.scalars(session.entity_set(CLASSES[shape].entity, lock)).all()
+
+        found = answer(served, wish, ask)
+        assert found is not None
+        assert type(found.error) is (_expected(served[0], lock) or type(None)), lock
+        assert found.lacks is None, (lock, found.received)
+
+
+# --------------------------------------------------------------------------------------------------
+# Every way, in every state and one state after another: chance leaves none of them out.
+
+PLAIN = CLASSES["plain"]
+
+
+def _ask(served: Sessions, way: str, wish: Wish) -> bool:
+    """Return whether the lock was sent; else it was refused, or the session has no such state."""
+    found = answer(
+        served,
+        wish,
+        lambda session: WAYS[way](session, PLAIN.entity, PLAIN.key, wish.lock),
+        held=brought_by(wish.state, wish.lock),
+    )
+    if found is None:
+        return False
+    assert found.error is None or isinstance(found.error, DocLockError), (way, wish)
+    assert found.lacks is None, (way, wish, found.received)
+    return found.error is None
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_locks_in_every_state_or_refuses(served: Sessions, way: str) -> None:
+    received = [
+        _ask(served, way, Wish(PLAIN, lock, state=state))
+        for lock, state in product(QUEUEING, STATES)
+    ]
+    assert sum(received) > len(received) / 3
+
+
+def test_every_state_may_follow_another(served: Sessions) -> None:
+    received = [
+        _ask(served, "get_entity", Wish(PLAIN, lock, state=state, then=then))
+        for lock, state, then in product(QUEUEING, STATES, AFTERWARDS)
+    ]
+    assert sum(received) > len(received) / 3
+
+
+def test_a_session_in_no_state_at_all_locks(served: Sessions) -> None:
+    assert all(_ask(served, way, Wish(PLAIN, lock)) for way, lock in product(WAYS, QUEUEING))

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+
 import pytest
+from hypothesis import HealthCheck, assume, given, note, settings
+from hypothesis import strategies as st
 
 from tests.reliability.history.anomalies import Name
 from tests.reliability.history.checker import check
+from tests.reliability.history.corrupted import (
+    Corrupted,
+    with_a_base_twice,
+    with_a_write_dropped,
+    with_another_read,
+)
+from tests.reliability.history.graph import graph_of
 from tests.reliability.history.notation import history_of
-from tests.reliability.history.wrong import TWINS
+from tests.reliability.history.record import History, Outcome, Transaction
+from tests.reliability.history.serial import Plan, carried_out, first_state, plans
+from tests.reliability.history.wrong import DOCUMENTS, TWINS
 
 each = pytest.mark.parametrize("name", Name, ids=[name.value for name in Name])
 
@@ -69,3 +82,146 @@ def test_a_transaction_does_not_see_what_it_has_yet_to_write() -> None:
 
 def test_what_nobody_wrote_cannot_be_replaced() -> None:
     assert _names("w2(x2/x7) c2") == _names("w1(y1) c1 w2(x2/x1) c2") == {Name.GARBAGE_READ}
+
+
+# --------------------------------------------------------------------------------------------------
+# Details that are inserted and deleted: what is wrong with their document has a name, too.
+
+each_documents = pytest.mark.parametrize("case", DOCUMENTS)
+
+
+@each_documents
+def test_a_wrong_document_is_found_by_its_name(case: str) -> None:
+    name, wrong, _ = DOCUMENTS[case]
+    assert name in _names(wrong)
+
+
+@each_documents
+def test_its_right_twin_passes_documents(case: str) -> None:
+    *_, right = DOCUMENTS[case]
+    assert list(map(str, check(history_of(right)))) == []
+
+
+def test_what_was_there_at_first_is_not_inserted() -> None:
+    found = check(history_of("r1(d0) w1(d1/d-) c1"))
+    assert [one.name for one in found] == [Name.GARBAGE_READ]
+
+
+# --------------------------------------------------------------------------------------------------
+# The checker accuses no history that was right, and finds whatever is made wrong in one.
+
+OVERLAP = 35  # ticks: so that up to eight are open at the same time
+
+
+def _always(examples: int) -> settings:
+    return settings(
+        derandomize=True,
+        deadline=None,
+        database=None,
+        max_examples=examples,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@pytest.mark.slow
+@_always(150)
+@given(planned=plans(OVERLAP, headers=False), final=st.booleans())
+def test_a_serial_history_has_no_anomaly(planned: list[Plan], final: bool) -> None:
+    done, left = carried_out(planned, first_state())
+    assert list(map(str, check(History(done, left if final else None)))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("corrupt", [with_another_read, with_a_write_dropped, with_a_base_twice])
+@_always(100)
+@given(planned=plans(0, headers=True), data=st.data())
+def test_what_is_made_wrong_is_found(
+    corrupt: Callable[[Sequence[Transaction]], Iterator[Corrupted]],
+    planned: list[Plan],
+    data: st.DataObject,
+) -> None:
+    done, left = carried_out(planned, first_state())
+    wrong = list(corrupt(done))
+    assume(wrong)
+    what, history = data.draw(st.sampled_from(wrong))
+    note(what)
+    assert check(History(history, left)) != []
+
+
+def test_the_graph_grows_with_the_number_of_transactions_alone() -> None:
+    plan = Plan((1,), (), True, False, Outcome.COMMITTED, True, OVERLAP, OVERLAP)
+    edges = [
+        graph_of(History(carried_out([plan] * many, first_state())[0])).number_of_edges()
+        for many in (200, 400)
+    ]
+    assert edges[1] <= 2 * edges[0] + 10
+
+
+# --------------------------------------------------------------------------------------------------
+# A commit of which nobody knows counts as soon as anybody shows its work, and then as a whole.
+
+TWO = "r1(h0) r1(d0) w1(h1) w1(d1) u1 "
+INSERT = "r1(h0) r1(d-) w1(h1) w1(d1) u1 "
+DELETE = "r1(h0) r1(d0) w1(h1) x1(d1) u1 "
+
+
+def test_it_counts_once_it_was_read() -> None:
+    assert _names("r1(x0) r2(x0) w1(x1) u1 w2(x2) c2") == set()
+    assert _names("r1(x0) r2(x0) w1(x1) u1 w2(x2) c2 r3(x1) c3") == {Name.P4}
+    assert _names("r1(x0) w1(x1) u1 r2(x1) c2") == set()
+
+
+def test_it_counts_once_it_was_replaced() -> None:
+    assert _names(TWO + "r2(d0) w3(h3/h1) c3") == set()  # 2 is open, and before 1
+    assert _names(TWO + "r2(d0) c2 w3(h3/h1) c3 r4(h3) r4(d0) c4") == {
+        Name.G_SINGLE,
+    }
+
+
+@pytest.mark.parametrize("work", [TWO, INSERT, DELETE], ids=["two", "insert", "delete"])
+def test_the_final_state_shows_the_whole_or_nothing(work: str) -> None:
+    before = "h0" if work is INSERT else "h0 d0"
+    after = "h1" if work is DELETE else "h1 d1"
+    assert _names(f"{work}| {before}") == set()
+    assert _names(f"{work}| {after}") == set()
+    for torn in (f"{before[:2]} {after[3:]}", f"{after[:2]} {before[3:]}"):
+        assert Name.LOST_WRITE in _names(f"{work}| {torn}")
+
+
+def test_one_that_was_committed_must_be_in_the_final_state() -> None:
+    for work in (TWO, INSERT, DELETE):
+        before = "h0" if work is INSERT else "h0 d0"
+        assert _names(work.replace("u1", "c1") + f"| {before}") == {Name.LOST_WRITE}
+
+
+def test_its_end_is_not_known_either() -> None:
+    assert _names("r1(x0) w1(x1) u1 r2(x0) c2 r3(x1) c3") == set()  # committed after 2
+    assert _names("r1(x0) w1(x1) c1 r2(x0) c2 r3(x1) c3") == {Name.G_SINGLE_REALTIME}
+    assert _names("r1(x0) w1(x1) u1 r3(x1) c3 r2(x0) c2") == {Name.G_SINGLE_REALTIME}
+
+
+def test_a_deletion_of_which_nobody_knows_does_not_hide_an_older_one() -> None:
+    """3 has not come through: what 4 does not see was deleted by 1."""
+    text = (
+        "r1(h0) r1(d0) w1(h1) x1(d1) c1 r3(h1) r3(d-) w3(h3) w3(d3) x3(d3.2) u3 "
+        "r4(h1) r4(d-) w4(h4) c4 r5(h4) r5(d-) c5 | h4"
+    )
+    history = history_of(text)
+    assert check(history) == []
+    assert 3 not in history.installed
+
+
+def test_what_is_in_the_final_state_was_written_by_somebody() -> None:
+    assert _names("w1(x1) c1 | x1 y7") == {Name.GARBAGE_READ}
+    assert _names("w1(x1) a1 | x1") == {Name.G1A}
+
+
+def test_a_blind_write_may_have_come_before_another() -> None:
+    assert _names("w1(x1) w2(x2) c1 c2 | x1") == set()
+    assert _names("w1(x1) w2(x2) c1 c2 | x0") == {Name.LOST_WRITE}
+
+
+def test_a_deletion_without_a_header_may_have_come_through() -> None:
+    insert = "r1(d-) w1(d1) c1 r2(d1) "
+    assert _names(insert + "x2(d2) u2 |") == set()
+    assert _names(insert + "x2(d2) a2 |") == {Name.LOST_WRITE}

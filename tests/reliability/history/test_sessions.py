@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Engine
 
+from sa_doclock import LockingSession, LockOptions
+from sa_doclock.tools.cli.workload.tables import Document, fill
 from tests.reliability.history.anomalies import Name
 from tests.reliability.history.checker import check
-from tests.reliability.history.record import ABSENT, FIRST, Outcome
+from tests.reliability.history.record import ABSENT, FIRST, History, Outcome, Transaction
+from tests.reliability.history.recording import VersionedPlan, recorded
 from tests.reliability.history.sessions import THREADS, TRANSACTIONS, played
+from tests.reliability.history.stored import (
+    balance,
+    delete_detail,
+    final_state,
+    first_state,
+    note,
+    read_again,
+    set_detail,
+    set_total,
+)
 from tests.reliability.history.ways import WAYS
 from tests.support.databases import Database
+
+SNAPSHOT = LockOptions.SnapshotRead
 
 
 @pytest.mark.slow
@@ -39,3 +55,134 @@ def test_without_locks_there_are_lost_updates(engine: Engine, database: Database
         engine = engine.execution_options(isolation_level="READ COMMITTED")
     found = check(played(engine, locks=False).history())
     assert Name.P4 in {one.name for one in found}
+
+
+# --------------------------------------------------------------------------------------------------
+# A change that comes between two reads of one document, step by step.
+
+NAMES = ("N0", "N1")
+PHANTOMS = {Name.P2, Name.P3, Name.DOCUMENT}
+
+# With a rollback journal, nobody can commit beside a reader.
+
+
+def _committed(engine: Engine, tick: int) -> Transaction:
+    """One detail is inserted, another deleted."""
+    done = Transaction(tick, tick, tick)
+    with LockingSession(engine) as session:
+        document = session.get_one_entity(Document, 1, LockOptions.ForUpdate)
+        note(done, document, NAMES)
+        set_total(done, document, 1)
+        set_detail(done, document, NAMES[1], 1)
+        delete_detail(done, document, NAMES[0], 1)
+        balance(document)
+        session.save_changes()
+    return done
+
+
+def _names(engine: Engine, lock: LockOptions, *, again: bool) -> set[Name]:
+    """Read a header, and its details or all of it again after the change."""
+    if lock is LockOptions.None_ and engine.dialect.name in ("mysql", "mariadb"):
+        engine = engine.execution_options(isolation_level="READ COMMITTED")
+    fill(engine, {1: first_state(NAMES[:1])})
+    reader = Transaction(1, 1, 3)
+    with LockingSession(engine) as session:
+        document = session.get_one_entity(Document, 1, lock)
+        if again:
+            note(reader, document, NAMES)
+        writer = _committed(engine, 2)
+        if again:
+            read_again(session, reader, [1], NAMES)
+        else:
+            note(reader, document, NAMES)
+    return {found.name for found in check(History([reader, writer], final_state(engine)))}
+
+
+@pytest.mark.not_databases("sqlite-journal")
+def test_a_plain_read_gets_a_header_and_details_that_do_not_belong_together(engine: Engine) -> None:
+    assert _names(engine, LockOptions.None_, again=False) == {Name.FRACTURED, Name.G_SINGLE}
+
+
+@pytest.mark.not_databases("sqlite-journal")
+def test_a_plain_read_gets_another_document_the_second_time(engine: Engine) -> None:
+    assert _names(engine, LockOptions.None_, again=True) == PHANTOMS
+
+
+@pytest.mark.not_databases("sqlite-journal")
+@pytest.mark.parametrize("again", [False, True])
+def test_a_snapshot_does_not(engine: Engine, again: bool) -> None:
+    assert _names(engine, LockOptions.SnapshotRead, again=again) == set()
+
+
+# --------------------------------------------------------------------------------------------------
+# The stress run, recorded: its own checks and the checker agree.
+
+SHARED = LockOptions.SharedRead
+SMALL = VersionedPlan(documents=3, threads=THREADS, iterations=25, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("read", "whole", "details_only"),
+    [
+        (SHARED, False, False),
+        (SHARED, True, True),
+        (SNAPSHOT, True, False),
+        (SNAPSHOT, False, True),
+    ],
+    ids=["shared", "shared-whole-details", "snapshot-whole", "snapshot-details"],
+)
+def test_with_locks_its_history_has_no_anomaly(
+    engine: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    read: LockOptions,
+    whole: bool,
+    details_only: bool,
+) -> None:
+    plan = replace(SMALL, read=read, whole=whole, details_only=details_only)
+    outcome, history = recorded(engine, plan, monkeypatch)
+    assert list(map(str, check(history))) == []
+    assert outcome.ok, outcome.tally.errors
+    assert len(history.transactions) == plan.total_steps
+
+
+def test_without_locks_it_has(
+    engine: Engine, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if database.name == "mariadb":  # 1020 refuses them at REPEATABLE READ, since 11.6.2
+        engine = engine.execution_options(isolation_level="READ COMMITTED")
+    plan = replace(SMALL, locks=False, documents=1, iterations=3)
+    _, history = recorded(engine, plan, monkeypatch)
+    assert Name.P4 in {found.name for found in check(history)}
+
+
+# --------------------------------------------------------------------------------------------------
+# A database that shows what is not committed: the checker says so.
+
+# PostgreSQL has no such level, and SQLite has it only within one process's shared cache.
+
+
+def _names_dirty(engine: Engine) -> list[Name]:
+    """One session writes a header, and rolls back after the other has read it."""
+    fill(engine, {1: first_state(["N0"])})
+    writer, reader = Transaction(1, 1, 3, Outcome.ABORTED), Transaction(2, 2, 4)
+    with LockingSession(engine, guard="off") as one, LockingSession(engine) as other:
+        written = one.get_one_entity(Document, 1)
+        set_total(writer, written, 1)
+        balance(written)
+        one.flush()
+        note(reader, other.get_one_entity(Document, 1), ["N0"])
+        one.rollback()
+    return [found.name for found in check(History([writer, reader]))]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_at_read_uncommitted_an_aborted_read_is_found(engine: Engine) -> None:
+    dirty = engine.execution_options(isolation_level="READ UNCOMMITTED")
+    assert _names_dirty(dirty) == [Name.G1A]
+
+
+@pytest.mark.databases("mysql", "mariadb")
+def test_at_read_committed_there_is_none(engine: Engine) -> None:
+    clean = engine.execution_options(isolation_level="READ COMMITTED")
+    assert _names_dirty(clean) == []

@@ -1,4 +1,4 @@
-"""A driver that is not available is reported with the reason, and nothing half-made stays."""
+"""Each driver: whether it is available, the statements that it sends, the errors that it raises."""
 
 from __future__ import annotations
 
@@ -6,16 +6,162 @@ import platform
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import DBAPIError
 
 from lab.servers.debian import unpacked_alone
 from lab.servers.model import UnavailableError
+from sa_doclock import (
+    DeadlockDetected,
+    DocLockError,
+    LockFailed,
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    SnapshotConflict,
+    WrongIsolation,
+)
+from sa_doclock.dialects import strategy_for
+from tests.sql.models import Customer, Order
 from tests.sql.tds import drivers, python_drivers
+from tests.sql.tds.engines import ENGINES
+from tests.sql.tds.server import TDSServer, said
+from tests.sql.test_mssql_errors import known_numbers
+
+# --------------------------------------------------------------------------------------------------
+# The numbers of the server, out of what each driver makes of them, become our classes.
+
+FAILURES: dict[int, type[LockFailed]] = {
+    1222: LockNotAvailable,
+    1205: DeadlockDetected,
+    3960: SnapshotConflict,
+}
+REFUSALS: dict[int, type[DocLockError]] = {3951: WrongIsolation, 3953: LockNotSupported}
+STATES = {0: "run op.enable_snapshot_isolation", 2: "is being switched", 3: "is being switched"}
+each_failure = pytest.mark.parametrize(("number", "kind"), FAILURES.items(), ids=str)
 
 
-@pytest.fixture(autouse=True)
+def assert_locks_again(session: LockingSession, wire: TDSServer) -> None:
+    """Lock once more, within a transaction, and commit."""
+    session.rollback()
+    wire.sent.clear()
+    assert session.get_one_entity(Order, 1, LockOptions.ForUpdate).id == 1
+    (sent,) = said(wire, "UPDLOCK")
+    assert sent.in_transaction
+    session.commit()
+    assert [sent.in_transaction for sent in said(wire, "commit")] == [True]
+
+
+@each_failure
+def test_a_lock_that_failed(
+    session: LockingSession, wire: TDSServer, number: int, kind: type[LockFailed]
+) -> None:
+    wire.database.failures.append(("FROM shop_order", number))
+    with pytest.raises(LockFailed, match=r"^Order 1 FOR UPDATE on mssql: ") as caught:
+        session.get_entity(Order, 1, LockOptions.ForUpdate, lock_timeout=0.3)
+    assert type(caught.value) is kind
+    assert caught.value.retryable
+    assert f"({number})" in str(caught.value.orig)
+    assert_locks_again(session, wire)
+
+
+@each_failure
+def test_in_a_transaction_that_has_read_before(
+    session: LockingSession, wire: TDSServer, number: int, kind: type[LockFailed]
+) -> None:
+    session.get(Customer, 1)
+    wire.database.failures.append(("FROM shop_order", number))
+    with pytest.raises(kind):
+        session.get_entity(Order, 1, LockOptions.ForUpdate)
+    assert_locks_again(session, wire)
+
+
+@each_failure
+def test_a_flush_that_failed(
+    session: LockingSession, wire: TDSServer, number: int, kind: type[LockFailed]
+) -> None:
+    wire.database.failures.append(("UPDATE shop_order", number))
+    with pytest.raises(kind), session.locked(Order, 1) as order:
+        order.total = 7
+    assert_locks_again(session, wire)
+
+
+@pytest.mark.parametrize(("number", "kind"), REFUSALS.items(), ids=str)
+def test_a_snapshot_that_was_refused(
+    session: LockingSession, wire: TDSServer, number: int, kind: type[DocLockError]
+) -> None:
+    wire.database.failures.append(("FROM shop_order", number))
+    with pytest.raises(DocLockError) as caught:
+        session.get_entity(Order, 1, LockOptions.SharedRead)
+    assert type(caught.value) is kind
+    assert not caught.value.retryable
+    assert_locks_again(session, wire)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_database_that_does_not_allow_it(
+    session: LockingSession, wire: TDSServer, state: int
+) -> None:
+    wire.database.snapshot = state
+    with pytest.raises(LockNotSupported, match=STATES[state]) as caught:
+        session.get_entity(Order, 1, LockOptions.SharedRead)
+    assert not caught.value.retryable
+    assert_locks_again(session, wire)
+
+
+@pytest.mark.parametrize(("value", "kind"), [(-1, LockNotAvailable), (-3, DeadlockDetected)])
+def test_a_named_lock_that_was_not_granted(
+    session: LockingSession, wire: TDSServer, value: int, kind: type[LockFailed]
+) -> None:
+    wire.database.applock = value
+    with pytest.raises(kind, match="named lock 'user:42' FOR UPDATE on mssql: "):
+        session.lock_key("user:42", lock_timeout=0.3)
+    assert_locks_again(session, wire)
+
+
+def test_a_named_lock_is_the_transactions(session: LockingSession, wire: TDSServer) -> None:
+    session.lock_key("user:42")
+    assert wire.sessions[-1].applock == 0  # else -999
+
+
+# --------------------------------------------------------------------------------------------------
+# The statements that SQLAlchemy sends over each driver, and the number in what the driver raises.
+
+
+@pytest.fixture
+def engine_every_driver(any_driver: str, wire: TDSServer) -> Iterator[Engine]:
+    """Give the test an engine over each driver."""
+    engine = ENGINES[any_driver](wire.port, pool_size=1, max_overflow=0)
+    strategy_for(engine)
+    yield engine
+    engine.dispose()
+
+
+def test_each_known_number_is_found_in_what_the_driver_itself_raises(
+    engine_every_driver: Engine, wire: TDSServer
+) -> None:
+    strategy, found = strategy_for(engine_every_driver), {}
+    for number in sorted(known_numbers()):
+        with engine_every_driver.connect() as connection:
+            wire.database.failures.append(("FROM shop_customer", number))
+            with pytest.raises(DBAPIError) as caught:
+                connection.execute(select(Customer.__table__))
+            assert caught.value.orig is not None
+            found[number] = strategy.errors[strategy.errors.native_code(caught.value.orig)]
+            connection.invalidate()  # its transaction may be gone
+    assert found == {number: strategy.errors[number] for number in found}
+
+
+# --------------------------------------------------------------------------------------------------
+# A driver that is not available is reported with the reason, and nothing half-made stays.
+
+
+@pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Seem to be a new machine of the kind that has them, without a network."""
     monkeypatch.setattr(sys, "platform", "linux")
@@ -25,12 +171,14 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_microsofts_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(UnavailableError, match="Linux on x86_64"):
         drivers.odbc18(0)
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_microsofts_where_nothing_proprietary_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drivers, "cached", pytest.fail)  # not even out of the cache
     monkeypatch.setenv("SA_DOCLOCK_TEST_PROPRIETARY", "no")
@@ -38,18 +186,21 @@ def test_microsofts_where_nothing_proprietary_is_wanted(monkeypatch: pytest.Monk
         drivers.odbc18(0)
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_microsofts_is_announced() -> None:
     pinned = re.search(r"^([\w-]+)==(\S+)", drivers.WHEELS.read_text("utf-8"), re.MULTILINE)
     assert pinned is not None
     assert f"{pinned[1]} {pinned[2]}" in str(drivers.DOWNLOAD)
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_the_python_drivers_are_announced() -> None:
     pinned = re.findall(r"^([\w-]+)==(\S+)", python_drivers.WHEELS.read_text("utf-8"), re.MULTILINE)
     announced = [one.what for one in python_drivers.DOWNLOADS]
     assert announced == [f"{name} {version}" for name, version in pinned]
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_they_are_not_to_be_had_on_another_system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(python_drivers, "find_spec", lambda _: None)
@@ -57,6 +208,7 @@ def test_they_are_not_to_be_had_on_another_system(monkeypatch: pytest.MonkeyPatc
         python_drivers._folder("pymssql")
 
 
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.slow
 @pytest.mark.exhaustive
 def test_microsofts_without_a_network(tmp_path: Path) -> None:
@@ -65,6 +217,7 @@ def test_microsofts_without_a_network(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_debians_on_another_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     with pytest.raises(UnavailableError, match="tdsodbc can only be unpacked on Debian"):
@@ -72,6 +225,7 @@ def test_debians_on_another_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("elsewhere")
 def test_a_library_that_does_not_load(tmp_path: Path) -> None:
     broken = tmp_path / "libbroken.so"
     broken.write_bytes(b"no library")

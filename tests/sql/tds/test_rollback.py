@@ -6,17 +6,26 @@ documented, so both are played.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import pytest
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine, select, text, update
 from sqlalchemy.exc import DBAPIError
 
-from sa_doclock import DeadlockDetected, DocLockError, LockingSession, LockOptions, SnapshotConflict
+from sa_doclock import (
+    DeadlockDetected,
+    DocLockError,
+    LockingSession,
+    LockLost,
+    LockOptions,
+    SnapshotConflict,
+)
+from sa_doclock.dialects import strategy_for
 from tests.sql.models import Customer, Order
-from tests.sql.tds.server import TDSServer
-from tests.sql.tds.test_errors import assert_locks_again
+from tests.sql.tds.engines import ENGINES
+from tests.sql.tds.server import TDSServer, said
+from tests.sql.tds.test_drivers import assert_locks_again
 
 SENDS = {"freetds": ["rollback and begin"], "odbc18": []}
 FAILS: Mapping[str, AbstractContextManager[object]] = {
@@ -99,3 +108,164 @@ def test_which_driver_sends_it(engine: Engine, driver: str, wire: TDSServer) -> 
     assert wire.texts == SENDS[driver]
     connection.invalidate()
     connection.close()
+
+
+# --------------------------------------------------------------------------------------------------
+# No rollback hides LockLost or the server's own error, whatever has ended the transaction before.
+#
+# Each driver is asked: FreeTDS sends ROLLBACK without a transaction, which is error 3903.
+
+ForUpdate = LockOptions.ForUpdate
+ENDS_NOTHING_TO_ROLL_BACK = (
+    "COMMIT",
+    "ROLLBACK",
+    "IF @@TRANCOUNT > 0 COMMIT",
+    "IF @@TRANCOUNT > 0 ROLLBACK",
+)
+#: Those whose text says that they end the transaction, and those of which nobody knows.
+NUMBERS = (245, 1205, 3609, 3616, 3958, 3960, 3961, 3966, 3998)
+Ends = Callable[[LockingSession, str], object]
+BY: Mapping[str, Ends] = {
+    "text()": lambda session, sql: session.execute(text(sql)),
+    "exec_driver_sql()": lambda session, sql: session.connection().exec_driver_sql(sql),
+}
+AFTER: Mapping[str, Callable[[LockingSession], object]] = {
+    "rollback": LockingSession.rollback,
+    "close": LockingSession.close,
+    "reset": lambda session: session.reset(),
+}
+
+
+@pytest.fixture(params=[False, True], ids=["no transaction", "begins"])
+def engine_nothing_to_roll_back(
+    request: pytest.FixtureRequest, any_driver: str, wire: TDSServer
+) -> Iterator[Engine]:
+    """Give the test an engine with one connection; 3903 begins the next transaction, or does not."""
+    wire.database.begins_after_3903 = request.param
+    engine = ENGINES[any_driver](wire.port, pool_size=1, max_overflow=0)
+    strategy_for(engine)
+    wire.sent.clear()
+    yield engine
+    engine.dispose()
+
+
+def _works_again(session: LockingSession, wire: TDSServer) -> None:
+    """Lock once more, in a transaction that there is at the server too."""
+    wire.sent.clear()
+    assert session.get_one_entity(Order, 1, ForUpdate).id == 1
+    assert [sent.in_transaction for sent in said(wire, "UPDLOCK")] == [True]
+    session.commit()
+
+
+def _works_in_another(engine: Engine, wire: TDSServer) -> None:
+    with LockingSession(engine) as session:  # there is one connection
+        _works_again(session, wire)
+
+
+def _change_after(session: LockingSession, by: str, sql: str) -> None:
+    order = session.get_one_entity(Order, 1, ForUpdate)
+    BY[by](session, sql)
+    order.total = 9
+
+
+@pytest.mark.parametrize("sql", ENDS_NOTHING_TO_ROLL_BACK)
+@pytest.mark.parametrize("by", BY)
+def test_lock_lost_comes_out_of_the_sessions_block(
+    engine_nothing_to_roll_back: Engine, wire: TDSServer, by: str, sql: str
+) -> None:
+    with pytest.raises(LockLost), LockingSession(engine_nothing_to_roll_back) as session:  # noqa: PT012  # its end too
+        _change_after(session, by, sql)
+        session.save_changes()
+    _works_in_another(engine_nothing_to_roll_back, wire)
+
+
+@pytest.mark.parametrize("sql", ENDS_NOTHING_TO_ROLL_BACK[:2])
+@pytest.mark.parametrize("by", BY)
+def test_lock_lost_comes_out_of_begin(
+    engine_nothing_to_roll_back: Engine, wire: TDSServer, by: str, sql: str
+) -> None:
+    with LockingSession(engine_nothing_to_roll_back) as session:
+        with pytest.raises(LockLost), session.begin():  # COMMIT is what fails
+            _change_after(session, by, sql)
+        _works_again(session, wire)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("sql", ENDS_NOTHING_TO_ROLL_BACK[:2])
+@pytest.mark.parametrize("by", BY)
+def test_who_ends_the_session_ends_it_in_peace(
+    engine_nothing_to_roll_back: Engine,
+    wire: TDSServer,
+    by: str,
+    sql: str,
+    after: str,
+    *,
+    held: bool,
+) -> None:
+    with LockingSession(engine_nothing_to_roll_back) as session:
+        session.get_entity(Order, 1, ForUpdate if held else LockOptions.None_)
+        BY[by](session, sql)
+        AFTER[after](session)
+    _works_in_another(engine_nothing_to_roll_back, wire)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("sql", ENDS_NOTHING_TO_ROLL_BACK[:2])
+def test_an_error_of_the_program_comes_out(
+    engine_nothing_to_roll_back: Engine, wire: TDSServer, sql: str, *, held: bool
+) -> None:
+    def act(session: LockingSession) -> None:
+        with session.begin():
+            session.get_entity(Order, 1, ForUpdate if held else LockOptions.None_)
+            session.execute(text(sql))
+            raise ZeroDivisionError
+
+    with LockingSession(engine_nothing_to_roll_back) as session, pytest.raises(ZeroDivisionError):
+        act(session)
+    _works_in_another(engine_nothing_to_roll_back, wire)
+
+
+def _fail(session: LockingSession, wire: TDSServer, number: int) -> None:
+    wire.database.failures.append(("FROM shop_customer", number))
+    session.execute(select(Customer))
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_the_servers_own_error_comes_out(
+    engine_nothing_to_roll_back: Engine, wire: TDSServer, number: int, *, held: bool
+) -> None:
+    with LockingSession(engine_nothing_to_roll_back) as session:
+        with pytest.raises(DBAPIError) as caught, session.begin():  # noqa: PT012  # its end too
+            session.get_entity(Order, 1, ForUpdate if held else LockOptions.None_)
+            _fail(session, wire, number)
+        assert "3903" not in str(caught.value)
+        assert "BEGIN TRANSACTION" not in str(caught.value)
+    _works_in_another(engine_nothing_to_roll_back, wire)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("after", AFTER)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_who_has_caught_it_ends_the_session_in_peace(
+    engine_nothing_to_roll_back: Engine, wire: TDSServer, number: int, after: str, *, held: bool
+) -> None:
+    with LockingSession(engine_nothing_to_roll_back) as session:
+        session.get_entity(Order, 1, ForUpdate if held else LockOptions.None_)
+        with pytest.raises(DBAPIError):
+            _fail(session, wire, number)
+        AFTER[after](session)
+    _works_in_another(engine_nothing_to_roll_back, wire)
+
+
+def test_a_connection_that_was_lent_begins_again(
+    engine_nothing_to_roll_back: Engine, wire: TDSServer
+) -> None:
+    with engine_nothing_to_roll_back.connect() as connection:
+        with LockingSession(connection) as session:
+            session.get_one_entity(Order, 1, ForUpdate)
+            connection.exec_driver_sql("COMMIT")
+        connection.rollback()
+        with LockingSession(connection) as session:
+            _works_again(session, wire)

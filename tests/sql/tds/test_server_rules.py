@@ -24,13 +24,17 @@ from sa_doclock import (
 from sa_doclock.dialects import strategy_for
 from sa_doclock.testing import recorded_locks
 from tests.sql.models import Customer, Order
+from tests.sql.tds.answers import Rows
 from tests.sql.tds.drivers import pyodbc
-from tests.sql.tds.model import READ_COMMITTED, SNAPSHOT
+from tests.sql.tds.errors import Refused
+from tests.sql.tds.model import OFF, READ_COMMITTED, SNAPSHOT, Database, Settings
+from tests.sql.tds.model import Session as ModelSession
 from tests.sql.tds.plans import Table
 from tests.sql.tds.server import TDSServer, said
 
-FOR_UPDATE, SKIP = LockOptions.ForUpdate, LockOptions.ForUpdate | LockOptions.SkipLocked
-SHARED, NO_WAIT = LockOptions.SharedRead, LockOptions.ForUpdate | LockOptions.NoWait
+FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
+SKIP = LockOptions.ForUpdate | LockOptions.SkipLocked
+NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
 ASKS_UPDATEABILITY = "DATABASEPROPERTYEX"
 WAYS: dict[str, Callable[[LockingSession], object]] = {
     "SharedRead": lambda session: session.get_entity(Order, 1, SHARED),
@@ -284,3 +288,101 @@ def test_connecting_is_no_wait_for_a_lock(engine: Engine, monkeypatch: pytest.Mo
     slow.dispose()
     assert clock == [100.0]
     assert [lock.waited for lock in locks] == [0.0]
+
+
+# --------------------------------------------------------------------------------------------------
+# The server of these tests refuses a wrong order as the real one is documented to do.
+
+SNAPSHOT_MODEL = "SET TRANSACTION ISOLATION LEVEL SNAPSHOT"
+READ_COMMITTED_MODEL = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+SERIALIZABLE = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"
+BEGIN = "IF @@TRANCOUNT = 0 BEGIN TRANSACTION"
+READ = "SELECT t.a FROM t"
+SKIP_MODEL = "SELECT t.a FROM t WITH (READPAST)"
+ALTER = "ALTER DATABASE CURRENT SET ALLOW_SNAPSHOT_ISOLATION ON"
+
+REFUSED = {
+    (BEGIN, ALTER): 226,
+    ("SET IMPLICIT_TRANSACTIONS ON", ALTER): 226,
+    (SNAPSHOT_MODEL, BEGIN, SKIP_MODEL): 650,
+    (SERIALIZABLE, BEGIN, SKIP_MODEL): 650,
+    ("COMMIT",): 3902,
+    ("ROLLBACK",): 3903,
+    (BEGIN, SNAPSHOT_MODEL, READ): 3951,
+    (BEGIN, READ, SNAPSHOT_MODEL, READ): 3951,
+    ("SET IMPLICIT_TRANSACTIONS ON", READ, SNAPSHOT_MODEL, READ): 3951,
+}
+TAKEN = (
+    (ALTER,),
+    (BEGIN, "COMMIT", ALTER),
+    (READ_COMMITTED_MODEL, BEGIN, SKIP_MODEL),
+    (BEGIN, "COMMIT"),
+    (BEGIN, "ROLLBACK"),
+    ("IF @@TRANCOUNT > 0 ROLLBACK TRAN",),
+    (SNAPSHOT_MODEL, BEGIN, READ),
+    (
+        SNAPSHOT_MODEL,
+        BEGIN,
+        READ_COMMITTED_MODEL,
+        READ,
+        SNAPSHOT_MODEL,
+        READ,
+    ),  # documented as allowed
+    (BEGIN, SNAPSHOT_MODEL, "COMMIT", BEGIN, READ),
+)
+
+
+def run(session: ModelSession, *batches: str) -> list[object]:
+    return [answer for batch in batches for answer in session.batch(batch)]
+
+
+@pytest.mark.parametrize("order", REFUSED, ids="; ".join)
+def test_a_wrong_order_is_refused(order: tuple[str, ...]) -> None:
+    session = ModelSession(Database())
+    run(session, *order[:-1])
+    with pytest.raises(Refused) as caught:
+        run(session, order[-1])
+    assert caught.value.number == REFUSED[order]
+
+
+@pytest.mark.parametrize("order", TAKEN, ids="; ".join)
+def test_a_right_one_is_taken(order: tuple[str, ...]) -> None:
+    run(ModelSession(Database()), *order)
+
+
+def test_a_database_refuses_snapshots_until_it_allows_them() -> None:
+    session = ModelSession(Database(snapshot=OFF))
+    with pytest.raises(Refused, match="3952"):
+        run(session, SNAPSHOT_MODEL, BEGIN, READ)
+    run(session, "COMMIT", ALTER, READ)
+
+
+@pytest.mark.parametrize(("number", "survives"), [(1222, True), (1205, False), (3960, False)])
+def test_a_transaction_survives_some_errors(number: int, *, survives: bool) -> None:
+    session = ModelSession(Database(failures=[("FROM t", number)]))
+    run(session, BEGIN)
+    with pytest.raises(Refused, match=str(number)):
+        run(session, READ)
+    assert (session.begun_at is not None) == survives
+
+
+def test_what_a_procedure_sets_ends_with_it() -> None:
+    session = ModelSession(Database())
+    (*_, rows, _) = run(session, "EXEC sp_executesql N'SET LOCK_TIMEOUT 300; SELECT t.a FROM t'")
+    assert rows == Rows(["a"], [[1]])
+    assert session.settings == Settings()
+    list(session.procedure(f"SET LOCK_TIMEOUT 300; {READ}"))
+    assert session.settings == Settings()
+
+
+def test_what_a_batch_sets_stays() -> None:
+    session = ModelSession(Database())
+    run(session, f"SET LOCK_TIMEOUT 300; SET DEADLOCK_PRIORITY LOW; {SNAPSHOT_MODEL}")
+    assert session.settings == Settings("SNAPSHOT", 300, -5)
+
+
+def test_a_semicolon_in_a_text_ends_nothing() -> None:
+    assert (
+        len(run(ModelSession(Database()), "SELECT t.a FROM t WHERE t.b = 'it''s; so'; SELECT 1"))
+        == 2
+    )

@@ -19,7 +19,7 @@ from sa_doclock.guard.targets import targets_of
 from sa_doclock.guard.touched import select_number, touched_rows
 from tests.docs.pages import blocks_of
 from tests.integration.alembic.scripted import Server, migrating
-from tests.integration.alembic.test_offline import script_of
+from tests.integration.alembic.test_operations import script_of
 from tests.integration.guard.test_written_tables import STATEMENTS as STATEMENTS_OF_TABLES
 from tests.integration.locking.plan_checks import STATEMENTS
 from tests.sql.doctor import check_scripted

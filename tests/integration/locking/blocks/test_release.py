@@ -1,21 +1,30 @@
-"""Each way to release a lock lets the next one in."""
+"""Ways to take a lock and to release it: plain, scoped, inside of another one, by workers."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.orm import sessionmaker
 
-from sa_doclock import LockingSession, LockOptions
-from tests.integration.locking.steps import finds_held, locks, reads
+from sa_doclock import LockingScopedSession, LockingSession, LockMisuse, LockOptions
+from tests.integration.locking.steps import add_ten, finds_held, locks, reads, save
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
-from tests.support.models import Order
+from tests.support.models import Customer, Order
+from tests.support.poolers import ENDS_CONNECTION
 from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.quick
+
+
+# --------------------------------------------------------------------------------------------------
+# Each way to release a lock lets the next one in.
 
 Session = Actor[LockingSession]
 End = Callable[[LockingSession], object]
@@ -31,6 +40,7 @@ ENDS: dict[str, End] = {
 }
 
 
+@ENDS_CONNECTION
 def test_the_waiter_goes_on_after(alice: Session, bob: Session) -> None:
     for name, end in ENDS.items():
         alice.does(locks(Order, 1))
@@ -42,6 +52,7 @@ def test_the_waiter_goes_on_after(alice: Session, bob: Session) -> None:
         assert alice.does(lambda session: dict(session.held_locks)) == {}, name
 
 
+@ENDS_CONNECTION
 @pytest.mark.parametrize("failure", [None, ValueError("the user's own")], ids=["well", "failed"])
 def test_the_waiter_goes_on_after_the_end_of_a_block(
     alice: Session, bob: Session, failure: Exception | None
@@ -93,6 +104,7 @@ def raw_connection(session: LockingSession) -> sa.engine.interfaces.DBAPIConnect
     return connection
 
 
+@ENDS_CONNECTION
 def test_the_waiter_goes_on_when_the_holders_connection_is_lost(
     alice: Session, bob: Session, lose_connection: Callable[[Session], None]
 ) -> None:
@@ -104,6 +116,7 @@ def test_the_waiter_goes_on_when_the_holders_connection_is_lost(
     alice.does(lambda session: session.invalidate())  # close() would send a ROLLBACK
 
 
+@ENDS_CONNECTION
 def test_who_lost_the_connection_can_lock_again(
     alice: Session, bob: Session, lose_connection: Callable[[Session], None]
 ) -> None:
@@ -121,6 +134,7 @@ def test_who_lost_the_connection_can_lock_again(
     assert bob.does(finds_held())
 
 
+@ENDS_CONNECTION
 @pytest.mark.not_databases("sqlite")  # its waiting is a loop in the client
 def test_a_waiter_whose_connection_is_lost_holds_nothing(
     alice: Session, bob: Session, lose_connection: Callable[[Session], None]
@@ -136,3 +150,210 @@ def test_a_waiter_whose_connection_is_lost_holds_nothing(
     )
     alice.does(lambda session: session.rollback())
     assert bob.does(reads()) == (30, [10, 20])
+
+
+# --------------------------------------------------------------------------------------------------
+# A lock that a listener asks for while its session is taking another one is refused.
+
+ForUpdate = LockOptions.ForUpdate
+Lock = Callable[[LockingSession], Any]
+
+
+@contextmanager
+def when_loaded(lock: Lock) -> Iterator[None]:
+    """Call the function for each order that is loaded, out of the SELECT that loads it."""
+
+    def listen(_order: Order, context: Any) -> None:
+        lock(context.session)
+
+    event.listen(Order, "load", listen)
+    try:
+        yield
+    finally:
+        event.remove(Order, "load", listen)
+
+
+@contextmanager
+def when_executed(lock: Lock) -> Iterator[None]:
+    """Call the function at the first statement of a session, before it is sent."""
+    called: list[Any] = []
+
+    def listen(state: Any) -> None:
+        if not called:
+            called.append(state)
+            lock(state.session)
+
+    event.listen(LockingSession, "do_orm_execute", listen)
+    try:
+        yield
+    finally:
+        event.remove(LockingSession, "do_orm_execute", listen)
+
+
+WAYS: dict[str, Lock] = {
+    "get_entity": lambda session: session.get_entity(Customer, 1, ForUpdate),
+    "get_entities": lambda session: session.get_entities(Customer, [1, 2], ForUpdate),
+    "entity_set": lambda session: session.scalars(session.entity_set(Customer, ForUpdate)).all(),
+    "lock_key": lambda session: session.lock_key("inner"),
+}
+
+
+@pytest.mark.parametrize("inner", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("when", [when_loaded, when_executed])
+def test_it_is_refused_before_anything_is_sent(
+    session: LockingSession,
+    elsewhere: Callable[..., list[Any]],
+    when: Callable[[Lock], Any],
+    inner: Lock,
+) -> None:
+    with (
+        when(inner),
+        pytest.raises(LockMisuse, match="while the session was still locking Order 1"),
+    ):
+        session.get_entity(Order, 1, ForUpdate)
+    assert dict(session.held_locks) == {}
+    assert not session.in_transaction()  # which the outer call had opened
+    assert elsewhere(sa.update(Order).values(remark="free"), sa.select(Order.remark).distinct())
+
+
+@pytest.mark.parametrize("inner", WAYS.values(), ids=WAYS)
+def test_a_listener_that_catches_it_spoils_nothing(session: LockingSession, inner: Lock) -> None:
+    def try_it(of_session: LockingSession) -> None:
+        with pytest.raises(LockMisuse):
+            inner(of_session)
+
+    with when_loaded(try_it):
+        order = session.get_one_entity(Order, 1, ForUpdate)
+    assert dict(session.held_locks) == {(Order, (1,)): ForUpdate}
+    inner(session)
+    order.total += 1
+    session.save_changes()
+
+
+def test_what_is_held_already_may_be_asked_for(session: LockingSession) -> None:
+    customer = session.get_one_entity(Customer, 1, ForUpdate)
+    found: list[Any] = []
+    with when_loaded(lambda s: found.append(s.get_entity(Customer, 1, ForUpdate))):
+        session.get_one_entity(Order, 1, ForUpdate)
+    assert found == [customer]
+
+
+def test_another_session_may_lock_meanwhile(session: LockingSession, other: LockingSession) -> None:
+    if session.get_bind().dialect.name == "sqlite":  # where the lock is the file's
+        pytest.skip("one write lock for the file")
+
+    def lock_elsewhere(_session: LockingSession) -> None:
+        other.get_one_entity(Customer, 1, ForUpdate)
+
+    with when_loaded(lock_elsewhere):
+        session.get_one_entity(Order, 1, ForUpdate)
+    assert dict(session.held_locks) == {(Order, (1,)): ForUpdate}
+    assert dict(other.held_locks) == {(Customer, (1,)): ForUpdate}
+
+
+# --------------------------------------------------------------------------------------------------
+# A LockingScopedSession takes the locks of its session, one session for each scope.
+
+FOR_UPDATE = LockOptions.ForUpdate
+NO_WAIT = LockOptions.ForUpdate | LockOptions.NoWait
+ORDER_1 = (Order, (1,))
+Scoped = LockingScopedSession[LockingSession]
+
+
+def add_one(scoped: Scoped) -> int:
+    with scoped.locked(Order, 1) as order:
+        assert dict(scoped.held_locks) == {ORDER_1: FOR_UPDATE}
+        order.total += 1
+    total = scoped.get_one(Order, 1).total
+    scoped.remove()
+    return total
+
+
+def test_a_block_waits_and_reads_what_the_holder_wrote(
+    session_factory: sessionmaker[LockingSession], alice: Actor[Any], bob: Actor[Any]
+) -> None:
+    scoped = LockingScopedSession(session_factory)
+    alice.does(add_ten)
+    queued = bob.starts(lambda _: add_one(scoped))  # his thread is a scope
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(save)
+    assert queued.result() == 41
+    assert not scoped.registry.has()  # in this thread, nobody has asked for one
+
+
+def test_every_method_is_that_of_the_session(
+    session_factory: sessionmaker[LockingSession],
+) -> None:
+    scoped = LockingScopedSession(session_factory)
+    events: list[str] = []
+    order = scoped.get_one_entity(Order, 1)
+    assert not scoped.held_locks
+    scoped.rollback()
+    assert scoped.lock(order, FOR_UPDATE) is order
+    assert scoped.get_entity(Order, 1, FOR_UPDATE) is order
+    assert [one.id for one in scoped.get_entities(Order, [2, 1], order="given")] == [2, 1]
+    scoped.release_locks()
+    with scoped.locked_document(Order, 1) as order:
+        assert "lines" in vars(order)
+        assert scoped.get_document(Order, 1) is scoped.get_one_document(Order, 1) is order
+        scoped.on_commit(lambda: events.append("committed"))
+    assert events == ["committed"]
+    with scoped.locked_documents(Order, [2, 1]) as (two, one):
+        assert [two, one] == scoped.get_documents(Order, [1, 2], order="key")[::-1]
+    every = scoped.scalars(scoped.entity_set(Order, FOR_UPDATE).order_by(Order.id)).all()
+    assert set(scoped.held_locks) == {(Order, (order.id,)) for order in every}
+    with scoped.unguarded():
+        one.total = 7
+    scoped.lock_key("prices")
+    scoped.save_changes()
+    assert not scoped.held_locks
+    assert scoped.scalar(sa.select(Order.total).where(Order.id == 1)) == 7
+    scoped.remove()
+
+
+def test_the_end_of_the_scope_releases_the_locks(
+    session_factory: sessionmaker[LockingSession], other: LockingSession
+) -> None:
+    scoped = LockingScopedSession(session_factory)
+    scoped.get_one_entity(Order, 1, FOR_UPDATE).total = 7
+    scoped.remove()
+    assert other.get_one_entity(Order, 1, NO_WAIT).total == 30
+
+
+# --------------------------------------------------------------------------------------------------
+# Workers that share out the rows of a table by SkipLocked: each row comes to one of them.
+
+WORKERS, ROWS = 4, range(3, 43)
+
+
+def work(session: LockingSession) -> list[int]:
+    """Do one order after the other, until there is none that nobody holds."""
+    done = []
+    todo = Order.total == 0
+    free = session.entity_set(Order, LockOptions.ForUpdate | LockOptions.SkipLocked)
+    query = free.where(todo).order_by(Order.id).limit(1)
+    while order := session.scalars(query).first():
+        done.append(order.id)
+        order.total += 1
+        session.save_changes()
+    session.rollback()
+    return done
+
+
+@pytest.mark.not_databases("sqlite")  # nothing to skip
+def test_each_row_is_done_once(
+    enter: Callable[[str], Actor[LockingSession]], elsewhere: Callable[..., list[Any]]
+) -> None:
+    elsewhere(sa.insert(Order).values([{"id": n, "total": 0, "remark": ""} for n in ROWS]))
+    steps = [enter(f"worker {n}").starts(work) for n in range(WORKERS)]
+    done = [ident for step in steps for ident in step.result()]
+    assert sorted(done) == list(ROWS)
+    assert elsewhere(sa.select(Order.total).where(Order.id > 2).distinct()) == [(1,)]
+
+
+def test_without_a_lock_two_workers_find_the_same(
+    session: LockingSession, other: LockingSession
+) -> None:
+    query = sa.select(Order).order_by(Order.id).limit(1)
+    kept = [worker.scalars(query).one() for worker in (session, other)]
+    assert [order.id for order in kept] == [1, 1]

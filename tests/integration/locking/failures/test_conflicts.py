@@ -8,16 +8,27 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
 from sqlalchemy.exc import InvalidRequestError, PendingRollbackError
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, SnapshotConflict
+from sa_doclock import (
+    AsyncLockingSession,
+    LockingSession,
+    LockNotAvailable,
+    LockOptions,
+    SnapshotConflict,
+)
+from tests.integration.asyncio.drivers import connected, in_a_loop, url_for
 from tests.integration.locking.connections import set_patience
 from tests.integration.locking.steps import finds_held
-from tests.support.databases import Database
+from tests.integration.questions.conftest import run_on, url_of
+from tests.support.databases import PIPELINED, Database
 from tests.support.models import Customer, Order
 from tests.support.poolers import SETS_CONNECTION
+from tests.support.rows import rows
 
 pytestmark = pytest.mark.quick
+
 
 Session = LockingSession
 Run = Callable[..., list[Any]]
@@ -168,3 +179,115 @@ def test_a_flush_that_waits_too_long(
     assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]
     rename(session, "mine")
     session.save_changes()
+
+
+# --------------------------------------------------------------------------------------------------
+# An error of the program's own in a statement: it comes out, and no lock is lost with it.
+#
+# A text that the database's character set does not have is such an error, which a driver meets before
+# it sends anything.
+
+ForUpdate = LockOptions.ForUpdate
+
+
+def goes_on(session: LockingSession) -> bool:
+    """Return whether the session holds its lock, on a connection that answers."""
+    return (Order, (1,)) in session.held_locks and session.scalar(sa.text("SELECT 42")) == 42
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@rows("charset", ["latin1", "cp1250", "greek"])
+def test_a_text_that_cannot_be_encoded(documents: Database, charset: str) -> None:
+    """The codecs of these are in Python, and not in C."""
+
+    def play(engine: sa.Engine) -> None:
+        with LockingSession(engine) as session:
+            session.get_one_entity(Order, 1, ForUpdate)
+            with pytest.raises(UnicodeEncodeError):
+                session.scalar(sa.text("SELECT :text"), {"text": "一"})
+            assert goes_on(session)
+
+    given = sa.make_url(documents.url).update_query_dict({"charset": charset})
+    run_on(url_of(documents, "pymysql", given), play)
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@rows("name", ["before_cursor_execute", "after_cursor_execute"])
+@rows("number", [1053, 2006, 2027])
+def test_a_key_error_with_the_number_of_a_lost_connection(
+    engine: sa.Engine, name: str, number: int
+) -> None:
+    """The numbers of a driver's errors are the server's; those of others are anything."""
+
+    def look_up(*args: Any) -> None:
+        if "4711" in args[2]:
+            raise KeyError(number)
+
+    with LockingSession(engine) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+        event.listen(session.connection(), name, look_up)
+        with pytest.raises(KeyError):
+            session.scalar(sa.text("SELECT 4711"))
+        assert goes_on(session)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_listener_that_has_invalidated_the_connection(engine: sa.Engine) -> None:
+    class MistakeError(Exception):
+        pass
+
+    def give_up(connection: sa.Connection, _: Any, statement: str, *__: Any) -> None:
+        if "4711" in statement:
+            connection.invalidate()
+            raise MistakeError
+
+    with LockingSession(engine) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+        event.listen(session.connection(), "before_cursor_execute", give_up)
+        with pytest.raises(MistakeError):
+            session.scalar(sa.text("SELECT 4711"))
+        assert not session.held_locks
+        session.rollback()
+        session.get_one_entity(Order, 1, ForUpdate)
+        session.rollback()
+
+
+# --------------------------------------------------------------------------------------------------
+# Errors that are not about the document that is held.
+
+LIMIT = {"postgresql": "SET LOCAL lock_timeout = '50ms'", "mssql": "SET LOCK_TIMEOUT 50"}
+LIMIT_ELSEWHERE = "SET SESSION innodb_lock_wait_timeout = 1"
+
+
+@pytest.mark.not_databases("sqlite")  # the file's lock is one
+@pytest.mark.read_committed
+def test_a_row_that_is_not_available_is_not_the_one_that_is_held(
+    database: Database, session: LockingSession, other: LockingSession
+) -> None:
+    other.get_entity(Order, 2, ForUpdate)
+    session.get_entity(Order, 1, ForUpdate)
+    connection = session.connection()
+    connection.exec_driver_sql(LIMIT.get(database.name, LIMIT_ELSEWHERE))
+    with pytest.raises(LockNotAvailable, match=r"^the transaction on ") as caught:
+        session.execute(sa.update(Order).where(Order.id == 2).values(total=7))
+    assert (caught.value.entity, caught.value.ident) == (None, None)
+    session.invalidate()  # the connection goes with its limit
+
+
+@pytest.mark.not_databases(PIPELINED)
+@pytest.mark.databases("postgresql")
+@in_a_loop
+async def test_of_the_lender_between_two_transactions_it_is_nothing(documents: Database) -> None:
+    url = url_for(documents, "asyncpg")  # which does not tell whether it was aborted
+    async with connected(url) as engine, engine.connect() as lent:
+        session = AsyncLockingSession(bind=lent)
+        await session.get_entity(Order, 1, ForUpdate)
+        await session.commit()
+        with pytest.raises(sa.exc.DBAPIError, match="division by zero"):
+            await lent.execute(sa.text("SELECT 1/0"))
+        await lent.rollback()
+        order = await session.get_one_entity(Order, 1, ForUpdate)
+        order.total = 8
+        await session.commit()
+        assert not session.in_transaction()
+        await session.close()

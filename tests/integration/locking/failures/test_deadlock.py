@@ -14,10 +14,11 @@ from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.orm import ORMExecuteState
 
 from sa_doclock import DeadlockDetected, LockingSession, LockNotAvailable, LockOptions
-from tests.integration.locking.crosswise import NAMES, TOTALS, cross, set_total, write
+from tests.integration.locking.crosswise import NAMES, TOTALS, cross, rename, set_total, write
 from tests.integration.locking.steps import locks
 from tests.support.actors import Actor, Step
 from tests.support.models import Customer, Order
+from tests.support.poolers import ENDS_CONNECTION
 from tests.support.waits import wait_until_blocked
 
 pytestmark = [
@@ -26,9 +27,11 @@ pytestmark = [
     pytest.mark.read_committed,
 ]
 
+ForUpdate = LockOptions.ForUpdate
+
+
 Session = Actor[LockingSession]
 Run = Callable[..., list[Any]]
-ForUpdate = LockOptions.ForUpdate
 
 
 def deadlock(alice: Session, bob: Session) -> tuple[Session, BaseException, Session, Step[Any]]:
@@ -187,4 +190,41 @@ def test_innodb_has_undone_the_rest_as_well(alice: Session, bob: Session, elsewh
     step.result()
     winner.does(lambda session: session.rollback())
     assert elsewhere(TOTALS) == [(1, 30), (2, 5)]
+    assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]
+
+
+# --------------------------------------------------------------------------------------------------
+# Deadlocks that no lock call meets: a flush, a statement of the user's.
+
+
+@ENDS_CONNECTION
+def test_a_deadlock_at_flush(alice: Session, bob: Session, elsewhere: Run) -> None:
+    alice.does(rename(1, "alice"))
+    bob.does(rename(2, "bob"))
+    loser, failure, winner, step = cross(alice, bob, lambda ident: rename(ident, "crossed"))
+    assert isinstance(failure, DeadlockDetected)
+    assert str(failure).startswith(f"the transaction on {alice.database.name}: ")
+    with pytest.raises(PendingRollbackError):
+        loser.does(write)
+    step.result()
+    winner.does(lambda session: session.rollback())
+    loser.does(lambda session: session.rollback())
+    assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]
+
+
+@ENDS_CONNECTION
+def test_a_deadlock_of_a_plain_statement(alice: Session, bob: Session, elsewhere: Run) -> None:
+    def rename_by_statement(ident: int) -> Callable[[LockingSession], Any]:
+        statement = sa.update(Customer).where(Customer.id == ident).values(name="crossed")
+        return lambda session: session.execute(statement)
+
+    alice.does(rename(1, "alice"))
+    bob.does(rename(2, "bob"))
+    loser, failure, winner, step = cross(alice, bob, rename_by_statement)
+    assert isinstance(failure, DeadlockDetected)
+    with pytest.raises(PendingRollbackError):
+        loser.does(write)
+    step.result()
+    winner.does(lambda session: session.rollback())
+    loser.does(lambda session: session.rollback())
     assert elsewhere(NAMES) == [(1, "Ann"), (2, "Ben")]

@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.orm import aliased, column_property, registry, relationship, with_polymorphic
+from sqlalchemy.orm import (
+    Bundle,
+    aliased,
+    column_property,
+    registry,
+    relationship,
+    with_polymorphic,
+)
 
-from sa_doclock import LockingSession, LockOptions
-from tests.integration.locking.steps import add_ten, save
+from sa_doclock import LockingSession, LockMisuse, LockOptions, with_lock
+from tests.integration.locking.steps import add_ten, finds_held, save
 from tests.support.actors import Actor
-from tests.support.models import Line, Order
+from tests.support.models import Contract, Lease, Line, Order
 from tests.support.waits import wait_until_blocked
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
@@ -121,3 +128,216 @@ def test_every_way_to_read_it_is_a_lock(
 ) -> None:
     read(session, paper)
     assert list(session.held_locks) == [(paper, (1,))]
+
+
+# --------------------------------------------------------------------------------------------------
+# Joined inheritance: the key is that of a row of another class, whose lock nobody has asked for.
+
+OTHER = 7
+Session = LockingSession
+
+
+@pytest.fixture
+def other_class(elsewhere: Callable[..., list[Any]]) -> None:
+    """Have a contract that is no lease."""
+    elsewhere(
+        sa.delete(Contract).where(Contract.id == OTHER),
+        sa.insert(Contract).values(id=OTHER, kind="contract", total=0),
+    )
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.usefixtures("other_class")
+@pytest.mark.parametrize("lock", [ForUpdate, SharedRead])
+def test_the_lock_is_given_back(session: Session, other: Session, lock: LockOptions) -> None:
+    assert session.get_entity(Lease, OTHER, lock) is None
+    assert not session.held_locks
+    assert not finds_held(Contract, OTHER)(other)
+    assert session.get_entities(Lease, [OTHER], lock) == []
+    assert not finds_held(Contract, OTHER)(other)
+    assert session.get_document(Lease, OTHER, lock) is None
+    assert not finds_held(Contract, OTHER)(other)
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.usefixtures("other_class")
+def test_in_a_callers_transaction_it_is_listed(session: Session, other: Session) -> None:
+    with session.begin():
+        assert session.get_entity(Lease, OTHER, ForUpdate) is None
+        assert dict(session.held_locks) == {(Contract, (OTHER,)): ForUpdate}
+        assert finds_held(Contract, OTHER)(other)
+        session.rollback()
+    assert not finds_held(Contract, OTHER)(other)
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.usefixtures("other_class")
+def test_beside_a_lease_it_is_listed(session: Session, other: Session) -> None:
+    found = session.get_entities(Lease, [1, OTHER], ForUpdate)
+    keys = [(Contract, (one.id,)) for one in found]
+    assert set(session.held_locks) == {*keys, (Contract, (OTHER,))}
+    assert finds_held(Contract, OTHER)(other)
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.usefixtures("other_class")
+def test_the_lock_of_the_root_is_refused_nothing(session: Session) -> None:
+    with session.locked(Contract, OTHER) as contract:
+        assert session.get_entity(Lease, OTHER, ForUpdate) is None
+        contract.total = 1
+    assert session.get_one(Contract, OTHER).total == 1
+
+
+# --------------------------------------------------------------------------------------------------
+# A row that the session has twice, under two identity tokens, is not locked with one of them old.
+
+Way = Callable[[LockingSession], Any]
+ONE = sa.select(Order).where(Order.id == 1)
+TOKEN = {"identity_token": "north"}
+
+WAYS: dict[str, Way] = {
+    "get_entity": lambda session: session.get_entity(Order, 1, ForUpdate),
+    "get_entities": lambda session: session.get_entities(Order, [1, 2], ForUpdate),
+    "a set": lambda session: session.scalars(session.entity_set(Order, ForUpdate)).all(),
+    "adopted": lambda session: session.scalars(ONE.with_for_update()).all(),
+    "query": lambda session: session.query(Order).with_for_update().filter_by(id=1).one(),
+    "a key": lambda session: session.execute(
+        sa.select(Order.id).where(Order.id == 1).with_for_update()
+    ).all(),
+}
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("mssql")
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_an_object_under_a_token_is_not_left_old(session: LockingSession, way: Way) -> None:
+    kept = session.scalars(ONE, execution_options=TOKEN).one()
+    with pytest.raises(LockMisuse, match=r"Order 1 under .* also has it under 'north'"):
+        way(session)
+    session.rollback()
+    del kept
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("mssql")
+def test_nor_one_without_where_the_lock_has_a_token(session: LockingSession) -> None:
+    kept = session.scalars(ONE).one()
+    with pytest.raises(LockMisuse, match="also has it under None"):
+        session.scalars(ONE.with_for_update(), execution_options=TOKEN).all()
+    session.rollback()
+    del kept
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("mssql")
+def test_one_object_under_its_own_token_is_read_again(
+    session: LockingSession, elsewhere: Callable[..., Any]
+) -> None:
+    kept = session.scalars(ONE, execution_options=TOKEN).one()
+    session.commit()
+    kept.total  # noqa: B018  # it is loaded again
+    elsewhere(sa.update(Order).where(Order.id == 1).values(total=99))
+    (order,) = session.scalars(ONE.with_for_update(), execution_options=TOKEN)
+    assert order is kept
+    assert order.total == 99
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("mssql")
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_an_expunged_object_is_no_hindrance(session: LockingSession, way: Way) -> None:
+    session.expunge(session.scalars(ONE, execution_options=TOKEN).one())
+    way(session)
+    assert session.held_locks
+
+
+# --------------------------------------------------------------------------------------------------
+# A header with a column that is computed from its details: read after the grant, as they are.
+
+
+class Summed:
+    """An order that brings the sum of its lines along."""
+
+    id: Any
+    total: Any
+    sum_of_lines: Any
+
+
+registry().map_imperatively(
+    Summed,
+    _orders,
+    properties={"sum_of_lines": column_property(_SUM)},
+    exclude_properties=["remark"],
+)
+
+Read = Callable[[LockingSession], tuple[int, int]]
+
+
+def by_key_computed_columns(session: LockingSession) -> tuple[int, int]:
+    order = session.get_one_entity(Summed, 1, ForUpdate)
+    return order.total, int(order.sum_of_lines)
+
+
+def by_keys_computed_columns(session: LockingSession) -> tuple[int, int]:
+    (order,) = session.get_entities(Summed, [1], SharedRead)
+    return order.total, int(order.sum_of_lines)
+
+
+def in_a_set_computed_columns(session: LockingSession) -> tuple[int, int]:
+    order = session.scalars(session.entity_set(Summed, ForUpdate).where(Summed.id == 1)).one()
+    return order.total, int(order.sum_of_lines)
+
+
+def beside_the_order(session: LockingSession) -> tuple[int, int]:
+    statement = with_lock(sa.select(Order, _SUM).where(Order.id == 1), ForUpdate)
+    order, total = session.execute(statement).one()
+    return order.total, int(total)
+
+
+def _beside_the_total(session: LockingSession, *columns: Any) -> tuple[int, int]:
+    statement = with_lock(sa.select(*columns).where(Summed.id == 1), ForUpdate, Summed)
+    total, computed = session.execute(statement).one()
+    return total, int(computed)
+
+
+def as_attributes(session: LockingSession) -> tuple[int, int]:
+    return _beside_the_total(session, Summed.total, Summed.sum_of_lines)
+
+
+def as_text(session: LockingSession) -> tuple[int, int]:
+    text: Any = sa.literal_column("(SELECT sum(value) FROM lk_line WHERE order_id = lk_order.id)")
+    return _beside_the_total(session, Summed.total, text)
+
+
+def in_a_bundle(session: LockingSession) -> tuple[int, int]:
+    bundle: Any = Bundle("both", Summed.total, Summed.sum_of_lines)
+    statement = with_lock(sa.select(bundle).where(Summed.id == 1), ForUpdate, Summed)
+    total, computed = session.scalars(statement).one()
+    return total, int(computed)
+
+
+READS_COMPUTED_COLUMNS = [
+    by_key_computed_columns,
+    by_keys_computed_columns,
+    in_a_set_computed_columns,
+    beside_the_order,
+    as_attributes,
+    as_text,
+    in_a_bundle,
+]
+
+
+@pytest.mark.not_databases("sqlite", "mssql")  # where nobody waits for a row
+@pytest.mark.parametrize("read", READS_COMPUTED_COLUMNS)
+def test_header_and_sum_belong_together(
+    alice: Actor[LockingSession], bob: Actor[LockingSession], read: Read
+) -> None:
+    alice.does(add_ten)
+    step = bob.starts(read)
+    wait_until_blocked(waiter=bob, holder=alice, step=step)
+    alice.does(save)
+    assert step.result() == (40, 40)

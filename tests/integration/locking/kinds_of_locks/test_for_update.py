@@ -1,4 +1,4 @@
-"""ForUpdate: one at a time."""
+"""The kinds of row locks: who waits for whom."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from sa_doclock import LockingSession, LockOptions
+from sa_doclock import LockingSession, LockNotAvailable, LockOptions, LockUpgradeRefused
+from tests.integration.locking.expectations import (
+    GOES_ON,
+    READER_AFTER_WRITER,
+    WAITS,
+    WAITS_AT_COMMIT,
+    WRITER_AFTER_READER,
+    on,
+)
 from tests.integration.locking.kinds import KINDS
 from tests.integration.locking.steps import (
     FIRST,
     TEN_MORE,
     add_ten,
     finds_held,
+    locks,
+    locks_rows,
+    read_again,
     reads,
+    recorded,
     roll_back,
     save,
 )
@@ -24,6 +36,12 @@ from tests.support.models import Contract, Customer, Invoice, Lease, Order
 from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.quick
+
+SHARED = LockOptions.SharedRead
+
+
+# --------------------------------------------------------------------------------------------------
+# ForUpdate: one at a time.
 
 Session = Actor[LockingSession]
 
@@ -110,3 +128,210 @@ def test_there_a_dirty_read_is_not_kept_out_and_sees_what_is_not_committed(
 ) -> None:
     add_ten(session)
     assert other.get_one_entity(Order, 1, LockOptions.NoLock).total == TEN_MORE[0]
+
+
+# --------------------------------------------------------------------------------------------------
+# NoKey: others may insert rows that refer to the locked one; all else is as under ForUpdate.
+
+NO_KEY = LockOptions.ForUpdate | LockOptions.NoKey
+
+
+def add_invoice(session: LockingSession) -> None:
+    """Insert an invoice of customer 1, whose foreign key takes a lock on the customer."""
+    session.add(Invoice(id=9, total=0, customer_id=1, seller_id=2))
+    session.flush()
+    session.rollback()
+
+
+@pytest.mark.databases("postgresql")
+def test_others_insert_rows_that_refer_to_it(alice: Session, bob: Session) -> None:
+    alice.does(locks(Customer, 1, NO_KEY))
+    bob.does(add_invoice)
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_under_plain_for_update_they_wait(alice: Session, bob: Session) -> None:
+    alice.does(locks(Customer, 1))
+    inserting = bob.starts(add_invoice)
+    wait_until_blocked(waiter=bob, holder=alice, step=inserting)
+    alice.does(roll_back)
+    inserting.result()
+
+
+@pytest.mark.parametrize(("held", "wanted"), [(NO_KEY, NO_KEY), (NO_KEY, LockOptions.ForUpdate)])
+def test_two_holders_exclude_each_other(
+    alice: Session, bob: Session, held: LockOptions, wanted: LockOptions
+) -> None:
+    alice.does(locks(Customer, 1, held))
+    queued = bob.starts(locks(Customer, 1, wanted))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(roll_back)
+    queued.result()
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")  # elsewhere readers have a snapshot
+@pytest.mark.parametrize(("held", "wanted"), [(NO_KEY, SHARED), (SHARED, NO_KEY)])
+def test_it_and_shared_read_exclude_each_other(
+    alice: Session, bob: Session, held: LockOptions, wanted: LockOptions
+) -> None:
+    alice.does(locks(Customer, 1, held))
+    queued = bob.starts(locks(Customer, 1, wanted))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(roll_back)
+    queued.result()
+
+
+def test_a_change_under_it_is_saved(
+    session: LockingSession, elsewhere: Callable[..., list[Any]]
+) -> None:
+    session.get_one_entity(Customer, 1, NO_KEY).name = "Anna"
+    assert dict(session.held_locks) == {(Customer, (1,)): NO_KEY}
+    session.save_changes()
+    assert elsewhere(sa.select(Customer.name).where(Customer.id == 1)) == [("Anna",)]
+
+
+def test_it_becomes_plain_for_update(
+    engine: sa.Engine, session: LockingSession, other: LockingSession
+) -> None:
+    session.get_one_entity(Customer, 1, NO_KEY)
+    session.get_one_entity(Customer, 1, LockOptions.ForUpdate)
+    assert dict(session.held_locks) == {(Customer, (1,)): LockOptions.ForUpdate}
+    assert finds_held(Customer, 1)(other)
+    with recorded(engine) as statements:  # the stronger lock gives the weaker one
+        session.get_one_entity(Customer, 1, NO_KEY)
+    assert not [text for text in statements if locks_rows(text)]
+    assert dict(session.held_locks) == {(Customer, (1,)): LockOptions.ForUpdate}
+
+
+@pytest.mark.databases("postgresql")  # which gives up what was locked in a savepoint
+def test_a_savepoint_that_is_rolled_back_leaves_the_weaker_lock(
+    session: LockingSession, alice: Session, bob: Session
+) -> None:
+    def strengthen_in_savepoint(session: LockingSession) -> None:
+        session.get_one_entity(Customer, 1, NO_KEY)
+        savepoint = session.begin_nested()
+        session.get_one_entity(Customer, 1, LockOptions.ForUpdate)
+        savepoint.rollback()
+        assert dict(session.held_locks) == {(Customer, (1,)): NO_KEY}
+
+    alice.does(strengthen_in_savepoint)
+    bob.does(add_invoice)
+    assert finds_held(Customer, 1)(session)
+
+
+def test_a_read_lock_does_not_become_it(session: LockingSession) -> None:
+    session.get_one_entity(Customer, 1, SHARED)
+    with pytest.raises(LockUpgradeRefused):
+        session.get_one_entity(Customer, 1, NO_KEY)
+
+
+@pytest.mark.parametrize("lock", [NO_KEY, NO_KEY | LockOptions.NoWait])
+def test_a_timeout_limits_its_wait(
+    session: LockingSession, other: LockingSession, lock: LockOptions
+) -> None:
+    session.get_one_entity(Customer, 1, LockOptions.ForUpdate)
+    seconds = None if LockOptions.NoWait in lock else 0.2
+    with pytest.raises(LockNotAvailable):
+        other.get_one_entity(Customer, 1, lock, lock_timeout=seconds)
+
+
+# --------------------------------------------------------------------------------------------------
+# SharedRead: readers side by side, and none of them sees a document in mid-update.
+
+SharedRead = LockOptions.SharedRead
+
+
+def test_readers_run_side_by_side(alice: Session, bob: Session) -> None:
+    assert alice.does(reads(SharedRead)) == FIRST
+    assert bob.does(reads(SharedRead)) == FIRST
+    assert alice.does(read_again) == FIRST
+
+
+@on(READER_AFTER_WRITER, WAITS)
+def test_a_reader_waits_for_a_writer_and_sees_what_it_wrote(alice: Session, bob: Session) -> None:
+    alice.does(add_ten)
+    queued = bob.starts(reads(SharedRead))
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(save)
+    assert queued.result() == TEN_MORE
+
+
+@on(READER_AFTER_WRITER, GOES_ON)
+def test_a_reader_beside_a_writer_sees_the_old_state(alice: Session, bob: Session) -> None:
+    alice.does(add_ten)
+    assert bob.does(reads(SharedRead)) == FIRST
+    bob.does(roll_back)
+    alice.does(save)
+    assert bob.does(reads(SharedRead)) == TEN_MORE
+
+
+@on(WRITER_AFTER_READER, WAITS)
+def test_a_writer_waits_for_a_reader(alice: Session, bob: Session) -> None:
+    assert alice.does(reads(SharedRead)) == FIRST
+    queued = bob.starts(add_ten)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    assert alice.does(read_again) == FIRST
+    alice.does(roll_back)
+    queued.result()
+
+
+@on(WRITER_AFTER_READER, WAITS)
+def test_a_writer_waits_for_the_last_of_two_readers(
+    alice: Session, bob: Session, carol: Session
+) -> None:
+    alice.does(locks(Order, 1, SharedRead))
+    carol.does(locks(Order, 1, SharedRead))
+    queued = bob.starts(add_ten)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    alice.does(roll_back)
+    wait_until_blocked(waiter=bob, holder=carol, step=queued)
+    carol.does(roll_back)
+    queued.result()
+
+
+@on(WRITER_AFTER_READER, WAITS_AT_COMMIT)
+def test_a_writer_waits_for_a_reader_before_it_commits(alice: Session, bob: Session) -> None:
+    order = alice.does(locks(Order, 1, SharedRead))
+    bob.does(add_ten)
+    queued = bob.starts(save)
+    wait_until_blocked(waiter=bob, holder=alice, step=queued)
+    assert alice.does(lambda _: (order.total, [line.value for line in order.lines])) == FIRST
+    alice.does(roll_back)
+    queued.result()
+
+
+@on(WRITER_AFTER_READER, GOES_ON)
+def test_a_reader_goes_on_seeing_the_old_state_when_a_writer_commits(
+    alice: Session, bob: Session
+) -> None:
+    order = alice.does(locks(Order, 1, SharedRead))
+    bob.does(add_ten)
+    bob.does(save)
+    assert alice.does(lambda _: (order.total, [line.value for line in order.lines])) == FIRST
+    assert alice.does(read_again) == FIRST
+
+
+@on(WRITER_AFTER_READER, WAITS)
+def test_every_kind_of_mapping_keeps_writers_out(
+    session: LockingSession, other: LockingSession
+) -> None:
+    for kind in KINDS:
+        assert session.get_one_entity(kind.entity, kind.ident, SharedRead).total == 30, kind
+        assert not finds_held(kind.entity, kind.ident, SharedRead)(other), kind
+        assert finds_held(kind.entity, kind.ident)(other), kind
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb")
+def test_a_related_row_is_shared_under_the_lock_of_the_header(
+    session: LockingSession, other: LockingSession
+) -> None:
+    """Two orders of one customer, side by side; the customer stays as it is."""
+    for number, one in enumerate((session, other), start=1):
+        one.get_one_entity(Order, number, LockOptions.ForUpdate).total += 1
+        one.get_one_entity(Customer, 1, SharedRead | LockOptions.NoWait)
+        assert one.held_locks[Customer, (1,)] is SharedRead
+    other.save_changes()
+    with pytest.raises(LockNotAvailable):
+        other.get_one_entity(Customer, 1, LockOptions.ForUpdate | LockOptions.NoWait)
+    session.save_changes()
+    other.get_one_entity(Customer, 1, LockOptions.ForUpdate | LockOptions.NoWait)

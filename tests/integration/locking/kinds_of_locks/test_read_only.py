@@ -12,8 +12,13 @@ from sqlalchemy.exc import PendingRollbackError
 from sa_doclock import LockingSession, LockNotSupported, LockOptions
 from tests.integration.locking.steps import finds_held
 from tests.support.models import Customer, Order
+from tests.support.poolers import ENDS_CONNECTION
 
-pytestmark = [pytest.mark.quick, pytest.mark.databases("postgresql", "mysql", "mariadb")]
+pytestmark = [
+    pytest.mark.quick,
+    pytest.mark.databases("postgresql", "mysql", "mariadb"),
+    ENDS_CONNECTION,
+]
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from sqlalchemy import text
 
-from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    UnsavedChanges,
+)
 from tests.integration.locking.expectations import READER_AFTER_WRITER, WAITS, on
 from tests.integration.locking.steps import finds_held, save
 from tests.support.actors import Actor
@@ -16,8 +24,11 @@ from tests.support.waits import wait_until_blocked
 
 pytestmark = pytest.mark.quick
 
-ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
-SkipLocked = LockOptions.SkipLocked
+ForUpdate, SharedRead, SkipLocked = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.SkipLocked,
+)
 
 
 def idents(session: LockingSession, entity: Any, lock: LockOptions) -> list[int]:
@@ -151,3 +162,49 @@ def test_a_table_that_is_locked_is_waited_for_no_longer(
     alice.does(lambda session: session.execute(text(f"LOCK TABLE {table} IN EXCLUSIVE MODE")))
     with pytest.raises(LockNotAvailable, match=r"not granted within 0\.3 s"):
         bob.does(limited)
+
+
+# --------------------------------------------------------------------------------------------------
+# A key that comes as text, as from a URL: the database takes "1" for 1, the session does not.
+
+Session = LockingSession
+Ask = Callable[[Session], Any]
+
+ASKED: dict[str, Ask] = {
+    "get_one_entity": lambda session: session.get_one_entity(Order, "1", ForUpdate),
+    "get_document": lambda session: session.get_document(Order, "1", ForUpdate),
+    "get_entities": lambda session: session.get_entities(Order, ["1"], ForUpdate)[0],
+}
+
+
+@pytest.mark.read_committed
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED.keys())
+def test_what_was_read_before_is_fresh(
+    session: Session, elsewhere: Callable[..., Any], ask: Ask
+) -> None:
+    order = session.get_one(Order, 1)
+    line = order.lines[0]
+    assert (order.total, line.value) == (30, 10)
+    session.commit()
+    assert (order.total, line.value) == (30, 10)
+    session.rollback()
+    kept = session.get_one(Order, 1), session.get_one(Line, 1).value
+    session.commit()
+    session.expire_all()
+    assert (order.total, line.value) == (30, 10)
+    elsewhere(sa.update(Order).values(total=99), sa.update(Line).values(value=77))
+    assert ask(session) is order
+    assert (order.total, line.value) == (99, 77)
+    assert session.held_locks == {(Order, (1,)): ForUpdate}
+    assert kept
+
+
+@pytest.mark.read_committed
+@pytest.mark.parametrize("ask", ASKED.values(), ids=ASKED.keys())
+def test_pending_changes_are_refused(session: Session, ask: Ask) -> None:
+    order = session.get_one(Order, 1)
+    order.total = 31
+    with pytest.raises(UnsavedChanges):
+        ask(session)
+    assert order.total == 31
+    assert not session.held_locks

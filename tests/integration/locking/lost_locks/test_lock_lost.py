@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, PendingRollbackError
+from sqlalchemy.exc import DBAPIError, PendingRollbackError, SQLAlchemyError
 from sqlalchemy.orm import sessionmaker
 
 from sa_doclock import LockingSession, LockLost, LockOptions, run_transaction
@@ -19,7 +19,7 @@ from tests.support.databases import PGPOOL, Database
 from tests.support.models import Customer, Order
 from tests.support.waits import wait_until
 
-pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
+pytestmark = pytest.mark.quick
 
 ForUpdate = LockOptions.ForUpdate
 Session = LockingSession
@@ -62,6 +62,7 @@ USES: dict[str, Callable[[Session], object]] = {
 }
 
 
+@pytest.mark.read_committed
 @SERVERS
 @pytest.mark.parametrize("use", USES)
 def test_the_statement_that_finds_it_out(
@@ -90,6 +91,7 @@ def test_the_statement_that_finds_it_out(
     del kept
 
 
+@pytest.mark.read_committed
 @SERVERS
 def test_a_block_says_so(session: Session, database: Database, elsewhere: Run) -> None:
     def change() -> None:
@@ -105,6 +107,7 @@ def test_a_block_says_so(session: Session, database: Database, elsewhere: Run) -
     assert elsewhere(TOTALS) == [(30,), (5,)]
 
 
+@pytest.mark.read_committed
 @SERVERS
 def test_run_transaction_does_not_repeat_it(
     session_factory: sessionmaker[Session], database: Database
@@ -120,6 +123,7 @@ def test_run_transaction_does_not_repeat_it(
     assert len(calls) == 1
 
 
+@pytest.mark.read_committed
 @SERVERS
 def test_when_nobody_knows_it_is_the_servers_error(session: Session, database: Database) -> None:
     """COMMIT was sent: LockLost would say that nothing is saved."""
@@ -135,6 +139,7 @@ def test_when_nobody_knows_it_is_the_servers_error(session: Session, database: D
     del kept
 
 
+@pytest.mark.read_committed
 @SERVERS
 @pytest.mark.parametrize("use", ["statement", "another lock"])
 def test_without_a_lock_it_is_sqlalchemys(session: Session, database: Database, use: str) -> None:
@@ -146,6 +151,7 @@ def test_without_a_lock_it_is_sqlalchemys(session: Session, database: Database, 
     session.rollback()
 
 
+@pytest.mark.read_committed
 @SERVERS
 def test_the_records(session: Session, database: Database) -> None:
     with recorded_locks() as locks:
@@ -185,6 +191,7 @@ def killed_soon(database: Database, number: int) -> Any:
     thread.join()
 
 
+@pytest.mark.read_committed
 @SERVERS
 def test_in_the_middle_of_a_statement(session: Session, database: Database, elsewhere: Run) -> None:
     order = session.get_one_entity(Order, 1, ForUpdate)
@@ -201,6 +208,7 @@ def test_in_the_middle_of_a_statement(session: Session, database: Database, else
 IDLE = ("idle_in_transaction_session_timeout", "transaction_timeout")
 
 
+@pytest.mark.read_committed
 @pytest.mark.databases("postgresql")
 @pytest.mark.parametrize("limit", IDLE)
 @pytest.mark.parametrize("use", ["statement", "flush", "commit"])
@@ -231,3 +239,114 @@ def test_the_servers_own_limit(
     assert not session.held_locks
     session.rollback()
     assert elsewhere(TOTALS) == [(30,), (5,)]
+
+
+# --------------------------------------------------------------------------------------------------
+# Savepoints of a session that have ended with the transaction, by a statement of the program.
+#
+# SQLAlchemy stops at the first of them that the server refuses.  The session rolls back all that is
+# left, so that no connection stays out of its pool.
+
+Use = Callable[[Session], object]
+
+
+def text(*statements: str) -> Use:
+    return lambda session: [session.execute(sa.text(one)) for one in statements]
+
+
+def leave_block(session: Session) -> None:
+    with session:
+        pass
+
+
+WAYS: dict[str, Use] = {
+    "COMMIT": text("COMMIT"),
+    "ROLLBACK": text("ROLLBACK"),
+    "of the Connection": lambda session: session.connection().execute(sa.text("COMMIT")),
+    "of the driver": lambda session: session.connection().connection.commit(),
+}
+OTHERS: dict[str, Use] = {"COMMIT and BEGIN": text("COMMIT", "BEGIN")}
+DDL: dict[str, Use] = {"DDL": text("CREATE TABLE IF NOT EXISTS lk_customer (id INT)")}
+ENDS: dict[str, Use] = {
+    "close": lambda session: session.close(),
+    "rollback": lambda session: session.rollback(),
+    "reset": lambda session: session.reset(),
+    "invalidate": lambda session: session.invalidate(),
+    "block": leave_block,
+}
+FAILURES: dict[str, Use] = {
+    "commit": lambda session: session.commit(),
+    "commit of the savepoint": lambda session: session.begin_nested().commit(),
+    "rollback of the savepoint": lambda session: session.begin_nested().rollback(),
+}
+
+
+def lose(session: Session, way: Use, depth: int) -> None:
+    session.get_one_entity(Order, 1, ForUpdate)
+    for _ in range(depth):
+        session.begin_nested()
+        session.scalar(sa.select(Customer.id))
+    way(session)
+
+
+def check_ended(session: Session, engine: sa.Engine) -> None:
+    assert not session.in_transaction()
+    assert not session.held_locks
+    assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
+    session.get_one_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+    session.close()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_the_session_ends(engine: sa.Engine, way: str, end: str, depth: int) -> None:
+    session = Session(engine)
+    lose(session, WAYS[way], depth)
+    with pytest.raises(LockLost, match="Order 1: ") as caught:
+        ENDS[end](session)
+    assert isinstance(caught.value.__cause__, engine.dialect.loaded_dbapi.Error)
+    check_ended(session, engine)
+
+
+@pytest.mark.databases("mysql", "mariadb")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_statement_that_commits_by_itself(engine: sa.Engine, end: str) -> None:
+    session = Session(engine)
+    lose(session, DDL["DDL"], 2)
+    with pytest.raises(LockLost, match="Order 1: "):
+        ENDS[end](session)
+    check_ended(session, engine)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_another_transaction_has_begun(engine: sa.Engine, end: str) -> None:
+    session = Session(engine)
+    lose(session, OTHERS["COMMIT and BEGIN"], 2)
+    with pytest.raises(DBAPIError):
+        ENDS[end](session)
+    check_ended(session, engine)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_close_after_a_failure(engine: sa.Engine, failure: str, way: str) -> None:
+    session = Session(engine)
+    lose(session, WAYS[way], 2)
+    with suppress(DBAPIError):
+        FAILURES[failure](session)
+    with suppress(SQLAlchemyError):
+        session.close()
+    check_ended(session, engine)
+
+
+def test_nothing_was_locked(engine: sa.Engine) -> None:
+    session = Session(engine)
+    for _ in range(2):
+        session.begin_nested()
+        session.scalar(sa.select(Customer.id))
+    text("COMMIT")(session)
+    with pytest.raises(DBAPIError) as caught:
+        session.close()
+    assert not isinstance(caught.value, LockLost)
+    check_ended(session, engine)

@@ -21,19 +21,23 @@ from sqlalchemy.orm import (
     relationship,
     sessionmaker,
 )
+from sqlalchemy.sql.compiler import SQLCompiler
 
-from sa_doclock import LockingSession, LockNotAvailable, LockNotSupported, LockOptions, claim_each
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    claim_each,
+    with_lock,
+)
 from sa_doclock import with_lock as locked_select
 from tests.integration.locking.steps import finds_held
 from tests.support.databases import Database
+from tests.support.models import Line, Order
+from tests.support.rows import rows
 
-pytestmark = [
-    pytest.mark.databases("postgresql", "mysql", "mariadb", "mssql"),
-    pytest.mark.read_committed,
-]
-
-FOR_UPDATE, SHARED = LockOptions.ForUpdate, LockOptions.SharedRead
-SKIP = LockOptions.SkipLocked
+FOR_UPDATE, SHARED, SKIP = LockOptions.ForUpdate, LockOptions.SharedRead, LockOptions.SkipLocked
 
 
 class Base(DeclarativeBase):
@@ -147,6 +151,8 @@ def wares(engine: sa.Engine, database: Database) -> None:
         connection.execute(sa.insert(Piece), [{"id": n, "ware_id": n} for n in range(1, 30)])
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "mssql")
+@pytest.mark.read_committed
 @pytest.mark.usefixtures("wares")
 @pytest.mark.parametrize("lock", [FOR_UPDATE, SHARED], ids=["update", "shared"])
 @pytest.mark.parametrize("kind", [Ware, Task])
@@ -165,6 +171,8 @@ def test_what_is_listed_is_locked(
     assert session.held_locks or lock is SHARED or way == "with_lock, key"
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "mssql")
+@pytest.mark.read_committed
 @pytest.mark.usefixtures("wares")
 @pytest.mark.parametrize("kind", [Ware, Task])
 def test_a_claim_is_locked(engine: sa.Engine, other: LockingSession, kind: Any) -> None:
@@ -174,6 +182,8 @@ def test_a_claim_is_locked(engine: sa.Engine, other: LockingSession, kind: Any) 
             assert finds_held(kind, row.id)(other)
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "mssql")
+@pytest.mark.read_committed
 @pytest.mark.usefixtures("wares")
 def test_a_name_is_locked(session: LockingSession, other: LockingSession) -> None:
     session.lock_key("ware:1")
@@ -181,6 +191,8 @@ def test_a_name_is_locked(session: LockingSession, other: LockingSession) -> Non
         other.lock_key("ware:1", lock_timeout=0)
 
 
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "mssql")
+@pytest.mark.read_committed
 @pytest.mark.usefixtures("wares")
 @pytest.mark.parametrize("kind", [Ware, Task])
 @pytest.mark.databases("postgresql", "mysql", "mariadb")
@@ -190,3 +202,92 @@ def test_a_plain_session_locks_the_rows_of_with_lock(
     with Session(engine) as plain:
         assert plain.scalars(locked_select(_key(kind), FOR_UPDATE)).all()
         assert finds_held(kind, 1)(other)
+
+
+# --------------------------------------------------------------------------------------------------
+# A set of locked rows is compiled once, whether the program builds its statement anew or keeps it.
+
+ForUpdate = LockOptions.ForUpdate
+
+
+def with_a_lock() -> sa.Select[Any]:
+    return with_lock(sa.select(Order).where(Order.id == 1), ForUpdate)
+
+
+def for_update() -> sa.Select[Any]:
+    return sa.select(Order).where(Order.id == 1).with_for_update()
+
+
+def of_an_alias() -> sa.Select[Any]:
+    alias = aliased(Order)
+    return sa.select(alias).where(alias.id == 1).with_for_update()
+
+
+def of_a_table() -> sa.Select[Any]:
+    table = Order.__table__
+    return sa.select(table).where(table.c.id == 1).with_for_update()
+
+
+WAYS_COMPILED_ONCE: list[Callable[[], sa.Select[Any]]] = [
+    with_a_lock,
+    for_update,
+    of_an_alias,
+    of_a_table,
+]
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return a list to which each compiled statement is added, also one that is not sent."""
+    found: list[Any] = []
+    init = SQLCompiler.__init__
+
+    def noting(self: SQLCompiler, dialect: Any, statement: Any, *args: Any, **kwargs: Any) -> None:
+        found.append(statement)
+        init(self, dialect, statement, *args, **kwargs)
+
+    monkeypatch.setattr(SQLCompiler, "__init__", noting)
+    return found
+
+
+@rows("kept", [False, True])
+@rows("make", WAYS_COMPILED_ONCE)
+def test_it_is_compiled_once(
+    session: LockingSession, compiled: list[Any], make: Callable[[], sa.Select[Any]], kept: bool
+) -> None:
+    statement, found = make(), []
+    for _ in range(3):
+        compiled.clear()
+        session.execute(statement if kept else make()).all()
+        # Other tests map more classes on the table, all of which a statement of the table locks.
+        assert (Order, (1,)) in session.held_locks
+        session.rollback()
+        found.append(bool(compiled))
+    assert found[1:] == [False, False]
+
+
+def test_the_same_sql_of_another_alias_is_of_its_own_rows(session: LockingSession) -> None:
+    for key in (1, 2):
+        alias = aliased(Order)
+        found = session.scalars(sa.select(alias).where(alias.id == key).with_for_update()).one()
+        assert found.id == key
+    assert set(session.held_locks) == {(Order, (1,)), (Order, (2,))}
+
+
+@rows("lock", [ForUpdate, LockOptions.SnapshotRead])
+def test_of_two_aliases_the_named_one_is_locked(session: LockingSession, lock: LockOptions) -> None:
+    first, second = aliased(Order), aliased(Order)
+    both = sa.select(first, second).join(second, second.id == first.id + 1).where(first.id == 1)
+    for entity, key in ((first, 1), (second, 2)):
+        session.execute(with_lock(both, lock, entity)).all()
+        assert list(session.held_locks) == [(Order, (key,))]
+        session.rollback()
+
+
+@rows("columns", [(Order.total, Order), (Order, Order.total), (Line.id, Order)])
+def test_columns_that_come_later_move_the_objects(
+    session: LockingSession, columns: tuple[Any, ...]
+) -> None:
+    locked = with_lock(sa.select(Order).where(Order.id == 1), ForUpdate)
+    session.execute(locked.join(Order.lines).with_only_columns(*columns)).all()
+    assert list(session.held_locks) == [(Order, (1,))]

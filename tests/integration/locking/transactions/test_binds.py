@@ -11,13 +11,22 @@ import sqlalchemy as sa
 from sqlalchemy.exc import PendingRollbackError, SAWarning
 from sqlalchemy.orm import scoped_session, sessionmaker
 
-from sa_doclock import LockingSession, LockNotAvailable, LockOptions, WrongIsolation
+from sa_doclock import (
+    LockingSession,
+    LockNotAvailable,
+    LockNotSupported,
+    LockOptions,
+    WrongIsolation,
+)
 from tests.integration.locking.connections import isolation_of
 from tests.integration.locking.steps import finds_held, recorded
 from tests.support.models import Contract, Customer, Line, Order
 
-ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
-SnapshotRead = LockOptions.SnapshotRead
+ForUpdate, SharedRead, SnapshotRead = (
+    LockOptions.ForUpdate,
+    LockOptions.SharedRead,
+    LockOptions.SnapshotRead,
+)
 LOCKS = [ForUpdate, SharedRead, SnapshotRead]
 Session = LockingSession
 Run = Callable[..., list[Any]]
@@ -186,3 +195,41 @@ def test_a_level_that_the_session_has_chosen_is_respected(session: Session, othe
         return
     with pytest.raises(WrongIsolation, match="open at SERIALIZABLE"):
         session.get_entity(Order, 1, ForUpdate)
+
+
+# --------------------------------------------------------------------------------------------------
+# A header whose parts are in another database cannot be locked: each database commits by itself.
+
+WAYS: dict[str, Callable[[LockingSession], object]] = {
+    "get_entity": lambda session: session.get_entity(Order, 1, ForUpdate),
+    "get_entities": lambda session: session.get_entities(Order, [1], ForUpdate),
+    "a set": lambda session: session.scalars(session.entity_set(Order, ForUpdate)).all(),
+    "adopted": lambda session: session.scalars(sa.select(Order).with_for_update()).all(),
+}
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("mssql")
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_parts_of_another_engine(
+    make_engine: Callable[..., sa.Engine], way: Callable[[LockingSession], object]
+) -> None:
+    with LockingSession(binds={Order: make_engine(), Line: make_engine()}) as session:
+        with pytest.raises(
+            LockNotSupported, match=r"Line is in .* parts that another database commits"
+        ):
+            way(session)
+        session.rollback()
+        assert not session.held_locks
+
+
+@pytest.mark.read_committed
+@pytest.mark.not_databases("mssql")
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_both_of_one_engine(
+    make_engine: Callable[..., sa.Engine], way: Callable[[LockingSession], object]
+) -> None:
+    engine = make_engine()
+    with LockingSession(binds={Order: engine, Line: engine}) as session:
+        way(session)
+        assert session.held_locks

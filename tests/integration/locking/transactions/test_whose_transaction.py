@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.exc import PendingRollbackError, SAWarning
+from sqlalchemy.pool import QueuePool
 
-from sa_doclock import LockingSession, LockMisuse, LockOptions
-from tests.integration.locking.steps import finds_held, recorded
+from sa_doclock import DeadlockDetected, LockingSession, LockMisuse, LockNotAvailable, LockOptions
+from tests.integration.locking.crosswise import set_total
+from tests.integration.locking.steps import finds_held, is_free, locks, recorded
+from tests.support.actors import Actor
+from tests.support.ctrl_c import CtrlC
 from tests.support.models import Customer, Line, Order
 
-pytestmark = [pytest.mark.quick, pytest.mark.read_committed]
+pytestmark = pytest.mark.quick
 
 ForUpdate, SharedRead = LockOptions.ForUpdate, LockOptions.SharedRead
 Session = LockingSession
@@ -27,6 +36,7 @@ def change(session: Session) -> Order:
     return order
 
 
+@pytest.mark.read_committed
 def test_the_lock_has_opened_it(session: Session, other: Session, elsewhere: Run) -> None:
     change(session)
     session.save_changes()
@@ -35,6 +45,7 @@ def test_the_lock_has_opened_it(session: Session, other: Session, elsewhere: Run
     assert elsewhere(TOTAL) == [(31,)]
 
 
+@pytest.mark.read_committed
 def test_an_earlier_read_has_opened_it(session: Session, other: Session, elsewhere: Run) -> None:
     session.get_one(Customer, 1)
     change(session)
@@ -44,6 +55,7 @@ def test_an_earlier_read_has_opened_it(session: Session, other: Session, elsewhe
     assert elsewhere(TOTAL) == [(31,)]
 
 
+@pytest.mark.read_committed
 def test_begin_has_opened_it(session: Session, other: Session, elsewhere: Run) -> None:
     with session.begin():
         order = change(session)
@@ -55,6 +67,7 @@ def test_begin_has_opened_it(session: Session, other: Session, elsewhere: Run) -
     assert elsewhere(TOTAL) == [(31,)]
 
 
+@pytest.mark.read_committed
 def test_a_begin_that_ends_badly_undoes_it(session: Session, elsewhere: Run) -> None:
     def fail() -> None:
         with session.begin():
@@ -67,6 +80,7 @@ def test_a_begin_that_ends_badly_undoes_it(session: Session, elsewhere: Run) -> 
     assert elsewhere(TOTAL) == [(30,)]
 
 
+@pytest.mark.read_committed
 def test_a_savepoint_is_open(session: Session, other: Session, elsewhere: Run) -> None:
     order = change(session)
     with session.begin_nested():
@@ -79,6 +93,7 @@ def test_a_savepoint_is_open(session: Session, other: Session, elsewhere: Run) -
     assert elsewhere(TOTAL) == [(32,)]
 
 
+@pytest.mark.read_committed
 def test_a_factory_that_begins(session_factory: Any, other: Session, elsewhere: Run) -> None:
     with session_factory.begin() as session:
         change(session)
@@ -87,6 +102,7 @@ def test_a_factory_that_begins(session_factory: Any, other: Session, elsewhere: 
     assert elsewhere(TOTAL) == [(31,)]
 
 
+@pytest.mark.read_committed
 def test_save_changes_without_a_lock(session: Session, elsewhere: Run) -> None:
     session.add(Customer(id=9, name="new"))
     session.save_changes()
@@ -94,6 +110,7 @@ def test_save_changes_without_a_lock(session: Session, elsewhere: Run) -> None:
     assert elsewhere(sa.select(Customer.name).where(Customer.id == 9)) == [("new",)]
 
 
+@pytest.mark.read_committed
 def test_without_a_transaction_nothing_is_sent(engine: sa.Engine, session: Session) -> None:
     with recorded(engine) as statements:
         session.release_locks()
@@ -102,6 +119,7 @@ def test_without_a_transaction_nothing_is_sent(engine: sa.Engine, session: Sessi
     assert not session.in_transaction()
 
 
+@pytest.mark.read_committed
 def test_release_locks_ends_what_a_lock_has_opened(session: Session, other: Session) -> None:
     for lock in (ForUpdate, SharedRead, LockOptions.SnapshotRead):
         session.get_one_entity(Order, 1, lock)
@@ -111,6 +129,7 @@ def test_release_locks_ends_what_a_lock_has_opened(session: Session, other: Sess
         assert not finds_held()(other)
 
 
+@pytest.mark.read_committed
 def test_release_locks_drops_what_was_changed(session: Session, elsewhere: Run) -> None:
     order = change(session)
     order.lines.append(Line(id=9, name="x", value=1))
@@ -121,6 +140,7 @@ def test_release_locks_drops_what_was_changed(session: Session, elsewhere: Run) 
     assert elsewhere(TOTAL) == [(30,)]
 
 
+@pytest.mark.read_committed
 def test_release_locks_leaves_the_callers_transaction_alone(
     session: Session, other: Session, elsewhere: Run
 ) -> None:
@@ -132,6 +152,7 @@ def test_release_locks_leaves_the_callers_transaction_alone(
     assert elsewhere(TOTAL) == [(31,)]
 
 
+@pytest.mark.read_committed
 def test_release_locks_leaves_a_savepoint_alone(
     session: Session, other: Session, elsewhere: Run
 ) -> None:
@@ -141,3 +162,231 @@ def test_release_locks_leaves_a_savepoint_alone(
     assert finds_held()(other)
     session.save_changes()
     assert elsewhere(TOTAL) == [(31,)]
+
+
+# --------------------------------------------------------------------------------------------------
+# Several sessions that were given one Connection: the errors of each are its own, and typed.
+
+
+@pytest.fixture
+def connection(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """Lend one connection, in a transaction of the lender."""
+    with engine.connect() as connection:
+        connection.begin()
+        yield connection
+
+
+@pytest.fixture
+def pair(connection: sa.Connection) -> Iterator[list[LockingSession]]:
+    """Make two sessions that both take part in the lender's transaction."""
+    sessions = [LockingSession(connection, join_transaction_mode="rollback_only") for _ in range(2)]
+    for session in sessions:
+        session.get_one(Customer, 1)
+    yield sessions
+    with warnings.catch_warnings():
+        # SQLAlchemy warns where the one has rolled back what the other one rolls back too.
+        warnings.simplefilter("ignore", SAWarning)
+        for session in sessions:
+            session.close()
+
+
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.read_committed
+@pytest.mark.parametrize("position", [0, 1], ids=["older", "newer"])
+def test_a_lock_that_is_not_available_is_typed(
+    pair: list[LockingSession], alice: Actor[LockingSession], position: int
+) -> None:
+    alice.does(locks(Order, 2))
+    with pytest.raises(LockNotAvailable) as caught:
+        pair[position].get_entity(Order, 2, ForUpdate | LockOptions.NoWait)
+    assert (caught.value.entity, caught.value.ident) == (Order, 2)
+    with pytest.raises(PendingRollbackError):
+        pair[position].execute(sa.select(Order.id))
+
+
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.read_committed
+def test_a_session_that_is_gone_takes_no_error_along(
+    connection: sa.Connection, alice: Actor[LockingSession]
+) -> None:
+    alice.does(locks(Order, 2))
+    older = LockingSession(connection, join_transaction_mode="rollback_only")
+    older.get_one(Customer, 1)
+    newer = LockingSession(connection, join_transaction_mode="rollback_only")
+    newer.get_one(Customer, 1)
+    del newer
+    gc.collect()  # or else it goes at any time: SQLAlchemy's session and transaction are a cycle
+    with pytest.raises(LockNotAvailable):
+        older.get_entity(Order, 2, ForUpdate | LockOptions.NoWait)
+    older.close()
+
+
+@pytest.mark.not_databases("sqlite")
+@pytest.mark.read_committed
+@pytest.mark.databases("mysql", "mariadb")  # which end the transaction that has written less
+@pytest.mark.parametrize("position", [0, 1], ids=["older", "newer"])
+def test_a_deadlock_is_the_end_of_both(
+    connection: sa.Connection,
+    pair: list[LockingSession],
+    alice: Actor[LockingSession],
+    position: int,
+    elsewhere: Callable[..., list[Any]],
+) -> None:
+    def write_more(session: LockingSession) -> None:
+        session.execute(sa.update(Line).values(value=Line.value + 1))
+
+    victim, beside = pair[position], pair[1 - position]
+    alice.does(set_total(2, 102))
+    alice.does(write_more)
+    beside.execute(sa.update(Customer).where(Customer.id == 1).values(name="half"))
+    victim.get_one_entity(Order, 1, ForUpdate)
+    step = alice.starts(locks(Order, 1))
+    with pytest.raises(DeadlockDetected) as caught:
+        victim.get_entity(Order, 2, ForUpdate)
+    assert (caught.value.entity, caught.value.ident) == (Order, 2)
+    step.result()
+    for session in pair:  # what would come now would be saved alone
+        with pytest.raises(PendingRollbackError):
+            session.execute(sa.update(Customer).values(name="the other half"))
+        assert dict(session.held_locks) == {}
+    connection.rollback()
+    alice.does(lambda session: session.rollback())
+    assert elsewhere(sa.select(Customer.name).order_by(Customer.id)) == [("Ann",), ("Ben",)]
+
+
+# --------------------------------------------------------------------------------------------------
+# A listener that raises, or Ctrl-C, stops SQLAlchemy between the end of a transaction and its event.
+
+NoWait = LockOptions.NoWait
+
+# SQLAlchemy's pool logs the interruption of a reset, and raises it.
+
+
+@pytest.fixture
+def pooled(make_engine: Callable[..., sa.Engine]) -> sa.Engine:
+    return make_engine(poolclass=QueuePool)
+
+
+@contextmanager
+def ctrl_c(engine: sa.Engine, name: str) -> Iterator[None]:
+    """Raise KeyboardInterrupt at the next event of this name."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    event.listen(engine, name, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        event.remove(engine, name, interrupt)
+
+
+def checked_out(engine: sa.Engine) -> int:
+    pool = engine.pool
+    assert isinstance(pool, QueuePool)
+    return pool.checkedout()
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+def test_close_gives_the_connection_and_the_lock_back(
+    pooled: sa.Engine, other: LockingSession
+) -> None:
+    with LockingSession(pooled) as session:
+        session.get_one_entity(Order, 1, ForUpdate)
+        with ctrl_c(pooled, "rollback"):
+            session.close()
+        assert checked_out(pooled) == 0
+        assert is_free(other, Order, 1)
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+def test_close_after_a_failed_lock_closes_in_spite_of_an_interrupted_rollback(
+    pooled: sa.Engine, other: LockingSession
+) -> None:
+    other.get_one_entity(Order, 1, ForUpdate)
+    with LockingSession(pooled) as session:
+        session.begin()
+        session.add(Order(id=77, total=0))
+        with pytest.raises(LockNotAvailable):
+            session.get_one_entity(Order, 1, ForUpdate | NoWait)
+        with ctrl_c(pooled, "reset"):
+            session.close()
+        assert not session.new
+        other.rollback()
+        session.get_one_entity(Order, 1, ForUpdate)
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+@pytest.mark.parametrize("use", ["close", "rollback", "held_locks", "on_commit", "get_entity"])
+def test_the_functions_of_a_commit_are_called_in_spite_of_it(
+    pooled: sa.Engine, other: LockingSession, use: str
+) -> None:
+    called: list[str] = []
+    with LockingSession(pooled) as session:
+        session.get_one_entity(Order, 1, ForUpdate).total += 1
+        session.on_commit(lambda: called.append("committed"))
+        with ctrl_c(pooled, "reset"):
+            session.commit()
+        if use == "on_commit":
+            session.on_commit(lambda: called.append("rolled back"))
+        elif use == "held_locks":
+            assert not session.held_locks
+        elif use == "get_entity":
+            session.get_one_entity(Order, 2, ForUpdate)
+        else:
+            getattr(session, use)()
+        assert called == ["committed"]
+        session.on_commit(lambda: called.append("rolled back"))
+        session.get_one_entity(Order, 2, ForUpdate)
+        assert not is_free(other, Order, 2)
+        session.rollback()
+    assert called == ["committed"]
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+def test_what_follows_an_interrupted_begin_nested_is_that_of_begin(pooled: sa.Engine) -> None:
+    with LockingSession(pooled) as session:
+        session.begin_nested()
+        session.get_one_entity(Order, 1, ForUpdate)
+        with ctrl_c(pooled, "reset"):
+            session.close()
+        with session.begin():
+            session.get_one_entity(Order, 1, ForUpdate)
+            session.save_changes()
+            assert session.held_locks == {(Order, (1,)): ForUpdate}
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+def test_also_of_a_transaction_whose_own_begin_was_interrupted(
+    pooled: sa.Engine, other: LockingSession
+) -> None:
+    begin, interrupted = CtrlC("sa_doclock.core.session.hooks"), True
+    while interrupted:
+        with LockingSession(pooled) as session:
+            interrupted = begin.during(lambda: session.add(Order(id=77, total=0)))
+            session.expunge_all()
+            session.get_one_entity(Order, 1, ForUpdate)
+            kept = session.connection()  # else the garbage collector gives it back
+            with ctrl_c(pooled, "rollback"):
+                session.close()
+            assert checked_out(pooled) == 0, begin.raised
+            del kept
+            assert is_free(other, Order, 1)
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+def test_also_of_a_savepoint_that_had_no_connection_yet(pooled: sa.Engine) -> None:
+    """Else save_changes() would commit what the next begin() has opened."""
+    close, interrupted = CtrlC("sa_doclock.core.session.hooks", "sa_doclock.core.transaction"), True
+    while interrupted:
+        with LockingSession(pooled) as session:
+            session.begin_nested()
+            interrupted = close.during(session.close)
+            session.expunge_all()
+            while session.in_transaction():
+                session.close()
+            with session.begin():
+                session.get_one_entity(Order, 1, ForUpdate)
+                session.save_changes()
+                assert session.held_locks == {(Order, (1,)): ForUpdate}, close.raised

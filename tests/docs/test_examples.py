@@ -1,0 +1,267 @@
+"""The programs of the pages: the recipe for FastAPI, the shop, the tutorial."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.docs.pages import ROOT, blocks_of
+from tests.docs.programs import empty_database, python_environment, run_python
+from tests.integration.asyncio.drivers import drivers_of, for_asyncio, url_for
+from tests.support.databases import Database
+
+# --------------------------------------------------------------------------------------------------
+# The FastAPI program of docs/testing.md, and its tests, on every asynchronous driver.
+
+FILES = {block.name: block.text for block in blocks_of("docs/testing.md") if block.is_file}
+URL = "postgresql+asyncpg://user:password@host/shop"
+LOCKED = "Session() as session, session.locked(Order, ident) as order:"
+NOT_LOCKED = "Session.begin() as session:\n        order = await session.get_one(Order, ident)"
+
+
+def pytest_says(folder: Path, url: sa.URL, *names: str, app: str = FILES["app.py"]) -> str:
+    """Write the files, with this URL in the program, and run pytest with these."""
+    assert URL in app
+    written = {**FILES, "app.py": app.replace(URL, url.render_as_string(hide_password=False))}
+    for name, text in written.items():
+        (folder / str(name)).write_text(text + "\n", encoding="utf-8")
+    options = ("-p", "no:cacheprovider", "-p", "no:randomly", "-W", "error")
+    done = run_python(folder, "-m", "pytest", *options, *names)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def urls(database: Database) -> Iterator[list[sa.URL]]:
+    """Yield the URL of an empty database for each asynchronous driver."""
+    pytest.importorskip("fastapi", reason="THE RECIPE DID NOT RUN: pip install fastapi httpx")
+    pytest.importorskip("httpx", reason="THE RECIPE DID NOT RUN: pip install fastapi httpx")
+    drivers = [url_for(database, one).get_driver_name() for one in drivers_of(database.column)]
+    with empty_database(database) as url:
+        yield [for_asyncio(url, driver) for driver in drivers]
+
+
+@pytest.mark.slow
+@pytest.mark.not_databases("postgresql-pipeline")
+def test_the_recipe_for_asyncio(urls: list[sa.URL], tmp_path: Path) -> None:
+    assert "asyncpg" in URL
+    for url in urls:
+        said = pytest_says(tmp_path, url, "test_app.py", "test_app_async.py")
+        assert "2 passed" in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.databases("postgresql")
+@pytest.mark.not_databases("postgresql-pipeline")
+def test_its_test_finds_a_lock_that_is_missing(urls: list[sa.URL], tmp_path: Path) -> None:
+    app = FILES["app.py"].replace(LOCKED, NOT_LOCKED)
+    assert app != FILES["app.py"]
+    for url in urls:
+        said = pytest_says(tmp_path, url, "test_app.py", app=app)
+        assert "nobody has locked Order 42 FOR UPDATE" in said, said
+
+
+@pytest.mark.slow
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.not_databases("sqlite-journal", "postgresql-pipeline")
+@pytest.mark.parametrize("name", ["orders", "customers"])
+@pytest.mark.parametrize("file", ["test_app.py", "test_app_async.py"])
+def test_its_test_refuses_a_database_that_holds_anything(
+    urls: list[sa.URL], database: Database, tmp_path: Path, name: str, file: str
+) -> None:
+    url = urls[0]
+    engine = sa.create_engine(sa.make_url(database.url).set(database=url.database))
+    table = sa.Table(name, sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))
+    with engine.begin() as connection:
+        table.create(connection)
+        connection.execute(table.insert().values(id=1))
+    said = pytest_says(tmp_path, url, file)
+    assert "SHOP_URL must name an empty database" in said, said
+    with engine.connect() as connection:
+        assert sa.inspect(connection).get_table_names() == [name]
+        assert connection.execute(table.select()).all() == [(1,)]
+    engine.dispose()
+
+
+# --------------------------------------------------------------------------------------------------
+# examples/shop: its own tests, and its load with kills, on each database; and that both leave the shop's alone.
+
+NO_PLUGINS = ("-p", "no:cacheprovider", "-p", "no:randomly")
+
+
+@pytest.fixture
+def shop(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield a copy of the shop whose tests and load use an empty database; it has none for itself."""
+    pytest.importorskip(
+        "fastapi", reason="THE SHOP DID NOT RUN: pip install fastapi uvicorn httpx alembic"
+    )
+    pytest.importorskip(
+        "uvicorn", reason="THE SHOP DID NOT RUN: pip install fastapi uvicorn httpx alembic"
+    )
+    monkeypatch.setenv("SHOP_URL", "sqlite:////no/such/folder/shop.db")
+    with empty_database(database) as url:
+        monkeypatch.setenv("SHOP_TEST_URL", url.render_as_string(hide_password=False))
+        yield Path(shutil.copytree(ROOT / "examples" / "shop", tmp_path / "shop"))
+
+
+@pytest.mark.slow
+@pytest.mark.not_databases("mssql", "sqlite-journal", "postgresql-pipeline")
+def test_its_tests(shop: Path) -> None:
+    done = run_python(shop, "-m", "pytest", *NO_PLUGINS)
+    assert re.search(r"\d\d passed", done.stdout), done.stdout + done.stderr
+    assert " failed" not in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.not_databases("mssql", "sqlite-journal", "postgresql-pipeline")
+def test_its_load_with_kills(shop: Path) -> None:
+    done = run_python(shop, "load.py", "--seconds", "20", "--kill-every", "4")
+    assert "all is right" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize(
+    ("what", "instead"),
+    [
+        ("items = session.get_entities(Item, list(basket), LockOptions.ForUpdate)",
+         "items = [session.get_one(Item, ident) for ident in basket]"),
+        ("session.get_one_entity(Order, ident, LockOptions.ForUpdate)", "session.get_one(Order, ident)"),
+    ],
+    ids=["items", "order"],
+)  # fmt: skip
+def test_its_tests_find_a_lock_that_is_missing(shop: Path, what: str, instead: str) -> None:
+    for name, old, new in (
+        ("orders.py", what, instead),
+        ("database.py", "class_=LockingSession,", 'class_=LockingSession, guard="off",'),
+    ):
+        path = shop / "shop" / name
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+    done = run_python(shop, "-m", "pytest", *NO_PLUGINS)
+    assert " failed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.databases("sqlite", "postgresql")
+@pytest.mark.not_databases("sqlite-journal", "postgresql-pipeline")
+@pytest.mark.parametrize("command", [("-m", "pytest", *NO_PLUGINS), ("load.py", "--seconds", "1")])
+def test_a_database_that_holds_anything_is_refused(shop: Path, command: tuple[str, ...]) -> None:
+    engine = sa.create_engine(os.environ["SHOP_TEST_URL"], poolclass=sa.NullPool)
+    for name in ("customers", "orders"):
+        table = sa.Table(name, sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True))
+        with engine.begin() as connection:
+            table.create(connection)
+            connection.execute(table.insert().values(id=1))
+        done = run_python(shop, *command)
+        said = done.stdout + done.stderr
+        assert done.returncode != 0
+        assert f"must name an empty database; this one has ['{name}']" in said, said
+        with engine.begin() as connection:
+            assert sa.inspect(connection).get_table_names() == [name]
+            assert connection.execute(table.select()).all() == [(1,)]
+            table.drop(connection)
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Run ``python -m shop``; give its URL when it answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    command = [sys.executable, "-m", "shop", "--port", str(port)]
+    process = subprocess.Popen(command, cwd=folder, env=python_environment())
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.slow
+def test_the_readme_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands, one after the other, while the shop goes on; an order that it has is still there."""
+    httpx = pytest.importorskip("httpx", reason="THE SHOP DID NOT RUN: pip install httpx")
+    pytest.importorskip("uvicorn", reason="THE SHOP DID NOT RUN: pip install uvicorn")
+    for name in ("SHOP_URL", "SHOP_TEST_URL"):
+        monkeypatch.delenv(name, raising=False)
+    folder = Path(shutil.copytree(ROOT / "examples" / "shop", tmp_path / "shop"))
+    (block,) = re.findall(
+        r"^```sh\n(.*?)^```$", (folder / "README.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    commands = [line.partition("#")[0].split() for line in block.splitlines()]
+    install, serve, *others = commands
+    assert (install[:2], serve) == (["pip", "install"], ["python", "-m", "shop"])
+    waits = httpx.HTTPTransport(retries=7)  # until the server listens; half a minute at most
+    with served(folder) as url, httpx.Client(base_url=url, transport=waits) as client:
+        client.put("/orders/mine", json={"1": 2}).raise_for_status()
+        placed = client.get("/orders/mine").json()
+        for python, *words in others:
+            assert python == "python"
+            quick = ("--seconds", "2", "--kill-every", "1") if words == ["load.py"] else NO_PLUGINS
+            done = run_python(folder, *words, *quick)
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert client.get("/orders/mine").json() == placed
+    with sa.create_engine(f"sqlite:///{folder / 'shop.db'}").connect() as connection:
+        counts = [
+            connection.scalar(sa.text(f"SELECT count(*) FROM {one}")) for one in ("orders", "items")
+        ]
+        assert counts == [1, 3]
+        assert connection.scalar(sa.text("SELECT stock FROM items WHERE id = 1")) == 998
+
+
+# --------------------------------------------------------------------------------------------------
+# The tutorial works: its files, written step by step into an empty folder, and pytest as a reader calls it.
+
+PAGE = "docs/tutorial.md"
+AFTER = "after "
+
+
+def pytest_says_tutorial(folder: Path) -> str:
+    """Run the tests of the folder as the page says, and return what is printed."""
+    done = run_python(folder, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:randomly")
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_each_step_ends_as_the_page_says(tmp_path: Path) -> None:
+    pytest.importorskip("fastapi", reason="THE TUTORIAL DID NOT RUN: pip install fastapi httpx")
+    pytest.importorskip("httpx", reason="THE TUTORIAL DID NOT RUN: pip install fastapi httpx")
+    shop = tmp_path / "shop.db"
+    steps = 0
+    for block in blocks_of(PAGE):
+        if block.name is None:
+            continue
+        if not block.name.startswith(AFTER):
+            (tmp_path / block.name).write_text(block.text + "\n", encoding="utf-8")
+            continue
+        said = pytest_says_tutorial(tmp_path)
+        for line in block.text.splitlines():
+            assert re.search(rf"\b{re.escape(line)}\b", said), f"{block}\n{said}"
+        steps += 1
+        with sqlite3.connect(
+            shop
+        ) as connection:  # the reader's own order is not the tests' business
+            connection.execute("INSERT OR IGNORE INTO orders (id, total) VALUES (42, 1)")
+            assert connection.execute("SELECT * FROM orders").fetchall() == [(42, 1)]
+        connection.close()
+    assert steps == 4
+
+
+def test_the_tutorial_has_six_steps() -> None:
+    steps = re.findall(r"^## Step (\d):", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE)
+    assert steps == list("123456")

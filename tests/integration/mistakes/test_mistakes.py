@@ -1,0 +1,404 @@
+"""The table of the README: each mistake, with a plain Session and with a LockingSession."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent import futures
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.orm import Session, joinedload
+
+from sa_doclock import (
+    LockingSession,
+    LockNotSupported,
+    LockOptions,
+    LockOrderViolation,
+    LockUpgradeRefused,
+    UnlockedWrite,
+    with_lock,
+)
+from tests.integration.mistakes.models import ORDER_1, Customer, Line, Order
+from tests.integration.mistakes.rows import MISTAKES, Mistake
+from tests.support.actors import PATIENCE, Actor
+from tests.support.databases import Database
+from tests.support.waits import wait_until_blocked
+
+# --------------------------------------------------------------------------------------------------
+# Writing without the lock, or under the lock of something else.
+
+ForUpdate = LockOptions.ForUpdate
+Meanwhile = Callable[[Callable[[Session], object]], None]
+Stored = Callable[[int], tuple[int, list[int]]]
+
+
+def add_ten(session: Session) -> None:
+    """Add ten to the first line of order 1, and total it again."""
+    order = session.get_one(Order, 1)
+    order.lines[0].value += 10
+    order.total = sum(line.value for line in order.lines)
+
+
+def test_the_lock_is_forgotten(
+    plain: Session, locking: LockingSession, meanwhile: Meanwhile, stored: Stored
+) -> None:
+    order = plain.get_one(Order, 1)
+    total = order.total
+    plain.commit()
+    meanwhile(add_ten)
+    order.total = total + 1
+    plain.commit()
+    assert stored(1) == (31, [20, 20])  # ten are lost
+
+    mine = locking.get_one(Order, 1)
+    mine.total += 1
+    with pytest.raises(UnlockedWrite, match="Order 1 would be changed in 'total'") as caught:
+        locking.commit()
+    assert (caught.value.entity, caught.value.ident) == (Order, 1)
+    locking.rollback()
+    assert stored(1) == (31, [20, 20])
+
+
+def test_a_detail_is_locked_in_place_of_its_header(
+    plain: Session, locking: LockingSession, meanwhile: Meanwhile, stored: Stored
+) -> None:
+    plain.get_one(Line, 2)
+    total = plain.get_one(Order, 1).total
+    plain.commit()
+
+    def change_line_1(session: Session) -> None:
+        session.get_one(Line, 1, with_for_update=True).value += 10
+        session.get_one(Order, 1).total += 10
+
+    meanwhile(change_line_1)
+    plain.get_one(Line, 2, with_for_update=True).value += 1
+    plain.get_one(Order, 1).total = total + 1
+    plain.commit()
+    assert stored(1) == (31, [20, 21])
+
+    line = locking.get_one_entity(Line, 2, ForUpdate)
+    line.value += 1
+    with pytest.raises(UnlockedWrite, match=r"session.get_entity\(Order, 1, LockOptions.ForUpdate"):
+        locking.flush()
+
+
+BULK: list[Callable[[], sa.Executable]] = [
+    lambda: sa.update(Line).where(Line.value == 10).values(value=11),
+    lambda: sa.delete(Line).where(Line.value == 10),
+    lambda: sa.insert(Line).values(id=9, order_id=1, value=1),
+]
+
+
+@pytest.mark.parametrize("made", BULK, ids=["update", "delete", "insert"])
+def test_a_bulk_statement_goes_past_the_lock(
+    plain: Session,
+    locking: LockingSession,
+    stored: Stored,
+    made: Callable[[], Any],
+    session_factory: Callable[[], LockingSession],
+) -> None:
+    with pytest.raises(UnlockedWrite, match="Line rows would be") as caught:
+        locking.execute(made())
+    assert (caught.value.entity, caught.value.ident) == (Order, 1)
+    assert stored(1) == ORDER_1
+    locking.rollback()
+
+    plain.execute(made())
+    plain.commit()
+    total, values = stored(1)
+    assert total != sum(values)
+    with session_factory() as holder, holder.locked(Order, 1) as order:  # and so it goes through
+        holder.execute(sa.delete(Line).where(Line.order_id == 1, Line.value < 20))
+        holder.expire(order)
+        order.total = sum(line.value for line in order.lines)
+    assert stored(1) == (20, [20])
+
+
+def test_a_line_moves_to_an_order_that_is_not_locked(
+    plain: Session, locking: LockingSession, stored: Stored
+) -> None:
+    def move(session: Session) -> None:
+        line, order = session.get_one(Line, 1), session.get_one(Order, 1)
+        line.order = session.get_one(Order, 2)
+        order.total = 20
+
+    plain.get_one(Order, 1, with_for_update=True)
+    move(plain)
+    plain.commit()
+    assert stored(2) == (5, [10, 5])  # the total is wrong
+    with Session(plain.get_bind()) as other:  # and back
+        other.get_one(Line, 1).order_id = 1
+        other.commit()
+
+    kept = locking.get_one_entity(Order, 1, ForUpdate)
+    move(locking)
+    with pytest.raises(UnlockedWrite) as caught:
+        locking.flush()
+    assert caught.value.ident == 2
+    locking.rollback()
+    assert kept is locking.get_one_entity(Order, 1, ForUpdate)
+    assert stored(2) == (5, [5])
+
+
+def test_a_savepoint_takes_the_lock_along(
+    plain: Session, locking: LockingSession, session_factory: Callable[[], LockingSession]
+) -> None:
+    locking.connection()
+    savepoint = locking.begin_nested()
+    order = locking.get_one_entity(Order, 1, ForUpdate)
+    savepoint.rollback()
+    order.total += 1
+    with pytest.raises(UnlockedWrite):
+        locking.flush()
+    locking.refresh(order)
+    assert locking.get_one_entity(Order, 1, ForUpdate) is order
+    order.total += 1
+    locking.flush()
+    locking.rollback()
+
+    if plain.get_bind().dialect.name == "postgresql":  # where the lock is really gone
+        plain.connection()
+        savepoint = plain.begin_nested()
+        kept = plain.get_one(Order, 1, with_for_update=True)
+        savepoint.rollback()
+        with session_factory() as other:
+            assert other.get_entity(Order, 1, ForUpdate | LockOptions.NoWait)
+        assert kept
+
+
+# --------------------------------------------------------------------------------------------------
+# Values that were read before the lock are used after it.
+
+LOCK = sa.select(Order).where(Order.id == 1).with_for_update(of=Order)
+
+
+def test_an_object_that_was_read_before_the_lock(
+    plain: Session, locking: LockingSession, meanwhile: Meanwhile, stored: Stored
+) -> None:
+    seen = [session.get_one(Order, 1) for session in (plain, locking)]
+    assert [order.total for order in seen] == [30, 30]
+    meanwhile(add_ten)
+    order = plain.scalars(LOCK).one()
+    order.total += 1
+    plain.commit()
+    assert stored(1) == (31, [20, 20])  # ten are lost
+
+    meanwhile(lambda session: setattr(session.get_one(Order, 1), "total", 40))
+    with locking.locked(Order, 1) as mine:
+        assert mine is seen[1]
+        mine.total += 1
+    assert stored(1) == (41, [20, 20])
+
+
+def test_lines_that_were_read_before_the_lock(
+    plain: Session, locking: LockingSession, meanwhile: Meanwhile
+) -> None:
+    lines = [session.get_one(Order, 1).lines[0] for session in (plain, locking)]
+    assert [line.value for line in lines] == [10, 10]
+    meanwhile(add_ten)
+    plain.scalars(LOCK, execution_options={"populate_existing": True}).one()
+    assert lines[0].value == 10
+    plain.rollback()
+    locking.get_one_entity(Order, 1, ForUpdate)
+    assert lines[1].value == 20
+
+
+@pytest.mark.databases("postgresql")
+def test_lock_and_lines_in_one_statement(
+    alice: Actor[LockingSession],
+    plain_actors: tuple[Actor[Session], Actor[Session]],
+) -> None:
+    reader, _ = plain_actors
+    alice.does(lambda session: session.get_entity(Order, 1, ForUpdate))
+    alice.does(add_ten)
+    alice.does(lambda session: session.flush())
+
+    def read(session: Session) -> tuple[int, int]:
+        order = session.scalars(LOCK.options(joinedload(Order.lines))).unique().one()
+        return order.total, sum(line.value for line in order.lines)
+
+    step = reader.starts(read)
+    wait_until_blocked(waiter=reader, holder=alice, step=step)
+    alice.does(lambda session: session.save_changes())
+    assert step.result() == (40, 30)
+
+
+@pytest.mark.not_databases("postgresql")
+def test_lock_and_lines_in_one_statement_is_refused_everywhere(locking: LockingSession) -> None:
+    _refuses(locking)
+
+
+@pytest.mark.databases("postgresql")
+def test_lock_and_lines_in_one_statement_is_refused_there_too(locking: LockingSession) -> None:
+    _refuses(locking)
+
+
+def _refuses(locking: LockingSession) -> None:
+    options: list[Callable[[], object]] = [
+        lambda: locking.get_entity(Order, 1, ForUpdate, options=[joinedload(Order.lines)]),
+        lambda: with_lock(sa.select(Order).options(joinedload(Order.lines)), ForUpdate),
+    ]
+    for refused in options:
+        with pytest.raises(LockNotSupported, match="selectinload"):
+            refused()
+
+
+# --------------------------------------------------------------------------------------------------
+# Mistakes that go wrong without an error.
+
+NoWait = LockOptions.NoWait
+
+
+def test_autocommit(database: Database, session_factory: Callable[[], LockingSession]) -> None:
+    autocommit = database.engine(isolation_level="AUTOCOMMIT")
+    with Session(autocommit) as plain, session_factory() as other:
+        kept = plain.get_one(Order, 1, with_for_update=True)
+        assert other.get_entity(Order, 1, ForUpdate | NoWait)  # nobody holds it
+        assert kept
+    with LockingSession(autocommit) as session, pytest.raises(LockNotSupported, match="AUTOCOMMIT"):
+        session.get_entity(Order, 1, ForUpdate)
+
+
+def test_a_message_for_what_did_not_happen(
+    plain: Session, locking: LockingSession, session_factory: Callable[[], LockingSession]
+) -> None:
+    sent: list[str] = []
+    plain.add(Line(id=3, order_id=1, value=1))  # there is a line 3
+    sent.append("mail")
+    with pytest.raises(IntegrityError):
+        plain.commit()
+    assert sent == ["mail"]
+    plain.rollback()
+
+    sent.clear()
+    order = locking.get_one_entity(Order, 1, ForUpdate)
+    locking.add(Line(id=3, order=order, value=1))
+    locking.on_commit(lambda: sent.append("mail"))
+    with pytest.raises(IntegrityError):
+        locking.save_changes()
+    locking.rollback()
+    assert sent == []
+
+    def send() -> None:
+        with session_factory() as other:  # the lock is gone
+            assert other.get_entity(Order, 1, ForUpdate | NoWait)
+        sent.append("mail")
+
+    order = locking.get_one_entity(Order, 1, ForUpdate)
+    locking.add(Line(id=9, order=order, value=1))
+    locking.on_commit(send)
+    locking.save_changes()
+    assert sent == ["mail"]
+
+
+# --------------------------------------------------------------------------------------------------
+# Locks taken in an order that ends in a deadlock.
+
+SharedRead = LockOptions.SharedRead
+PlainActors = tuple[Actor[Session], Actor[Session]]
+
+
+def deadlock(
+    one: Actor[Session],
+    other: Actor[Session],
+    first: Callable[[Session], object],
+    second: Callable[[Session], object],
+) -> None:
+    """Let both take another step, and see the server end one of them."""
+    steps = [one.starts(first)]
+    wait_until_blocked(waiter=one, holder=other, step=steps[0])
+    steps.append(other.starts(second))
+    futures.wait(steps, timeout=PATIENCE, return_when=futures.FIRST_EXCEPTION)
+    failures = [step for step in steps if step.done() and step.exception() is not None]
+    assert len(failures) == 1
+    assert isinstance(failures[0].exception(), DBAPIError)
+    for actor, step in zip((one, other), steps, strict=True):
+        if step in failures:
+            actor.does(lambda session: session.rollback())
+    for step in steps:
+        if step not in failures:
+            step.result()
+
+
+def locks(entity: type[Any], ident: int, *, read: bool = False) -> Callable[[Session], object]:
+    # On SQL Server, where with_for_update() compiles to nothing, whoever locks writes a hint.
+    locked = sa.select(entity).where(entity.id == ident).with_for_update(read=read)
+    locked = locked.with_hint(entity, "WITH (UPDLOCK, ROWLOCK)", "mssql")
+    return lambda session: session.scalars(locked).one()
+
+
+@pytest.mark.not_databases("sqlite")  # the file's lock is one
+def test_documents_are_locked_in_any_order(
+    plain_actors: PlainActors, alice: Actor[LockingSession], bob: Actor[LockingSession]
+) -> None:
+    one, other = plain_actors
+    one.does(locks(Order, 1))
+    other.does(locks(Order, 2))
+    deadlock(one, other, locks(Order, 2), locks(Order, 1))
+    for actor in plain_actors:
+        actor.does(lambda session: session.rollback())
+
+    alice.does(lambda session: session.get_entities(Order, [2, 1], ForUpdate))
+    step = bob.starts(
+        lambda session: [o.id for o in session.get_entities(Order, [1, 2], ForUpdate)]
+    )
+    wait_until_blocked(waiter=bob, holder=alice, step=step)
+    alice.does(lambda session: session.save_changes())
+    assert step.result() == [1, 2]
+
+
+@pytest.mark.not_databases("sqlite", "mssql")  # where UPDLOCK is granted beside a reader's S lock
+def test_a_read_lock_that_becomes_a_write_lock(
+    plain_actors: PlainActors, alice: Actor[LockingSession]
+) -> None:
+    one, other = plain_actors
+    for actor in plain_actors:
+        actor.does(locks(Order, 1, read=True))
+    deadlock(one, other, locks(Order, 1), locks(Order, 1))
+    for actor in plain_actors:
+        actor.does(lambda session: session.rollback())
+
+    alice.does(lambda session: session.get_entity(Order, 1, SharedRead))
+    with pytest.raises(LockUpgradeRefused, match="take ForUpdate first"):
+        alice.does(lambda session: session.get_entity(Order, 1, ForUpdate))
+
+
+def test_a_read_lock_does_not_become_a_write_lock_anywhere(locking: LockingSession) -> None:
+    kept = locking.get_entity(Order, 1, SharedRead)
+    with pytest.raises(LockUpgradeRefused, match="take ForUpdate first"):
+        locking.get_entity(Order, 1, ForUpdate)
+    assert kept
+
+
+@pytest.mark.not_databases("sqlite")
+def test_classes_are_locked_against_their_order(
+    plain_actors: PlainActors, engine: sa.Engine
+) -> None:
+    one, other = plain_actors
+    one.does(locks(Order, 1))
+    other.does(locks(Customer, 1))
+    deadlock(one, other, locks(Customer, 1), locks(Order, 1))
+    for actor in plain_actors:
+        actor.does(lambda session: session.rollback())
+    refuses_order(engine)
+
+
+def test_classes_are_not_locked_against_their_order_anywhere(engine: sa.Engine) -> None:
+    refuses_order(engine)
+
+
+def refuses_order(engine: sa.Engine) -> None:
+    with LockingSession(engine, lock_order=[Customer, Order]) as session:
+        order = session.get_one_entity(Order, 1, ForUpdate)
+        with pytest.raises(LockOrderViolation, match="Customer before Order"):
+            session.get_entity(Customer, 1, ForUpdate)
+        session.rollback()
+        assert session.get_entity(Customer, 1, ForUpdate)
+        assert session.get_entity(Order, 1, ForUpdate) is order
+
+
+@pytest.mark.parametrize("row", MISTAKES, ids=lambda row: row.test)
+def test_every_row_is_a_test(row: Mistake) -> None:
+    assert callable(globals()[row.test])
