@@ -98,7 +98,6 @@ def _install_guard(session: Session, state: LockContext, options: PartOptions) -
         check_guard_mode(options.guard)
     if options.guard_tracing:
         reads = ReadProvenance(session, state)
-        state.parts.add(reads)
     state.parts.guard = WriteGuard(state, options.guard, reads)
 
 

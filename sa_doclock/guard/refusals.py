@@ -33,7 +33,6 @@ from ..core.ledger import ledger_of
 from ..core.loading import in_session_order
 from ..core.transaction import (
     LockContext,
-    SessionPart,
     add_document,
     database_name,
     watch_lent,
@@ -68,7 +67,7 @@ class Execution(NamedTuple):
         return self.above < run <= self.last if self.above else run == self.last
 
 
-class ReadProvenance(SessionPart):
+class ReadProvenance:
     """The last statements of one session that may have read objects."""
 
     def __init__(self, session: Session, state: LockContext) -> None:

@@ -187,7 +187,6 @@ PROGRAMS = (
     "dialects/postgresql/pipeline.py:InterceptedCursor.execute",
     "dialects/postgresql/pipeline.py:InterceptedCursor.executemany",
     "dialects/postgresql/pipelined_lock.py:PipelinedLock.__exit__",
-    "core/session/execute.py:ExecutingSession._execute_by_part",
     "core/session/execute.py:ExecutingSession._execute_locked",
     "core/session/execute.py:ExecutingSession._execute_other",
     "core/session/execute.py:ExecutingSession.execute",

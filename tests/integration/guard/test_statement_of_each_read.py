@@ -326,9 +326,10 @@ def scalar_line(session: LockingSession) -> Any:
 
 
 def reads_of(session: LockingSession) -> list[refusals.Execution]:
-    part = context_of(session).parts.find(refusals.ReadProvenance)
-    assert part is not None
-    return part._reads
+    guard = context_of(session).parts.guard
+    assert isinstance(guard, refusals.Refusals)
+    assert guard._reads is not None
+    return guard._reads._reads
 
 
 @pytest.mark.parametrize("read_lines", [execute_lines, scalar_line])

@@ -76,10 +76,10 @@ class Budget(NamedTuple):
 BUDGETS = {
     "sqlite": {
         "idle": Budget(3, 3, 2),
-        "begin": Budget(15, 10, 8),
+        "begin": Budget(14, 10, 7),
         "lock": Budget(42, 14, 10),
         "save": Budget(30, 12, 6),
-        "operation": Budget(95, 27, 11),
+        "operation": Budget(94, 27, 11),
     },
     "postgresql": {
         "declared lock": Budget(40, 16, 9),
