@@ -22,7 +22,7 @@ from sqlalchemy.orm import (
 from sa_doclock import LockingSession
 from tests.reliability.attack.actions import FOR_UPDATE, Action, Counted, orders_of, plus_one
 from tests.reliability.attack.axes.axis import Axis
-from tests.reliability.attack.models import LINES, ORDERS, Line, Order
+from tests.reliability.attack.models import LINES, ORDERS, TOKEN, Line, Order
 
 COPY = sa.MetaData()
 ORDERS_COPY, LINES_COPY = (one.to_metadata(COPY) for one in (ORDERS, LINES))
@@ -89,8 +89,6 @@ SECOND_TABLE = Axis(
         "insert table()": _inserts(LINES_LIGHT),
     },
 )
-
-TOKEN = "tenant"
 
 
 def _adds(entity: Any, counter: str, factor: int) -> Counted:
