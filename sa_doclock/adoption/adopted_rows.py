@@ -374,7 +374,8 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return self._run(statement, execution_options=options)
 
     def _record_keys(self, lock: LockOptions) -> None:
-        for root, identity in self._keys if self._loaded is not None else ():
+        had_objects = self._loaded is not None or self.mapper is None
+        for root, identity in self._keys if had_objects else ():
             self.context.loaded.of(root).refuse_other_tokens({identity})
         # Of several classes on one table, an error names the one of which the session has the header.
         known = self.session.identity_map

@@ -155,8 +155,12 @@ class Attack:
         self._phases = set(Phase) - (set() if shrinks else {Phase.shrink, Phase.explain})
 
     def go_on(self, *, seconds: float = float("inf"), programs_at_most: int = 1_000_000) -> None:
-        """Run programs until one fails, which hypothesis then shrinks, or until the end."""
+        """Run programs until one fails, which hypothesis then shrinks, or until the end.
+
+        A program that pytest-timeout ends has not failed: shrinking would run it again and again, without a limit.
+        """
         end, failed = time.monotonic() + seconds, False
+        interruption: BaseException | None = None
 
         @seed(self._seed)
         @settings(
@@ -169,7 +173,7 @@ class Attack:
         )
         @given(program=self._programs)
         def attack(program: tuple[Axis, list[Step]]) -> None:
-            nonlocal failed
+            nonlocal failed, interruption
             if not failed and (time.monotonic() > end or self.run >= programs_at_most):
                 raise _TimeIsUp
             axis, steps = program
@@ -177,12 +181,17 @@ class Attack:
             self.along[axis.name] += 1
             try:
                 Scenario(self.world, axis).run(steps)
-            except BaseException:
+            except Exception:
                 failed = True
                 raise
+            except BaseException as error:
+                interruption = error
+                raise _TimeIsUp from error
 
         with suppress(_TimeIsUp):
             attack()
+        if interruption is not None:
+            raise interruption
 
 
 class _TimeIsUp(BaseException):

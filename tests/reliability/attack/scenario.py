@@ -24,6 +24,7 @@ from tests.reliability.attack.axes.axis import PLAIN, Axis
 from tests.reliability.attack.world import (
     DOCS,
     NEW,
+    TOKEN,
     Counters,
     Line,
     LineAgain,
@@ -135,6 +136,7 @@ class Scenario:
                 self.kept.append(self.axis.locks[step.how](session, doc))
             new = place.row("new", doc) in self.mine  # nobody else sees it
             assert new or not self._holds(doc) or place.is_locked(doc), "granted, and free"
+            self._check_other_objects(doc)
             if not before:  # else a second class is locked
                 self.locked[doc] = place
         elif step.what == "listen":
@@ -148,6 +150,16 @@ class Scenario:
                 self.axis.turns[step.how](self, doc)
         else:
             self._disturb(step)
+
+    def _check_other_objects(self, doc: int) -> None:
+        """Look at the header under an identity token: a flush of it would meet the version first."""
+        key = sa.inspect(Order).identity_key_from_primary_key((doc,), TOKEN)
+        header = self.session.identity_map.get(key)
+        if header is None or not self._holds(doc) or ("at_order", doc) in self.touched:
+            return
+        with self.session.no_autoflush:
+            now = self.session.scalar(sa.select(Order.count).where(Order.id == doc))
+        assert header.__dict__.get("count", now) == now, "held, and another object of it is old"
 
     def _others_write(self, doc: int) -> None:
         for place in self.world.places if self.axis.both else (self.world.here,):

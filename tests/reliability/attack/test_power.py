@@ -21,7 +21,10 @@ from sa_doclock.core.loading import DocumentIndex, LoadedDocuments, Unreadable, 
 from sa_doclock.core.locking.by_key import _RowsByKey
 from sa_doclock.core.locking.select import RowsOfSelect
 from sa_doclock.core.transaction import make_plan
-from sa_doclock.core.transaction.connection import TransactionConnection
+from sa_doclock.core.transaction.connection import (
+    TransactionConnection,
+    TransactionConnections,
+)
 from sa_doclock.core.transaction.connection_events import ConnectionEvents
 from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from sa_doclock.features.routing import BindRouter
@@ -30,8 +33,10 @@ from sa_doclock.guard.full_check import FullCheck
 from sa_doclock.guard.targets import Write
 from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.attack.axes import ADDITIONS, STAGES
-from tests.reliability.attack.axes.axis import FORK, PLAIN, Axis
+from tests.reliability.attack.axes.axis import FOREIGN_END, FORK, PLAIN, Axis
 from tests.reliability.attack.axes.second import (
+    IDENTITY_TOKEN,
+    LEVEL,
     LOADER_OPTIONS,
     MAPPED_SCHEMA,
     REPLICA,
@@ -172,6 +177,18 @@ ALONG: Mapping[str, tuple[tuple[Axis, ...], tuple[Replaced, ...]]] = {
         ),
     ),
     "what is left out stays": ((PLAIN, LOADER_OPTIONS), ((LoadedHeaders, "prepare", _reads_all),)),
+    "the ledger of a transaction that has ended is the next one's": (
+        (PLAIN, FOREIGN_END),
+        ((Ledger, "renewed", lambda ledger: ledger),),
+    ),
+    "nobody asks for the level": (
+        (LEVEL, FOREIGN_END),
+        ((TransactionConnections, "is_level_in_doubt", no),),
+    ),
+    "an object under another token stays": (
+        (PLAIN, IDENTITY_TOKEN),
+        ((DocumentIndex, "refuse_other_tokens", nothing),),
+    ),
     "a child has its parent's transaction": (
         (PLAIN, FORK),
         ((LockTransaction, "leave_to_parent", nothing),),

@@ -95,6 +95,8 @@ LINES: Any = Line.__table__
 DOCS = (1, 2)
 NEW = 3
 """The document that some programs insert."""
+TOKEN = "tenant"
+"""The identity token under which some programs read a second object of a row."""
 
 #: The rows of document N have the keys 10 * N and more.
 ROWS: dict[str, list[dict[str, Any]]] = {

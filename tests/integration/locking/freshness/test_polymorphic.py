@@ -198,6 +198,7 @@ def test_the_lock_of_the_root_is_refused_nothing(session: Session) -> None:
 Way = Callable[[LockingSession], Any]
 ONE = sa.select(Order).where(Order.id == 1)
 TOKEN = {"identity_token": "north"}
+_light = sa.table(_orders.name, sa.column("id"))
 
 WAYS: dict[str, Way] = {
     "get_entity": lambda session: session.get_entity(Order, 1, ForUpdate),
@@ -207,6 +208,12 @@ WAYS: dict[str, Way] = {
     "query": lambda session: session.query(Order).with_for_update().filter_by(id=1).one(),
     "a key": lambda session: session.execute(
         sa.select(Order.id).where(Order.id == 1).with_for_update()
+    ).all(),
+    "the table": lambda session: session.execute(
+        sa.select(_orders).where(_orders.c.id == 1).with_for_update()
+    ).all(),
+    "a table()": lambda session: session.execute(
+        sa.select(_light).where(_light.c.id == 1).with_for_update()
     ).all(),
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -102,6 +104,7 @@ def together(stage: Axis, *additions: Axis) -> Axis:
 # Ends of a transaction that the session does not see, and a fork in the midst of one.
 
 ABSENT = 99
+_CHILD_SECONDS = 60
 _INNODB = frozenset({"mysql", "mariadb"})
 
 
@@ -179,6 +182,9 @@ def _forks(child: Callable[[Any, int], object], *, refused: bool) -> Turn:
 def _run(session: Any, doc: int, child: Callable[[Any, int], object], *, refused: bool) -> None:
     """Run the child, and leave it at once: 1 stands for a use that was not refused."""
     status = 2
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    faulthandler.register(signal.SIGALRM, chain=True)  # a child that hangs says where, and ends
+    signal.alarm(_CHILD_SECONDS)
     try:
         child(session, doc)
         status = 1 if refused else 0

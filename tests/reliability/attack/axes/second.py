@@ -23,7 +23,7 @@ from sqlalchemy.orm import (
 from sa_doclock import LockingSession
 from tests.reliability.attack.actions import FOR_UPDATE, Action, Counted, orders_of, plus_one
 from tests.reliability.attack.axes.axis import OUTSIDE, SERVERS, Axis, Turn
-from tests.reliability.attack.world import LINES, ORDERS, THERE, Line, Order, Place, World
+from tests.reliability.attack.world import LINES, ORDERS, THERE, TOKEN, Line, Order, Place, World
 
 # --------------------------------------------------------------------------------------------------
 # The same tables at a second place: in another schema, behind another engine, and on a replica.
@@ -261,8 +261,6 @@ SECOND_TABLE = Axis(
         "insert table()": _inserts(LINES_LIGHT),
     },
 )
-
-TOKEN = "tenant"
 
 
 def _adds(entity: Any, counter: str, factor: int) -> Counted:
