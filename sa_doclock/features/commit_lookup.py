@@ -190,8 +190,9 @@ def look_up_commits(session: Session, state: LockContext) -> None:
     if state.parts.commit_outcome is None:
         lookup = state.parts.commit_outcome = CommitLookup(session, state)
         state.parts.add(lookup)
-        if state.parts.pipeline is not None:
-            state.parts.pipeline.learn = lookup.learn_with_writes
+        pipeline: Any = state.parts.pipeline
+        if pipeline is not None:
+            pipeline.learn = lookup.learn_with_writes
 
 
 def _outcomes_of(one: TransactionConnection) -> CommitOutcomes:

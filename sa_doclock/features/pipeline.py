@@ -123,6 +123,7 @@ class SessionPipeline(SessionPart):
     """
 
     learn: Callable[[Connection, Pipeline], bool] | None = None
+    """Asks the server for the transaction together with the writes, where its outcome is looked up."""
 
     def __init__(self, state: LockContext, hold_limit: HoldLimit | None) -> None:
         self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]

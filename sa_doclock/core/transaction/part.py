@@ -111,13 +111,7 @@ class Outbox(Protocol):
 
 
 class Pipelined(Protocol):
-    """Sends several statements of a session in one round trip: a pipeline.
-
-    :ivar learn: asks the server for the transaction together with the writes of a connection, where
-        the session looks up the outcome of its commits; returns whether it has asked.
-    """
-
-    learn: Callable[[Connection, Any], bool] | None
+    """Sends several statements of a session in one round trip: a pipeline."""
 
     def of_transaction(self) -> Outbox:
         """Return the outbox of a transaction, which is dropped with it."""

@@ -225,7 +225,7 @@ def test_it_costs_one_round_trip_and_none_without_writes(
         return trips(act, pipeline=pipeline, commit_outcome=True) - without
 
     found = {act.__name__: more(act) for act in (change_cost, change_and_flush, lock_alone, read)}
-    assert found == {"change": 1, "change_and_flush": 1, "lock_alone": 0, "read": 0}
+    assert found == {"change_cost": 1, "change_and_flush": 1, "lock_alone": 0, "read": 0}
 
 
 @pytest.mark.databases("postgresql")
