@@ -293,7 +293,7 @@ class SQLiteLocks(LockStrategy):
 
     def check_support(self, lock: LockOptions) -> None:
         if LockOptions.SkipLocked in lock:
-            raise LockNotSupported("SQLite locks the file, not rows, and cannot skip single rows")
+            raise LockNotSupported("SQLite locks the file, not rows, so there is nothing to skip")
 
     def check_table(
         self,

@@ -368,7 +368,7 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         mapped = place.schemas.get(table.schema, table.schema) or default
         if not isinstance(table, Table) and mapped != (table.schema or default):
             where = place._replace(schemas={})
-            text = f"table() would write rows of {table.name} in {where}, because schema_translate_map does not apply to it,"
+            text = f"a statement would write rows of {table.name} in {where} by table(), to which schema_translate_map does not apply,"
         elif held is None:
             state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue

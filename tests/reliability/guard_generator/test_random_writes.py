@@ -76,4 +76,5 @@ def test_a_defect_that_a_flush_alone_meets_is_found(
     database: Database, monkeypatch: pytest.MonkeyPatch, defect: tuple[Any, str, Any]
 ) -> None:
     monkeypatch.setattr(*defect)
-    assert run(database.engine(), seed=7, programs=500).missed
+    engine = database.engine()
+    assert run(engine, seed=3, programs=300).missed or run(engine, seed=7, programs=500).missed
