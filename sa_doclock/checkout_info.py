@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
+
+NOBODY: Final[Any] = object()
+"""Given as ``checkout=``: nobody has the document checked out, also where it is locked already."""
+
+NO_TABLE: Final = (
+    "this session has no table of check-outs: make it with LockingSession(checkouts=table), where table "
+    "is checkout_table(metadata)"
+)
 
 
 @dataclass(frozen=True)

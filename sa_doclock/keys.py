@@ -8,9 +8,13 @@ records of a log, and a megabyte of it would be repeated in each.
 
 from __future__ import annotations
 
+import unicodedata
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import islice
 from reprlib import Repr
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import inspect
 
@@ -99,3 +103,18 @@ def document_label(entity: type[Any] | None, ident: Any) -> str:
     if entity is not None:
         return f"{entity.__name__} {'rows' if ident is None else key_text(ident)}"
     return "the transaction" if ident is None else f"named lock {key_text(ident)}"
+
+
+IMMUTABLE: Final = frozenset(
+    {bool, bytes, date, datetime, Decimal, float, int, str, time, timedelta, type(None), UUID}
+)
+"""Types of values that cannot change in their place."""
+
+
+def folded_key(key: Any) -> str:
+    """Return one text for all keys that a database may take for equal, for the name of a lock.
+
+    A collation may ignore case, accents, the width of a letter, and spaces at the end.
+    """
+    letters = unicodedata.normalize("NFKD", repr(key).casefold())
+    return "".join(one for one in letters if not (unicodedata.combining(one) or one.isspace()))

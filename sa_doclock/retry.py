@@ -177,7 +177,6 @@ def checked_policy(
 
 
 def _exception_classes(retry_on: type | tuple[object, ...]) -> tuple[type[Exception], ...]:
-    """Return the classes of ``retry_on``, checked."""
     classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     for one in classes:
         if not (isinstance(one, type) and issubclass(one, Exception)):
@@ -300,7 +299,6 @@ class _Attempt(SessionPart):
         return not (of_commit and several)
 
     def _is_in_lenders(self) -> bool:
-        """Return whether the rollback would undo a lender's transaction."""
         bind = self.session.bind
         if isinstance(bind, Connection) and is_rolled_back_later(bind):
             return (

@@ -47,7 +47,7 @@ from sqlalchemy.util import immutabledict
 
 S = TypeVar("S", bound=Select)  # type: ignore[type-arg]  # see statements/with_lock.py
 
-_HINT_COMMENT = re.compile(r"\s*/\*\+(.*)\*/\s*", re.DOTALL)
+_HINT_COMMENT = r"(?s)\s*/\*\+(.*)\*/\s*"
 _FIRST_LEVEL = 3  # entity, relationship, entity
 
 
@@ -400,7 +400,7 @@ def without_statement_hints(statement: S, hints: Collection[tuple[str, str]]) ->
 def hint_comments_of(statement: Select[Any]) -> Iterator[str]:
     """Yield the content of the comments with optimizer hints, of ``prefix_with("/*+ ... */")``."""
     for prefix, _ in statement._prefixes:
-        found = _HINT_COMMENT.fullmatch(str(prefix))
+        found = re.fullmatch(_HINT_COMMENT, str(prefix))
         if found is not None:
             yield found[1].strip()
 
@@ -409,7 +409,7 @@ def with_hint_comment(statement: S, comment: TextClause) -> S:
     """Return the statement with this comment of hints behind SELECT, in place of those it has."""
     hinted = statement.prefix_with(comment)
     *before, ours = hinted._prefixes
-    kept = (one for one in before if _HINT_COMMENT.fullmatch(str(one[0])) is None)
+    kept = (one for one in before if re.fullmatch(_HINT_COMMENT, str(one[0])) is None)
     hinted._prefixes = (ours, *kept)
     return hinted
 

@@ -169,7 +169,6 @@ def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Ide
 
 
 def _is_set(header: Any | None, root: Mapper[Any]) -> bool:
-    """Return whether the program has set the version of this header."""
     if header is None:
         return False
     return bool(instance_state(header).attrs[_attribute(root)].history.added)
@@ -294,7 +293,6 @@ def documents_of_parts(
 def _documents_of(
     session: Session, states: Iterable[InstanceState[Any]]
 ) -> Iterator[tuple[Mapper[Any], Identity]]:
-    """Yield the headers of the rows that are written by these objects."""
     resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
     def resolver(root: Mapper[Any]) -> HeaderResolver:

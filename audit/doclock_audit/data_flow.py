@@ -9,9 +9,11 @@ user.active = False`` writes the same value, whoever comes first.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from .places import Place, Places
@@ -82,14 +84,19 @@ def _values_given(
 ) -> tuple[tuple[ast.expr | None, str | None], ...]:
     """Return the values that a statement gives to a column, each with its object where it is assigned."""
     found: list[tuple[ast.expr | None, str | None]] = []
-    for node in _nodes_on(statement):
-        found += (*_by_statement(node, attribute), *_by_call(node, names))
-    for node in _in_variables(scope, statement, statement, set()):
-        found += ((value, None) for value, _ in _by_call(node, names))
+    for node in nodes_on(statement):
+        found += (
+            *_by_statement(node, attribute),
+            *_by_call(node, names),
+            *_by_position(node, names),
+        )
+    for node in in_variables(scope, statement, statement, set()):
+        given = (*_by_call(node, names), *_by_position(node, names))
+        found += ((value, None) for value, _ in given)
     return tuple(found)
 
 
-def _nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
+def nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a statement, less those of its blocks."""
     left = [statement]
     while left:
@@ -102,17 +109,17 @@ def _nodes_on(statement: ast.AST) -> Iterator[ast.AST]:
         ]
 
 
-def _in_variables(
+def in_variables(
     scope: Scope, use: ast.AST, expression: ast.AST, seen: set[str]
 ) -> Iterator[ast.AST]:
     """Yield the nodes of the values that the variables in the calls of an expression have."""
-    calls = [node for node in _nodes_on(expression) if isinstance(node, ast.Call)]
+    calls = [node for node in nodes_on(expression) if isinstance(node, ast.Call)]
     arguments = [expression, *(one for call in calls for one in (*call.args, *_receiver(call)))]
     for name in {one.id for one in arguments if isinstance(one, ast.Name)} - seen:
         seen.add(name)
         for value in scope.definitions(name, use):
             yield from ast.walk(value)
-            yield from _in_variables(scope, use, value, seen)
+            yield from in_variables(scope, use, value, seen)
 
 
 def _receiver(call: ast.Call) -> Iterator[ast.expr]:
@@ -160,6 +167,26 @@ def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, s
                     yield value, None
 
 
+def _by_position(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, None]]:
+    """Yield what a driver's parameters give to the column, ordered_values(), or a text with values in it."""
+    match node:
+        case ast.Tuple(elts=values) | ast.List(elts=values):
+            # Those of a driver have names by their positions; ordered_values() has pairs.
+            yield from ((value, None) for at, value in enumerate(values) if str(at) in names)
+            if len(values) == 2 and _named(values[0]) in names:  # noqa: PLR2004
+                yield values[1], None
+        case ast.JoinedStr(values=parts):
+            for before, part in pairwise(parts):
+                if isinstance(before, ast.Constant) and isinstance(part, ast.FormattedValue):
+                    column = _SET_IN_TEXT.search(str(before.value))
+                    if column is not None and column[1] in names:
+                        yield part.value, None
+
+
+_COLUMNS: Final = re.compile(r"\s*SELECT\s+([\w\s.,]+?)\s+FROM\b", re.IGNORECASE)
+_SET_IN_TEXT: Final = re.compile(r"(\w+)\W?\s*=\s*'?$")
+
+
 def _named(column: ast.expr | None) -> str | None:
     """Return the column that a key of a dictionary names: ``"total"``, ``Order.total``."""
     match column:
@@ -205,7 +232,7 @@ class Flow:
         if caller is None or self.value is None:
             return
         statement = caller.statement_at(place.line)
-        for node in _nodes_on(statement):
+        for node in nodes_on(statement):
             if isinstance(node, ast.Call) and _named_function(node) == self.scope.name:
                 given = dict(self._arguments(node))
                 of = self._object_in(node, given)
@@ -287,9 +314,15 @@ class Flow:
             values = self.scope.definitions(of.id, self.use)
             return next(filter(None, (self._selected_at(v, position, seen) for v in values)), "")
         for node in ast.walk(of) if self._is_read(of) else ():
+            columns: list[str] = []
             if isinstance(node, ast.Call) and _named_function(node) in ("select", "query"):
-                column = node.args[position] if position < len(node.args) else None
-                return column.attr if isinstance(column, ast.Attribute) else ""
+                columns = [getattr(one, "attr", "") for one in node.args]
+            elif isinstance(node, ast.Constant) and (text := _COLUMNS.match(str(node.value))):
+                columns = [
+                    one.split()[-1].rpartition(".")[2] for one in text[1].split(",") if one.strip()
+                ]
+            if columns:
+                return columns[position] if position < len(columns) else ""
         return ""
 
     def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
@@ -305,13 +338,17 @@ class Flow:
         self.names.add(name)
         try:
             values = self.scope.definitions(name, self.use)
-            scalars = self.of is None and any(
-                self._is_read(one) and _is_scalar(one) and not isinstance(one, Unpacked)
-                for one in values
-            )
+            scalars = self.of is None and any(map(self._is_scalar_of_column, values))
             return scalars or any(map(self._depends, values))
         finally:
             self.names.discard(name)
+
+    def _is_scalar_of_column(self, value: ast.AST) -> bool:
+        """Return whether an expression is one value that was read, as far as it says which: the old one."""
+        if not self._is_read(value) or not _is_scalar(value) or isinstance(value, Unpacked):
+            return False
+        selected = self._selected_at(value, 0, set())
+        return not selected or selected in self.column.names
 
     def _is_read(self, value: ast.AST) -> bool:
         line, end = getattr(value, "lineno", 0), getattr(value, "end_lineno", 0)

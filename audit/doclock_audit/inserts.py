@@ -7,18 +7,19 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ColumnDefault, Index, Table, UniqueConstraint
+from sqlalchemy import ColumnDefault, Table, UniqueConstraint
 
 from . import cures
-from .data_flow import Column, flows_of
+from .data_flow import Column, flows_of, in_variables, nodes_on
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
 from .rows import Header, Row, attributes_of, entity_of_table, header_rows, short_name
-from .rules import HeaderRows, Rule
+from .rules import HeaderRows, Rows, Rule
 from .sent import Sent, plain_name
-from .source import Scope, certain_parts, covers, names_in, scope_of
+from .source import Scope, certain_parts, covers, names_in, reaches_driver, scope_of
 from .transactions import Transaction, Write
 
 _MOST_TABLES: Final = 500
@@ -32,14 +33,28 @@ class _TableRead(NamedTuple):
     """A SELECT on one table, as it was executed last.
 
     :ivar equal: the columns that had to be equal to a value.
+    :ivar within: those that had to be one of several.
     :ivar exact: there was no other condition.
     """
 
     places: Places
     number: int
     equal: Mapping[str, Any]
+    within: frozenset[str]
     exact: bool
     aggregates: bool
+
+
+class _Race(NamedTuple):
+    """What the source shows.
+
+    :ivar columns: the number that is computed, or those that a look-up in what was read compares.
+    :ivar certain: they are known.
+    """
+
+    code: str
+    columns: frozenset[str] = frozenset()
+    certain: bool = True
 
 
 class InsertRace(Rule):
@@ -55,17 +70,17 @@ class InsertRace(Rule):
         self._reads: OrderedDict[str, OrderedDict[Places, _TableRead]] = OrderedDict()
 
     def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, context: Any
+        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
         for condition in sent.conditions:
-            parameters = context.compiled_parameters
             values = condition.values(parameters[0] if parameters else {})
             if values is None:
                 continue
             known = self._reads.setdefault(plain_name(condition.table), OrderedDict())
             places = self.without_tests(places)
             known.pop(places, None)
-            known[places] = _TableRead(places, number, values, condition.exact, sent.aggregates)
+            of_values = values, frozenset(condition.within), condition.exact
+            known[places] = _TableRead(places, number, *of_values, sent.aggregates)
             if len(known) > _MOST_READS:
                 known.popitem(last=False)
             if len(self._reads) > _MOST_TABLES:
@@ -75,25 +90,31 @@ class InsertRace(Rule):
         table = write.mapper.local_table
         if write.kind != "insert" or not isinstance(table, Table):
             return
-        if self._races(table, write.places):
+        if self._races(table, write.places, {}):
             columns = {
                 str(one.columns[0].key): write.state.dict.get(one.key)
                 for one in write.mapper.column_attrs
                 if one.columns
             }
             headers = list(header_rows(write.state))
-            self.inserted_values(transaction, table, columns, headers, write.places)
+            self.inserted_values(transaction, table, columns, headers, write.places, {})
 
-    def _races(self, table: Table, places: Places) -> list[tuple[_TableRead, str, str]]:
-        """Return what the source shows: a read, the code of the race, and the number's column."""
+    def _races(
+        self, table: Table, places: Places, names: Mapping[str, str]
+    ) -> list[tuple[_TableRead, _Race]]:
         known = self._reads.get(plain_name(table))
         if not known or self.is_test(places[0]):
             return []
-        inserted, columns = self.without_tests(places), tuple(attributes_of(table).items())
+        inserted = self.without_tests(places)
+        columns = tuple(
+            (key, of | {names[key]} if key in names else of)
+            for key, of in attributes_of(table).items()
+        )
+        entity = short_name(entity_of_table(table))
         return [
-            (read, code, column)
+            (read, race)
             for read in known.values()
-            for code, column in races_of(read.places, inserted, read.aggregates, columns)
+            for race in races_of(read.places, inserted, read.aggregates, columns, entity)
             if not self.is_test(read.places[0])
         ]
 
@@ -104,18 +125,20 @@ class InsertRace(Rule):
         values: Mapping[str, Any],
         headers: HeaderRows,
         places: Places,
+        names: Mapping[str, str],
     ) -> None:
         if transaction.has_wide_lock or transaction.excludes_inserts:
             return
         headers = list(headers)
-        for read, code, column in self._races(table, places):
+        for read, race in self._races(table, places, names):
             same = all(_same(values.get(name), value) for name, value in read.equal.items())
-            if not same or not (read.equal or read.exact) or column in read.equal:
+            if not same or not (read.equal or read.exact) or race.columns & read.equal.keys():
                 continue
-            equal = {*read.equal, column, *_constants(table, values)} - {""}
-            keeps_out = _is_unique(table, equal)
-            if not keeps_out and not _is_kept_apart(transaction, read, headers):
-                self._note(transaction, table, read, places, code, column)
+            equal = {*read.equal, *read.within, *race.columns, *_constants(table, values)}
+            kept_out = _keeps_out(table, equal)
+            if kept_out is not True and not _is_kept_apart(transaction, read, headers):
+                certain = race.certain and kept_out is False
+                self._note(transaction, table, read, places, race._replace(certain=certain))
 
     def _note(
         self,
@@ -123,15 +146,16 @@ class InsertRace(Rule):
         table: Table,
         read: _TableRead,
         places: Places,
-        code: str,
-        column: str,
+        race: _Race,
     ) -> None:
         locks = (one for one in transaction.locks.values() if not one.by_write)
         gate = any(lock.is_before(read.number) for lock in locks)
-        certain = read.exact and not gate and not transaction.tables_locked
-        certain = certain and not is_of_migration()
-        where = ", ".join(sorted(read.equal))
-        key = (code, entity_of_table(table), where, column, str(read.places[0]), str(places[0]))
+        certain = race.certain and read.exact and not gate and not transaction.tables_locked
+        certain = certain and not is_of_migration() and not reaches_driver((*read.places, *places))
+        number = race.columns if race.code == "max-plus-one" else frozenset()
+        where = ", ".join(sorted({*read.equal, *read.within, *race.columns} - number))
+        of = race.code, entity_of_table(table), where, "".join(number)
+        key = (*of, str(read.places[0]), str(places[0]))
 
         def end(committed: bool) -> None:
             self.tally.add((*key, certain and committed and not transaction.changes_schema))
@@ -152,7 +176,7 @@ class InsertRace(Rule):
 def _of_check(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
     of = f" with the same {where}" if where else ""
     message = (
-        f"{inserted} inserts a {name} because {read} has found none{of}, and no unique constraint "
+        f"{inserted} inserts a row of {name} because {read} has found none{of}, and no unique constraint "
         "or index of the table keeps out a second one; two transactions at once insert two"
     )
     return message, cures.check_then_insert(name, where)
@@ -161,7 +185,7 @@ def _of_check(name: str, where: str, _: str, read: str, inserted: str) -> tuple[
 def _of_capacity(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
     of = f" with the same {where}" if where else ""
     message = (
-        f"{inserted} inserts a {name} as long as {read} counts few enough{of}; two transactions at "
+        f"{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two transactions at "
         "once count the same, and insert one too many"
     )
     return message, cures.capacity(read)
@@ -211,17 +235,31 @@ def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
                 yield str(column.key)
 
 
-def _is_unique(table: Table, columns: Iterable[str]) -> bool:
-    """Return whether the table has at most one row with the same values in these columns."""
+def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
+    """Return whether the table has at most one row with the same values in these columns.
+
+    None: it depends on more, as of an index of some rows, or of an expression that is a text.
+    """
     names = set(columns)
+    found: bool | None = False
     groups: list[Any] = [table.primary_key]
     groups += [one for one in table.constraints if isinstance(one, UniqueConstraint)]
-    groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
-    keys = [{column.key for column in group.columns} for group in groups]
-    return any(key and key <= names for key in keys)
+    groups += [one for one in table.indexes if one.unique]
+    for group in groups:
+        keys = {column.key for column in group.columns}
+        of_some = any(option.endswith("_where") for option in getattr(group, "dialect_kwargs", ()))
+        if keys and keys <= names and not of_some:
+            return True
+        if of_some or len(getattr(group, "expressions", keys)) > len(keys):
+            found = None
+    return found
 
 
 # The source.
+
+
+_Columns = tuple[tuple[str, frozenset[str]], ...]
+"""Columns, each with the names that the program has for it."""
 
 
 # Threads: the cache is of functions of source files, which have one answer.
@@ -230,30 +268,99 @@ def races_of(
     read: Places,
     inserted: Places,
     aggregates: bool,
-    columns: tuple[tuple[str, frozenset[str]], ...],
-) -> tuple[tuple[str, str], ...]:
-    """Return the codes of the races that the source shows, each with the column that is computed.
+    columns: _Columns,
+    entity: str,
+) -> tuple[_Race, ...]:
+    """Return the races that the source shows.
 
-    :param columns: each with the names that the program has for it.
+    :param entity: the name of the class whose row is inserted.
     """
-    code = reason_of_insert(read, inserted, aggregates)
-    numbers = [key for key, of in columns if is_next_number(of, read, inserted, aggregates)]
-    return (*([] if code is None else [(code, "")]), *(("max-plus-one", one) for one in numbers))
-
-
-def reason_of_insert(read: Places, inserted: Places, aggregates: bool) -> str | None:
-    """Return the code of the race where a row is inserted only after a look at what was read."""
+    found = [
+        _Race("max-plus-one", frozenset({key}))
+        for key, of in columns
+        if is_next_number(of, read, inserted, aggregates)
+    ]
     for scope, before, after in _common(read, inserted):
-        use = scope.statement_at(after.line)
-        if _Seen(scope, use, before.line).is_in_handler():
-            return "check-then-insert"
-        for guard in scope.guards(use):
+        race = _race_in(scope, before.line, after.line, aggregates, entity)
+        if race is not None:
+            code, looked_up = race
+            if looked_up is None:  # the SELECT has the row's conditions
+                found.append(_Race(code))
+            else:
+                found += _compared(scope, after, columns, *looked_up)
+            break
+    if not found:
+        found += _refused(read, inserted, aggregates)
+    return tuple(found)
+
+
+def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race]:
+    """Yield the race where a function raises an error for what it has read, before its caller inserts."""
+    scopes = {scope_of(after): after.line for after in inserted}
+    for before, caller in pairwise(read):
+        scope = scope_of(before)
+        if scope is None or scopes.get(scope_of(caller), 0) <= caller.line:
+            continue
+        for node in scope.nodes:
+            if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
+                for part, outcome in certain_parts(node.test, outcome=False):
+                    seen = _Seen(scope, part, before.line)
+                    code = seen.code_of(part, outcome, aggregates)
+                    if code is not None and seen.compared(part) is None:
+                        yield _Race(code)
+                        return
+
+
+def _compared(
+    scope: Scope, inserted: Place, columns: _Columns, names: frozenset[str], keys: frozenset[str]
+) -> Iterator[_Race]:
+    """Yield the race of a look-up, unless it is for something else than a value of the new row.
+
+    :param names: of the columns that it compares.
+    :param keys: the variables that it looks for.
+    """
+    compared = [(key, of) for key, of in columns if of & names]
+    use = scope.statement_at(inserted.line)
+    behind = {key: list(_values_of(scope, inserted, use, of)) for key, of in compared}
+    given = {key for key, values in behind.items() if values}
+    of_key = {
+        key
+        for key, values in behind.items()
+        if not keys or any(keys & scope.names_behind(one, use) for one in values)
+    }
+    if not given or of_key:
+        yield _Race(
+            "check-then-insert", frozenset(of_key or dict(compared)), certain=bool(given & of_key)
+        )
+
+
+def _race_in(
+    scope: Scope, read: int, inserted: int, aggregates: bool, entity: str
+) -> tuple[str, tuple[frozenset[str], frozenset[str]] | None] | None:
+    """Return the code of the race where a row is inserted only after a look at what was read.
+
+    With it are the columns and the variables of a look-up in what was read, where there is one.
+    """
+    use = scope.statement_at(inserted)
+    if _Seen(scope, use, read).is_in_handler():
+        return "check-then-insert", None
+    for node in (use, *_made(scope, use, entity)):
+        for guard in scope.guards(node):
             for part, outcome in certain_parts(guard.test, outcome=guard.outcome):
-                seen = _Seen(scope, part, before.line)  # a variable may have another value later
-                code = seen.code_of(part, outcome, aggregates) if seen.is_read(part) else None
+                seen = _Seen(scope, part, read)  # a variable may have another value later
+                code = seen.code_of(part, outcome, aggregates)
                 if code is not None:
-                    return code
+                    return code, seen.compared(part) if code == "check-then-insert" else None
     return None
+
+
+def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
+    """Yield the calls and dictionaries that make the rows of a statement."""
+    for node in (*nodes_on(use), *in_variables(scope, use, use, set())):
+        if isinstance(node, ast.Dict) or (
+            isinstance(node, ast.Call) and _name_of(node.func) == entity
+        ):
+            yield node
 
 
 def is_next_number(names: frozenset[str], read: Places, inserted: Places, aggregates: bool) -> bool:
@@ -330,6 +437,23 @@ def _name_of(function: ast.expr) -> str:
     return str(getattr(function, "id", getattr(function, "attr", "")))
 
 
+def _key_of(node: ast.expr) -> ast.expr:
+    """Return what a comprehension makes of each row; of a dictionary, its key."""
+    found: ast.expr = getattr(node, "key", None) or getattr(node, "elt")  # noqa: B009  # of some kinds
+    return found
+
+
+def _attributes(node: ast.AST) -> set[str]:
+    return {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+
+
+def _selected(call: ast.Call) -> set[str]:
+    """Return the columns that a SELECT in this call returns, as far as it names them."""
+    selects = (one for one in ast.walk(call) if isinstance(one, ast.Call))
+    columns = (one.args for one in selects if _name_of(one.func) in ("select", "query"))
+    return {of.attr for one in columns for of in one if isinstance(of, ast.Attribute)}
+
+
 class _Seen:
     """The values of a function that one of its lines has read."""
 
@@ -387,8 +511,37 @@ class _Seen:
                     return any(name in text for name in _NOT_FOUND)
         return False
 
+    def compared(self, part: ast.expr) -> tuple[frozenset[str], frozenset[str]] | None:
+        """Return the columns and variables by which a condition looks in what was read; None where it does not."""
+        names: set[str] = set()
+        keys: set[str] = set()
+        looks = isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn))
+        if looks:
+            keys |= names_in(getattr(part, "left"))  # noqa: B009  # of a comparison
+        for node in self._origins(part):
+            match node:
+                case ast.Call(func=ast.Attribute(value=of, attr="get" | "pop"), args=[key, *_]):
+                    if self.is_read(of):
+                        looks = True
+                        keys |= names_in(key)
+                case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+                    tests = [test for one in node.generators for test in one.ifs]
+                    tested = any(
+                        isinstance(value, ast.Compare) for value in ast.walk(_key_of(node))
+                    )
+                    looks = looks or bool(tests) or tested
+                    names |= {name for one in (_key_of(node), *tests) for name in _attributes(one)}
+            if covers(node, self._line) and isinstance(node, ast.Call):
+                names |= _selected(node)
+        return (frozenset(names), frozenset(keys)) if looks else None
+
     def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:
-        """Return the code of a condition on what was read."""
+        """Return the code of a condition on what was read; None for one on anything else."""
+        if isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn)):
+            absent = isinstance(part.ops[0], ast.NotIn) == outcome
+            return "check-then-insert" if absent and self.is_read(part.comparators[0]) else None
+        if not self.is_read(part):
+            return None
         if not isinstance(part, ast.Compare):
             return None if outcome else "check-then-insert"
         (operator, *_), (other, *_) = part.ops, part.comparators

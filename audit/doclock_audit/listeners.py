@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 from weakref import ref
@@ -39,6 +39,7 @@ from .sent import (
     asks_for_lock,
     facts_of,
     key_sent,
+    parameters_of,
     plain_name,
     values_sent,
     whole_row,
@@ -46,6 +47,7 @@ from .sent import (
 from .transactions import Read, RowLock, SessionSeen, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
+_NAMELESS: Final = ""  # a savepoint of SQLAlchemy's, which ends them in their order
 _MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
 
 
@@ -76,14 +78,21 @@ class Listeners:
     begin_twophase, commit_twophase, rollback_twophase = begin, commit, rollback
 
     def savepoint(self, connection: Connection, *_: object) -> None:
-        watched = self._watched
-        watched.transaction_of(connection).savepoints += (watched.statements,)
+        self._note_savepoint(self._watched.transaction_of(connection), "SAVEPOINT", _NAMELESS)
 
     def release_savepoint(self, connection: Connection, *_: object) -> None:
-        self._watched.transaction_of(connection).end_savepoint(rolled_back=False)
+        self._note_savepoint(self._watched.transaction_of(connection), "RELEASE", _NAMELESS)
 
     def rollback_savepoint(self, connection: Connection, *_: object) -> None:
-        self._watched.transaction_of(connection).end_savepoint(rolled_back=True)
+        self._note_savepoint(self._watched.transaction_of(connection), "ROLLBACK", _NAMELESS)
+
+    def _note_savepoint(self, transaction: Transaction, word: str, name: str) -> None:
+        if word != "SAVEPOINT":
+            transaction.end_savepoint(name, rolled_back=word == "ROLLBACK")
+        if word == "SAVEPOINT" or (
+            word == "ROLLBACK" and name != _NAMELESS
+        ):  # which stays, by a text
+            transaction.savepoints += ((name, self._watched.statements),)
 
     def before_cursor_execute(
         self,
@@ -108,6 +117,8 @@ class Listeners:
             watched.note_level(connection, sent.level)
         if sent.ends:
             transaction.forget_locks()
+        if sent.savepoint:
+            self._note_savepoint(transaction, *sent.savepoint)
         if sent.asks or sent.is_select:
             reading = None if user is None else self._reading(user, sent)
             self._note_select(connection, transaction, sent, context, reading)
@@ -130,8 +141,9 @@ class Listeners:
     ) -> None:
         if not sent.asks:
             places = places_of_program() if reading is None else reading.places
+            parameters = parameters_of(context) if sent.conditions else []
             for tell in self._watched.of_reads:
-                tell(transaction, sent, places, self._watched.statements, context)
+                tell(transaction, sent, places, self._watched.statements, parameters)
             return
         self._check_effect(connection, transaction, sent)
         place = here()
@@ -159,7 +171,7 @@ class Listeners:
         """Note the row that a SELECT locks by its key; where it names none, the tables."""
         number = self._watched.statements
         for condition in sent.conditions:
-            for parameters in context.compiled_parameters:
+            for parameters in parameters_of(context):
                 key = key_sent(condition.key(), parameters)
                 if key is not None:
                     row = Row(entity_of_table(condition.table), key)
@@ -185,15 +197,16 @@ class Listeners:
 
     def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
         places = places_of_program()
-        parameters = list(islice(context.compiled_parameters, _MOST_VALUES))
+        parameters = list(islice(parameters_of(context), _MOST_VALUES))
         if sent.update is not None:
             self._note_update(transaction, sent.update, parameters, places)
         if sent.insert is not None:
-            if sent.inserts:
+            names = dict(sent.inserts)
+            if names:
                 parameters = [
-                    {key: one.get(name) for key, name in sent.inserts} for one in parameters
+                    {key: one.get(name) for key, name in names.items()} for one in parameters
                 ]
-            self._note_insert(transaction, sent.insert, context, parameters, places)
+            self._note_insert(transaction, sent.insert, context, parameters, places, names)
         if sent.delete is not None:
             entity = entity_of_table(sent.delete.table)
             keys = (key_sent(sent.delete.key(), one) for one in parameters)
@@ -204,10 +217,11 @@ class Listeners:
         transaction: Transaction,
         table: Table,
         context: Any,
-        parameters: list[dict[str, Any]],
+        parameters: list[Mapping[str, Any]],
         places: Places,
+        names: Mapping[str, str],
     ) -> None:
-        mapper = mapper_of_statement(context.compiled.statement)
+        mapper = context.compiled and mapper_of_statement(context.compiled.statement)
         entity = entity_of_table(table)
         keys = tuple(column.key for column in table.primary_key)
         transaction.inserted_into |= {entity}
@@ -219,13 +233,13 @@ class Listeners:
             for rule in self._watched.rules:
                 if mapper is not None:
                     rule.inserted(transaction, entity, headers, places[0])
-                rule.inserted_values(transaction, table, values, headers, places)
+                rule.inserted_values(transaction, table, values, headers, places, names)
 
     def _note_update(
         self,
         transaction: Transaction,
         update: WriteSent,
-        parameters: list[dict[str, Any]],
+        parameters: list[Mapping[str, Any]],
         places: Places,
     ) -> None:
         entity = entity_of_table(update.table)

@@ -159,6 +159,16 @@ def _kind_of(frame: FrameType) -> int:
     return known
 
 
+def files_of_program() -> Iterator[str]:
+    """Yield the files of the modules that the program has imported of its own."""
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None) or ""
+        is_ours = name.partition(".")[0] in ("sa_doclock", "doclock_audit", "sqlalchemy")
+        installed = file.startswith(_INSTALLED) and not is_of_own_package(file)
+        if file.endswith(".py") and not is_ours and not installed:
+            yield file
+
+
 def _forget_kinds() -> None:
     _kinds.clear()
     _libraries.clear()

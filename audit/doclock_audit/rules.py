@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -23,9 +23,11 @@ from .rows import (
     short_name,
 )
 from .sent import Sent, Value, WriteSent, plain_name
+from .source import reaches_driver
 from .transactions import Read, RowLock, Transaction, Write
 
 HeaderRows = Iterable[tuple[Header, Row]]
+Rows = Sequence[Mapping[str, Any]]
 
 LIMIT: Final = 2_000
 """The number of different things that a tally keeps; more are counted together."""
@@ -116,11 +118,15 @@ class Rule:
         values: Mapping[str, Any],
         headers: HeaderRows,
         places: Places,
+        names: Mapping[str, str],
     ) -> None:
-        """Learn of the values of a new row, by the keys of the columns."""
+        """Learn of the values of a new row, by the keys of the columns.
+
+        :param names: those that parameters of a text have, by column.
+        """
 
     def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, context: Any
+        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
         """Learn of a SELECT that locks nothing, and the number of statements so far."""
 
@@ -197,8 +203,9 @@ class LostUpdate(Rule):
         names = computed or attributes
         if names:
             place = write.assigned.get(names[0], write.places)[0]
-            reads = (write.row.entity, ", ".join(names), read.place, place)
-            self._note(transaction, *reads, write.places[0], certain=bool(computed))
+            seen = computed and not reaches_driver((*read.places, *write.places))
+            of = write.row.entity, ", ".join(names)
+            self._note(transaction, *of, read.place, place, write.places[0], certain=bool(seen))
 
     def _wrote_again(self, transaction: Transaction, write: Write) -> None:
         """Judge a row that was deleted and is inserted again: it is overwritten."""
@@ -208,7 +215,7 @@ class LostUpdate(Rule):
         self.updated(transaction, update, tuple(names), write.row, write.places)
 
     def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, context: Any
+        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
         for table in sent.tables:
@@ -236,8 +243,8 @@ class LostUpdate(Rule):
                 continue
             names = ", ".join(_computed(update, values, places, read))
             if names:
-                entity = entity_of_table(update.table)
-                self._note(transaction, entity, names, read, places[0], places[0], certain=True)
+                of, seen = entity_of_table(update.table), not reaches_driver((read, *places))
+                self._note(transaction, of, names, read, places[0], places[0], certain=seen)
                 return
 
     def _note(
@@ -254,10 +261,15 @@ class LostUpdate(Rule):
         transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (entity, names, read, assigned, flushed, certain), count in self.tally:
-            if not certain and (entity, names, read, assigned, flushed, True) in self.tally:
+        columns: dict[tuple[Any, ...], dict[str, int]] = {}  # those of one finding, with its count
+        for (entity, names, *places, certain), count in self.tally:
+            known = columns.setdefault((short_name(entity), *places, certain), {"": 0})
+            known[""] += count
+            known.update(dict.fromkeys(names.split(", "), 0))
+        for (name, read, assigned, flushed, certain), found in columns.items():
+            if not certain and (name, read, assigned, flushed, True) in columns:
                 continue
-            name = short_name(entity)
+            count, names = found.pop(""), ", ".join(found)
             what = f"{read} reads the row without a lock, {assigned} writes it"
             if certain:
                 message = f"{name}.{names} is computed from what was read: {what}; of two transactions at once, one change is lost"
@@ -332,7 +344,8 @@ class DetailWithoutHeader(Rule):
                 self._note_locked(transaction, pair, header, row, lock)
 
     def _note_unlocked(self, transaction: Transaction, pair: _Pair, place: Place) -> None:
-        transaction.later(lambda _: self.tally.add(("unlocked", *pair, str(place), False)))
+        unseen = reaches_driver((place,))
+        transaction.later(lambda _: self.tally.add(("unlocked", *pair, str(place), unseen)))
 
     def _note_locked(
         self, transaction: Transaction, pair: _Pair, header: Header, row: Row, lock: RowLock
@@ -350,11 +363,14 @@ class DetailWithoutHeader(Rule):
             if kind == "locked":
                 places = locked[_Pair(*pair)]
                 places[place] = depends or places.get(place, False)
-        for (kind, *of, place, _), count in self.tally:
+        for (kind, *of, place, unseen), count in self.tally:
             if kind == "unlocked" and locked.get(_Pair(*of)):
-                yield self._judge(_Pair(*of), place, locked[_Pair(*of)], count)
+                certain = not unseen and any(locked[_Pair(*of)].values())
+                yield self._judge(_Pair(*of), place, locked[_Pair(*of)], count, certain=certain)
 
-    def _judge(self, pair: _Pair, place: str, locked: dict[str, bool], count: int) -> AuditFinding:
+    def _judge(
+        self, pair: _Pair, place: str, locked: dict[str, bool], count: int, *, certain: bool
+    ) -> AuditFinding:
         header, detail = short_name(pair.header), short_name(pair.detail)
         other = max(locked, key=lambda one: locked[one])
         part = pair.collection or f"{detail.lower()}s"
@@ -364,7 +380,7 @@ class DetailWithoutHeader(Rule):
         )
         is_mapped = pair.collection is not None
         cure = cures.detail_without_header(header, part, place, is_mapped=is_mapped)
-        return self._finding(any(locked.values()), message, (place, other), cure, count)
+        return self._finding(certain, message, (place, other), cure, count)
 
 
 class StaleAfterLock(Rule):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 from typing import Any, Final, NamedTuple
 from weakref import WeakValueDictionary, ref
 
@@ -75,9 +76,22 @@ _SELECT: Final = re.compile(
 )
 _AGGREGATE: Final = re.compile(r"\b(?:count|max|sum)\s*\(", re.IGNORECASE)
 _VALUES: Final = re.compile(
-    r"^\s*INSERT\s+INTO\s+(?P<table>[\w.\"`\[\]]+)\s*\((?P<columns>[^()]*)\)\s*"
-    r"VALUES\s*\((?P<values>[^()]*)\)(?:\s*RETURNING\s.*)?;?\s*$",
+    r"^\s*(?P<verb>INSERT(?:\s+OR\s+REPLACE)?|REPLACE)\s+INTO\s+(?P<table>[\w.\"`\[\]]+)\s*"
+    r"\((?P<columns>[^()]*)\)\s*VALUES\s*\((?P<values>[^()]*)\)\s*"
+    r"(?:ON\s+(?:CONFLICT\b.*?\bDO\s+UPDATE\s+SET|DUPLICATE\s+KEY\s+UPDATE)\s+(?P<sets>.*?))?"
+    r"(?:ON\s+CONFLICT\b.*?\bDO\s+NOTHING)?(?:\s*RETURNING\s.*)?;?\s*$",
     re.IGNORECASE | re.DOTALL,
+)
+_OF_NEW_ROW: Final = re.compile(r"^(?:excluded\.|VALUES\s*\()\s*([\w\"`]+)\s*\)?$", re.IGNORECASE)
+_SAVEPOINT: Final = re.compile(
+    r"^\s*(?P<verb>SAVEPOINT|RELEASE(?:\s+SAVEPOINT)?"
+    r"|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(?P<name>[\w\"`]+)",
+    re.IGNORECASE,
+)
+#: What a text has for values: parameters in the ways of all drivers, texts and numbers; and what looks so.
+_VALUE: Final = re.compile(
+    r"(?P<text>'(?:[^']|'')*')|(?P<other>\"[^\"]*\"|`[^`]*`|%%|::\w+)|%\((?P<name>\w+)\)s|(?P<position>%s|\?)"
+    r"|[$:](?P<number>\d+)\b|(?P<named>:\w+)|(?<![\w.])(?P<digits>-?\d+(?:\.\d+)?)\b"
 )
 _EQUAL: Final = re.compile(r"^\(*\s*([\w.\"`\[\]]+)\s*=\s*:(\w+)\s*\)*$")
 
@@ -110,12 +124,14 @@ class Condition:
     """The rows of a table that a SELECT reads, or locks.
 
     :ivar equal: columns that are equal to a parameter, with its name.
-    :ivar exact: there is no other condition.
+    :ivar exact: there is no other condition, but ``within``.
+    :ivar within: columns that are one of a list of values.
     """
 
     table: Table
     equal: tuple[tuple[str, str], ...] = ()
     exact: bool = True
+    within: tuple[str, ...] = ()
 
     def key(self) -> tuple[str, ...] | None:
         """Return the parameters that the whole primary key is equal to."""
@@ -138,6 +154,7 @@ class Sent:
     locks_file: bool = False
     begins: bool = False  # by its text; drivers begin without
     ends: bool = False  # the transaction, by its text
+    savepoint: tuple[str, str] | None = None  # in its text: the first word, and the name
     level: str | None = None  # that its text gives the transaction
     is_select: bool = False
     tables: frozenset[str] = frozenset()  # that it reads: lower case, without schema
@@ -162,12 +179,80 @@ def facts_of(text: str, context: Any) -> Sent:
     """Return the facts of this statement; they are found once for each compiled statement."""
     compiled = getattr(context, "compiled", None)
     if compiled is None:
-        return _facts_of_text(text)
+        positional = context is not None and context.dialect.paramstyle == "qmark"
+        return _facts_of_program_text(text, positional)
     found = _known.get(ref(compiled))
     if found is None:
         found = _facts_of_compiled(text, compiled)
         _known.put(compiled, found)
     return found
+
+
+@lru_cache(maxsize=1024)
+def _facts_of_program_text(text: str, qmark: bool) -> Sent:
+    """Return the facts of a text that the program has written, to be sent by the driver as it is."""
+    return _with_text(_facts_of_text(text), with_names(text, qmark)[0])
+
+
+@lru_cache(maxsize=1024)
+def with_names(text: str, qmark: bool = False) -> tuple[str, Mapping[str, Any]]:
+    """Return a text whose values are parameters, as ``:total``, ``:0``, and those that it has itself.
+
+    :param qmark: a question mark is a parameter.
+    """
+    values: dict[str, Any] = {}
+    positions = count()
+
+    def name(found: re.Match[str]) -> str:
+        if found["position"] is not None:
+            is_parameter = (found[0] == "?") == qmark
+            return f":{next(positions)}" if is_parameter else found[0]
+        if found["number"] is not None:
+            return f":{int(found['number']) - 1}"
+        if found["name"] is not None:
+            return f":{found['name']}"
+        value = found["text"] or found["digits"]
+        if value is None:
+            return found[0]
+        key = f"_{len(values)}"
+        is_text = found["text"] is not None
+        values[key] = value[1:-1].replace("''", "'") if is_text else _number(value)
+        return f":{key}"
+
+    return _VALUE.sub(name, text), values
+
+
+def _number(text: str) -> float | int:
+    return float(text) if "." in text else int(text)
+
+
+def parameters_of(context: Any) -> list[Mapping[str, Any]]:
+    """Return the parameters of each row of a statement, with the values that stand in its text."""
+    compiled = context.compiled
+    if compiled is not None and not isinstance(compiled.statement, TextClause):
+        return [one for row in context.compiled_parameters for one in _rows_in(row)]
+    if compiled is not None:
+        rows: Any = context.compiled_parameters
+        text, qmark = compiled.statement.text, False
+    else:
+        rows, text = context.parameters, context.statement
+        qmark = context.dialect.paramstyle == "qmark"
+    _, values = with_names(text, qmark)
+    return [{**values, **_named(row)} for row in rows] or [values]
+
+
+def _rows_in(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of ``values([...])``, whose parameters are called ``name_m0``, ``name_m1``."""
+    rows: dict[str, dict[str, Any]] = {}
+    for name, value in row.items():
+        column, _, number = name.rpartition("_m")
+        if column and number.isdecimal():
+            rows.setdefault(number, {})[column] = value
+    yield from rows.values() if rows else (row,)
+
+
+def _named(row: Any) -> Mapping[str, Any]:
+    return row if isinstance(row, Mapping) else {str(at): value for at, value in enumerate(row)}
 
 
 @lru_cache(maxsize=1024)
@@ -196,7 +281,7 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
     statement = written_out(compiled.statement)
     of_text = _facts_of_text(text)
     if isinstance(statement, TextClause):
-        return _with_text(of_text, statement.text)
+        return _with_text(of_text, with_names(statement.text)[0])
     if not isinstance(statement, ClauseElement):
         return of_text
     elements = list(iterate(statement))
@@ -214,10 +299,14 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
 
 def _with_text(found: Sent, text: str) -> Sent:
     """Return the facts of a text, as far as it has one table that the program maps."""
+    savepoint = _SAVEPOINT.match(text)
+    if savepoint is not None:
+        word, name = savepoint["verb"].split()[0].upper(), table_name(savepoint["name"])
+        return replace(found, savepoint=(word, name))
     if found.is_select:
         return found if found.locks else replace(found, **_query_of_text(text))
-    insert, inserts = _insert_of_text(text)
-    update = _update_of_text(text)
+    insert, inserts, update = _insert_of_text(text)
+    update = update or _update_of_text(text)
     writes = update is not None or insert is not None
     return replace(found, update=update, insert=insert, inserts=inserts, writes=writes)
 
@@ -307,7 +396,16 @@ def _condition(where: Any, table: Table, names: _Names) -> Condition:
     parts = list(_parts(where))
     equal = [(one.column.key, names.get(one.value)) for one in map(_equality, parts) if one]
     known = [(column, name) for column, name in equal if name and column in table.columns]
-    return Condition(table, tuple(known), exact=len(known) == len(parts))
+    within = [
+        one.left.key
+        for one in parts
+        if isinstance(one, BinaryExpression)
+        and one.operator is operators.in_op
+        and isinstance(one.left, Column)
+        and isinstance(one.right, BindParameter)
+    ]
+    exact = len(known) + len(within) == len(parts)
+    return Condition(table, tuple(known), exact, tuple(within))
 
 
 def _parts(where: Any) -> Iterator[Any]:
@@ -386,8 +484,15 @@ def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
             is_expression = isinstance(value, ClauseElement) or hasattr(value, "__clause_element__")
             if isinstance(value, BindParameter):
                 yield Value(key, frozenset({key, value.key}))
-            elif not is_expression:
+            elif not is_expression or _is_put_together(value, key):
                 yield Value(key, frozenset({key}))
+
+
+def _is_put_together(value: Any, column: str) -> bool:
+    """Return whether an SQL expression has values of the program, and not the old value, as case() may have."""
+    elements = list(iterate(getattr(value, "__clause_element__", lambda: value)()))
+    names = {one.key for one in elements if isinstance(one, Column)}
+    return column not in names and any(isinstance(one, BindParameter) for one in elements)
 
 
 def _overwritten(statement: Insert, table: Table) -> WriteSent | None:
@@ -441,15 +546,34 @@ def _update_of_text(text: str) -> WriteSent | None:
     return WriteSent(table, values, frozenset(others), _key_of(table, equal))
 
 
-def _insert_of_text(text: str) -> tuple[Table | None, tuple[tuple[str, str], ...]]:
-    """Return the table of a text's INSERT, and its columns that are parameters."""
+def _insert_of_text(
+    text: str,
+) -> tuple[Table | None, tuple[tuple[str, str], ...], WriteSent | None]:
+    """Return the table of a text's INSERT, its columns that are parameters, and what it overwrites."""
     found = _VALUES.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
-        return None, ()
+        return None, (), None
     pairs = zip(found["columns"].split(","), found["values"].split(","), strict=False)
-    parameters = ((table_name(column), value.strip()) for column, value in pairs)
-    return table, tuple((column, value[1:]) for column, value in parameters if value[:1] == ":")
+    given = ((table_name(column), value.strip()) for column, value in pairs)
+    inserts = tuple((column, value[1:]) for column, value in given if value[:1] == ":")
+    key = _key_of(table, dict(inserts))
+    if found["sets"]:
+        values = tuple(_overwritten_in_text(found["sets"], dict(inserts)))
+    elif "REPLACE" in found["verb"].upper():
+        values = tuple(Value(column, frozenset({column, name})) for column, name in inserts)
+    else:
+        return table, inserts, None
+    return table, inserts, WriteSent(table, values, frozenset(), key)
+
+
+def _overwritten_in_text(sets: str, inserts: Mapping[str, str]) -> Iterator[Value]:
+    for one in sets.split(","):
+        column, _, value = (part.strip() for part in one.partition("="))
+        of_new = _OF_NEW_ROW.match(value)
+        name = inserts.get(table_name(of_new[1])) if of_new else value[1:]
+        if name is not None and (of_new or value[:1] == ":"):
+            yield Value(table_name(column), frozenset({table_name(column), name}))
 
 
 def _query_of_text(text: str) -> dict[str, Any]:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import ast
 import linecache
+import re
+import sys
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
 
-from .places import Place
+from sqlalchemy.orm import Session
+
+from .places import Place, Places, files_of_program
 
 _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 _EXITS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -99,11 +103,46 @@ class Scope:
     def guards(self, node: ast.AST) -> Iterator[Guard]:
         """Yield the conditions around a node, and those before it that would have left its block."""
         for inner, parent, field in self.around(node):
-            if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and field in _BRANCHES:
-                yield Guard(parent.test, outcome=field == "body")
+            yield from self._guards_in(inner, parent, field)
             block = getattr(parent, field)
             if isinstance(block, list) and isinstance(inner, ast.stmt):
                 yield from _exits(block[: block.index(inner)])
+
+    def _guards_in(self, inner: ast.AST, parent: ast.AST, field: str) -> Iterator[Guard]:
+        """Yield the conditions that a node has for a part of it."""
+        match parent:
+            case ast.If() | ast.IfExp() | ast.While() if field in _BRANCHES:
+                yield Guard(parent.test, outcome=field == "body")
+            case ast.BoolOp(op=op, values=values):
+                before = values[: values.index(inner)] if inner in values else []
+                yield from (Guard(one, outcome=isinstance(op, ast.And)) for one in before)
+            case ast.For() | ast.AsyncFor() if field in _BRANCHES:
+                is_body = field == "body"
+                yield from self._of_items(parent.iter, inner) if is_body else _no_item(parent)
+            case ast.Match(subject=subject, cases=[ast.match_case(pattern=pattern) as first, *_]):
+                if inner is first and isinstance(pattern, ast.MatchSingleton):
+                    is_value = ast.Compare(subject, [ast.Is()], [ast.Constant(pattern.value)])
+                    yield Guard(ast.copy_location(is_value, subject), outcome=True)
+            case _ if field in _ELEMENTS:
+                yield from self._of_items(parent, inner)
+
+    def _of_items(self, items: ast.AST, use: ast.AST) -> Iterator[Guard]:
+        """Yield the conditions that all items of a loop fulfil, as those of ``wanted - known``."""
+        match items:
+            case (
+                ast.BinOp(left=wanted, op=ast.Sub(), right=known)
+                | ast.Call(func=ast.Attribute(value=wanted, attr="difference"), args=[known])
+            ):
+                missing = ast.Compare(wanted, [ast.NotIn()], [known])
+                yield Guard(ast.copy_location(missing, items), outcome=True)
+            case ast.Call(func=ast.Name(), args=[inner]):  # sorted(), list()
+                yield from self._of_items(inner, use)
+            case ast.Name(id=name):
+                for value in self.definitions(name, use):
+                    yield from self._of_items(value, value) if value is not items else ()
+        for loop in getattr(items, "generators", ()):
+            yield from (Guard(test, outcome=True) for test in loop.ifs)
+            yield from self._of_items(loop.iter, items)
 
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
         """Return the values that a variable may have where it is used."""
@@ -111,11 +150,26 @@ class Scope:
         blocks = self._blocks_around(use)
         found: list[ast.AST] = []
         for node, value, replaces in self._defined_names.get(name, ()):
-            if getattr(node, "lineno", 0) > line or node is use:
+            if getattr(node, "lineno", 0) > line or node is use or self._is_part(use, node):
                 continue
             if replaces and any(node in one for one in blocks):
                 found.clear()  # the earlier ones are gone, whatever way was taken
             found.append(value)
+        return found
+
+    def _is_part(self, use: ast.AST, node: ast.AST) -> bool:
+        """Return whether a variable is used in the value that it is about to get."""
+        is_assignment = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+        return is_assignment and any(parent is node for _, parent, _ in self.around(use))
+
+    def names_behind(self, expression: ast.AST, use: ast.AST) -> set[str]:
+        """Return the variables of an expression, and those that they have their values from."""
+        found: set[str] = set()
+        left = names_in(expression)
+        while left:
+            name = left.pop()
+            found.add(name)
+            left |= set().union(*map(names_in, self.definitions(name, use))) - found
         return found
 
     def _blocks_around(self, use: ast.AST) -> list[list[ast.AST]]:
@@ -130,6 +184,18 @@ class Scope:
             for name, value, replaces in _defined(node):
                 found.setdefault(name, []).append((node, value, replaces))
         return found
+
+
+_ELEMENTS: Final = ("elt", "key", "value")  # of comprehensions
+
+
+def _no_item(loop: ast.For | ast.AsyncFor) -> Iterator[Guard]:
+    """Yield the condition that no item of a loop was the one that it looks for."""
+    for one in loop.body:
+        if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
+            items = ast.comprehension(loop.target, loop.iter, [one.test], 0)
+            found = ast.ListComp(getattr(loop.target, "elts", [loop.target])[0], [items])
+            yield Guard(ast.copy_location(found, loop.iter), outcome=False)
 
 
 def _has_blocks(node: ast.AST) -> bool:
@@ -247,8 +313,53 @@ def scope_of(place: Place) -> Scope | None:
     tree = _tree_of(place.file)
     if tree is None:
         return None
-    around = [node for node in _functions_of(place.file) if covers(node, place.line)]
+    around = [node for first, last, node in functions_of(place.file) if first <= place.line <= last]
     return _scope(max(around, key=lambda node: getattr(node, "lineno", 0), default=tree))
+
+
+_OF_DRIVER: Final = frozenset({"driver_connection", "dbapi_connection"})
+_TO_DRIVER: Final = _OF_DRIVER | {"cursor", "raw_connection"}
+_CALLS: Final = 2  # functions between the lines of a finding and the driver
+
+
+@lru_cache(maxsize=4096)
+def reaches_driver(places: Places) -> bool:
+    """Return whether a function of these lines, or one that it calls, uses the driver's own connection.
+
+    The audit does not see the locks that it takes there.
+    """
+    scopes = filter(None, map(scope_of, places))
+    names = {name for scope in scopes for name in _names_used(scope.node)}
+    return not names.isdisjoint(_TO_DRIVER) or not names.isdisjoint(_reaching(len(sys.modules)))
+
+
+@lru_cache(maxsize=2)
+def _reaching(_modules: int) -> frozenset[str]:
+    """Return the names of the program's functions that use the driver's connection, or call such a one."""
+    found: set[str] = set()
+    files = [*files_of_program()]
+    for _ in range(_CALLS):
+        wanted = found | _TO_DRIVER
+        pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, wanted))})\b")
+        for file in files:
+            if pattern.search("".join(linecache.getlines(file))):
+                functions = (node for _, _, node in functions_of(file))
+                found |= {one.name for one in functions if not wanted.isdisjoint(_names_used(one))}
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
+def _names_used(node: ast.AST) -> frozenset[str]:
+    """Return the functions that a function calls, less SQLAlchemy's, and how it gets at the driver."""
+    found = set()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and one.attr in _OF_DRIVER:
+            found.add(one.attr)
+        if isinstance(one, ast.Call):
+            name = getattr(one.func, "id", getattr(one.func, "attr", ""))
+            of_sqlalchemy = isinstance(one.func, ast.Attribute) and hasattr(Session, name)
+            found |= set() if of_sqlalchemy else {name}
+    return frozenset(found) - {""}
 
 
 @lru_cache(maxsize=1024)
@@ -257,9 +368,17 @@ def _scope(node: ast.AST) -> Scope:
 
 
 @lru_cache(maxsize=256)
-def _functions_of(file: str) -> tuple[ast.AST, ...]:
-    tree = _tree_of(file)
-    return () if tree is None else tuple(n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS))
+def functions_of(file: str) -> tuple[tuple[int, int, ast.FunctionDef | ast.AsyncFunctionDef], ...]:
+    """Return the functions of a file, each with its first and last line."""
+    found = []
+    left: list[ast.AST] = [tree] if (tree := _tree_of(file)) else []
+    while left:
+        node = left.pop()
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.append((node.lineno, node.end_lineno or node.lineno, node))
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            left += getattr(node, block, ()) if not isinstance(node, ast.expr) else ()
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)

@@ -163,7 +163,7 @@ class Transaction:
     has_file_lock = False  # SQLite's, which stands for all row locks
     first_lock: Place | None = None
     waiting: Waiting | None = None
-    savepoints: tuple[int, ...] = ()  # the numbers of the statements before
+    savepoints: tuple[tuple[str, int], ...] = ()  # with the numbers of the statements before
     written: frozenset[str] = frozenset()  # tables whose rows were changed or deleted
     inserted_into: frozenset[str] = frozenset()  # classes, by statements of the program
     read_after_lock: frozenset[str] = frozenset()  # classes
@@ -208,12 +208,14 @@ class Transaction:
         """Return whether rows of this table were locked before that statement."""
         return table in self.tables_locked and self.tables_locked[table] <= number
 
-    def end_savepoint(self, *, rolled_back: bool) -> None:
-        """End the last savepoint; what was locked since is locked no more if it is rolled back."""
-        *outer, number = self.savepoints or (None,)
-        self.savepoints = tuple(outer)
-        if rolled_back and number is not None:
-            self.forget_locks(number)
+    def end_savepoint(self, name: str, *, rolled_back: bool) -> None:
+        """End a savepoint and those in it; what was locked since is locked no more if it is rolled back."""
+        names = [one for one, _ in self.savepoints]
+        if name in names:
+            position = len(names) - 1 - names[::-1].index(name)
+            if rolled_back:
+                self.forget_locks(self.savepoints[position][1])
+            self.savepoints = self.savepoints[:position]
 
     def forget_locks(self, number: int = -1) -> None:
         """Forget the locks of all statements after that one."""

@@ -107,7 +107,7 @@ def test_a_finding_is_one_whatever_the_fixtures_define(
     result.assert_outcomes(passed=2)
     (row,) = lines_of(result, "error ")
     assert row.split()[:4] == ["error", "lost-update", "2", "storage.py:5,"]
-    (called,) = lines_of(result, "called from")
+    called, *_ = lines_of(result, "called from")  # a long hold may follow on a busy machine
     assert called.startswith("called from service.py:4, test_")
     assert called.endswith(".py:25 (test)")
     (ran,) = lines_of(result, "in test_")

@@ -43,14 +43,13 @@ def in_words(product: str) -> str:
 
 def table() -> Iterator[str]:
     """Yield the lines of the table."""
-    yield "| Name | Version | Tested with | Date | Tests | Passed | Skipped, and why |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| Name | Version | Tested with | Date | Passed | Skipped, and why |"
+    yield "|---|---|---|---|---|---|"
     for one in sorted(load().values(), key=_position):
         failed = f", **{one.failed} failed**" if one.failed else ""
         skipped = "; ".join(f"{number}: {reason}" for reason, number in one.skipped.items())
         yield (
             f"| `{one.component}` | {one.product} {one.version} | {one.tested_with} | {one.date} "
-            f"| {one.tests} "
             f"| {one.passed}{failed} | {_escaped(skipped) or '0'} |"
         )
 

@@ -41,7 +41,7 @@ from ..core.transaction import (
     make_plan,
     open_for_lock,
 )
-from ..dialects import NO_TEXT, has_hints
+from ..dialects import NO_TEXT, has_hints, locking_read_is_latest
 from ..dialects.base import READ_COMMITTED, Locked, LockStrategy, PlainReads
 from ..errors import DocLockError, UnsavedChanges, WrongIsolation
 from ..keys import DocumentKey, Identity, document_label, public_key
@@ -79,7 +79,7 @@ Run = Callable[..., Result[Any]]
 Collision = tuple[InstanceState[Any], str]
 """A header, and the text of the error: the next flush would overwrite another session's write."""
 
-_TOUCHED: Final = "a listener changed {} after the lock was asked for and before it was granted; change it under the lock"
+_TOUCHED: Final = "a listener changed {} while the session waited for the lock. Change it after the lock is granted"
 
 
 def execute_for_update(
@@ -101,8 +101,15 @@ def execute_for_update(
     arguments = {"clause": statement, **bind_arguments}
     if mapper is not None:
         arguments = {"mapper": mapper, **arguments}
-    if any(one.other is not None for one in adopted.keys):
-        adopted = _without_other_engines(context, adopted, arguments)
+    if any(key.other is not None for key in adopted.keys):
+        # Not the keys of classes that the session has in another database than the statement's.
+        engine = context.session().get_bind(**arguments).engine
+        here = [
+            key
+            for key in adopted.keys
+            if key.other is None or not is_of_another_engine(context.session(), key.root, engine)
+        ]
+        adopted = adopted._replace(keys=here)
     entity = None if mapper is None else mapper.class_
     request = LockRequest(entity, None, lock, mapper=mapper, bind_arguments=arguments, as_is=True)
     options = {**statement.get_execution_options(), **execution_options}
@@ -111,20 +118,6 @@ def execute_for_update(
     if before is None:
         before = pending_changes(context.session())
     return acquire(AdoptedRows(context, request, statement, adopted, run, options, before))
-
-
-def _without_other_engines(
-    context: LockContext, adopted: Adopted, bind_arguments: Mapping[str, Any]
-) -> Adopted:
-    """Return it without the keys of classes that the session has in another database than its tables."""
-    session = context.session()
-    engine = session.get_bind(**bind_arguments).engine
-    here = [
-        one
-        for one in adopted.keys
-        if one.other is None or not is_of_another_engine(session, one.root, engine)
-    ]
-    return adopted._replace(keys=here)
 
 
 class AdoptedRows(LockTarget[Result[Any]]):
@@ -174,13 +167,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._written, self._statement, self._adopted = statement, statement, adopted
         self._run, self._options, self._before = run, options, before
         self.options = (options,)
+        self.roots = {*adopted.roots, *(key.root for key in adopted.keys)}
         self.unreadable: Unreadable = {}
         self._touched: set[InstanceState[Any]] = set()
 
     def check(self, request: LockRequest) -> None:
         """See :class:`LockTarget`: the order of locking is that of all locks."""
         if self.context.options.ranks and is_row_lock(request.lock):
-            for root in self.roots():
+            for root in self.roots:
                 self.context.ledger.check_order(root)
 
     def prepare(
@@ -201,7 +195,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         joined = connections.find(Session.connection(self.session, {"bind": bind}))
         assert joined is not None
         strategy.check_autocommit(joined.connection)
-        if not (opens and strategy.isolation.locking_read_is_latest):
+        if not (opens and locking_read_is_latest(strategy.isolation)):
             self._check_level(joined, strategy)
         return joined, LockPlan(strategy, lock, None, row_lock, table=None)
 
@@ -210,15 +204,15 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
         :raises WrongIsolation: the level of the transaction, which stays the program's, lets them be older.
         """
-        declared = {root for root in self.roots() if document_root(root) is root}
+        declared = {root for root in self.roots if document_root(root) is root}
         level = self.context.connections.current_level(joined) if declared else None
         reads = strategy.isolation.plain_reads.get(level or "", PlainReads(0))
         if PlainReads.OLDER in reads:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where reads after the lock can be older than the "
-                "lock: another transaction's change of a part would be overwritten. Lock before any other "
-                "statement by session.get_entity(), which sets the level, or make the engine with "
-                f'isolation_level="{READ_COMMITTED}"'
+                f"the transaction is open at {level}, where a read after the lock can return rows from before "
+                "it: a flush would overwrite another transaction's change of a part. Lock by "
+                "session.get_entity() before any other statement: it sets the level. Or make the engine "
+                f'with isolation_level="{READ_COMMITTED}"'
             )
 
     def _take_in_transaction(
@@ -227,7 +221,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         mapper, lock = self.mapper, self.request.lock
         if mapper is not None and not isinstance(root_of(mapper).local_table, Table):
             mapper = None
-        plan = strategy.plans.get((mapper, lock, True)) or make_plan(
+        plan = strategy.findings.get((LockPlan, mapper, lock, True)) or make_plan(
             mapper, lock, strategy, upgrades=True
         )
         return open_for_lock(self.context, bind, plan, None), plan
@@ -238,7 +232,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Execute the statement, and read again the rows that the session had loaded."""
         self._executed = True
         touched = changed_since(self.session, self._before)
-        roots = self.roots()
+        roots = self.roots
         if any(role_of(root, state.mapper) is not None for state in touched for root in roots):
             # A flush would write a listener's values, computed from before the lock.
             with self.session.no_autoflush:
@@ -273,10 +267,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         if self.mapper is not None:  # an alias without a name is not among the result's keys
             return len(self._written.column_descriptions)
         return len(result.keys()) - self._added  # text() may have made it wider
-
-    def roots(self) -> Collection[Mapper[Any]]:
-        """See :class:`LockTarget`."""
-        return {*self._adopted.roots, *(one.root for one in self._adopted.keys)}
 
     def leave_out(self, documents: Collection[DocumentKey], most: int) -> bool:
         """See :class:`LockTarget`; a statement that writes too is not sent a second time."""
@@ -352,7 +342,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
         headers = [one for one in map(instance_state, self._headers) if one not in refused]
-        beside = self._beside(headers)
+        beside = None
+        if self._objects:  # attributes that the statement has read of rows that it has not locked
+            again = None if self.writes else self._run_again
+            beside = RowsBeside(self.context, self._written, again, headers, self._objects)
         for state in headers:
             if state.identity is not None:
                 collisions += self._record_header(state, request.lock)
@@ -366,18 +359,14 @@ class AdoptedRows(LockTarget[Result[Any]]):
         call = self.context.calls.current
         assert call is not None
         call.unsaved = None  # of a try before
-        if collisions:
-            first, *_ = in_session_order(self.session, collisions, itemgetter(0))
-            call.unsaved = self._unsaved(*first)
+        if collisions:  # the change stays pending; the row is locked, and not in ``held_locks``
+            (state, text), *_ = in_session_order(self.session, collisions, itemgetter(0))
+            call.unsaved = UnsavedChanges(text)
+            key = public_key(state.identity or ())
+            database = database_name(self.session, request.bind_arguments)
+            add_document(call.unsaved, state.class_, key, request.lock, database)
         result: Result[Any] = found.rows
         return result
-
-    def _beside(self, headers: Sequence[InstanceState[Any]]) -> RowsBeside | None:
-        """Expire attributes that the statement has read of rows that it has not locked."""
-        if not self._objects:
-            return None
-        again = None if self.writes else self._run_again
-        return RowsBeside(self.context, self._written, again, headers, self._objects)
 
     def _run_again(self, statement: Statement) -> Result[Any]:
         """Execute a statement as the program has asked for its own, but overwrite no object."""
@@ -388,16 +377,15 @@ class AdoptedRows(LockTarget[Result[Any]]):
         for root, identity in self._keys if self._loaded is not None else ():
             self.context.loaded.of(root).refuse_other_tokens({identity})
         # Of several classes on one table, an error names the one of which the session has the header.
-        for root, identity in sorted(self._keys, key=self._is_unknown):
+        known = self.session.identity_map
+        for root, identity in sorted(
+            self._keys, key=lambda key: key[0].identity_key_from_primary_key(key[1]) not in known
+        ):
             if (root.class_, identity) not in self.context.ledger.held:
                 self._expire_row(root, identity)
         for root, identity in self._keys:
             if (root, False) not in self._by_index:
                 self.context.ledger.record_unread(document_key(root, identity), lock)
-
-    def _is_unknown(self, key: tuple[Mapper[Any], Identity]) -> bool:
-        root, identity = key
-        return root.identity_key_from_primary_key(identity) not in self.session.identity_map
 
     def _expire_row(self, root: Mapper[Any], identity: Identity) -> None:
         """Have the session's objects of this document read again.
@@ -463,17 +451,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         _expire_parts(self.context, loaded.read_again)
         self._touched.update(changed_since(self.session, before))
         return [(header, CHANGED.format(repr(name))) for header, name in collisions]
-
-    def _unsaved(self, state: InstanceState[Any], text: str) -> UnsavedChanges:
-        """Return the error of a change that would overwrite another's, which stays pending.
-
-        The row is locked, and is not in ``held_locks``.
-        """
-        error = UnsavedChanges(text)
-        request, key = self.request, public_key(state.identity or ())
-        database = database_name(self.session, request.bind_arguments)
-        add_document(error, state.class_, key, request.lock, database)
-        return error
 
     def undo(self, call: LockCall, error: BaseException) -> None:
         """Give the objects their attributes back; end a transaction that was opened for nothing.

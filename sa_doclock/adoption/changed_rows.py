@@ -21,8 +21,8 @@ from ..sqlalchemy_internals import deleted_states, modified_states
 State = InstanceState[Any]
 
 CHANGED: Final = (
-    "{} has a pending change or delete from before the lock, and another session has changed the "
-    "row meanwhile; lock first and change it then, or flush() before the lock"
+    "{} has a pending change or delete from before the lock, and another session changed the row "
+    "meanwhile. Lock first and change it then, or flush() before the lock"
 )
 """The text of the error."""
 

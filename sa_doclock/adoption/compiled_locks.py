@@ -23,7 +23,7 @@ from .for_update import (
     lock_of_for_update,
     locked_froms,
 )
-from .locked_headers import froms_returned
+from .locked_headers import TableName, froms_returned, name_of_table
 
 _QUERIES: Final = (Select, CompoundSelect)
 _Query = Select[Any] | CompoundSelect[Any]
@@ -64,8 +64,8 @@ class CompiledLocks(NamedTuple):
     within: tuple[CompiledLock, ...]
     reads_more: bool = False
     writes: bool = False
-    unread: frozenset[str] = frozenset()
-    tables: frozenset[str] = frozenset()
+    unread: frozenset[TableName] = frozenset()
+    tables: frozenset[TableName] = frozenset()
 
     @property
     def all(self) -> tuple[CompiledLock, ...]:
@@ -87,7 +87,12 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     made = getattr(compiled.compile_state, "statement", None)
     elements = [*_elements_within(given, made)]
     queries = [one for one in elements if isinstance(one, _QUERIES)]
-    by_clause = _by_clause(queries)
+    # The SELECTs with a lock, by its clause: the ORM writes one SELECT as several.
+    by_clause: dict[int | None, list[_Query]] = {}
+    for query in queries:
+        lock = for_update_clause(query)
+        if lock is not None:
+            by_clause.setdefault(id(lock), []).append(query)
     if not by_clause:
         return NO_LOCKS
     select = inner_select(given)
@@ -113,35 +118,20 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     )
 
 
-def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[str]:
+def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[TableName]:
     """Yield the names of the tables that these lock, but for these FROM clauses."""
     for froms in chain.from_iterable(one.froms for one in locks if not one.key_share):
         unread = froms._replace(tables=tuple(one for one in froms.tables if one not in read))
-        yield from (table.fullname for table in unread.tables_below(froms.subqueries))
+        yield from map(name_of_table, unread.tables_below(froms.subqueries))
 
 
 def _reads_more(
     own: Sequence[_Query], queries: Sequence[_Query], elements: Iterable[object]
 ) -> bool:
     """Return whether a statement of these has a lock, its own, and reads more than rows of one table."""
-    more = len(own) < len(queries) or any(map(_joins, own)) or any(map(may_read_rows, elements))
-    return bool(own) and more
-
-
-def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
-    """Return the SELECTs with a lock, by its clause: the ORM writes one SELECT as several."""
-    found: dict[int | None, list[_Query]] = {}
-    for one in queries:
-        clause = for_update_clause(one)
-        if clause is not None:
-            found.setdefault(id(clause), []).append(one)
-    return found
-
-
-def _joins(query: _Query) -> bool:
-    """Return whether the SELECT reads more than one table."""
-    froms = query.get_final_froms() if isinstance(query, Select) else ()
-    return len([*from_clauses_within(froms)]) > 1
+    froms = (query.get_final_froms() for query in own if isinstance(query, Select))
+    joins = any(len([*from_clauses_within(each)]) > 1 for each in froms)
+    return bool(own) and (len(own) < len(queries) or joins or any(map(may_read_rows, elements)))
 
 
 def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:

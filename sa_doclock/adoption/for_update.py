@@ -18,7 +18,7 @@ from sqlalchemy.orm import FromStatement
 from sqlalchemy.sql.selectable import AliasedReturnsRows, SelectBase, SelectStatementGrouping
 
 from ..core.documents import from_clauses_within
-from ..dialects.base import LockStatements
+from ..dialects.base import LockStatements, Reach
 from ..errors import LockNotSupported
 from ..options import LockOptions
 from ..sqlalchemy_internals import (
@@ -29,13 +29,13 @@ from ..sqlalchemy_internals import (
 )
 
 _NO_TABLE: Final = (
-    "FOR UPDATE locks the rows of tables that a SELECT reads itself, but not the rows of a subquery or "
-    "CTE; select from the table, or from the mapped class"
+    "FOR UPDATE does not lock the rows of a subquery or CTE. Select from the table, or from the "
+    "mapped class"
 )
 
 _NO_HINT: Final = (
-    "the lock is a table hint, and the text() of a FROM clause cannot take one; select from "
-    "table() or from the mapped class"
+    "the lock of this database is a table hint, and a FROM clause written as text() cannot take one. "
+    "Select from table() or from the mapped class"
 )
 
 
@@ -96,7 +96,7 @@ class LockedFroms(NamedTuple):
 
         :raises LockNotSupported: there are none.
         """
-        found = self.subqueries if statements.locks_subqueries else ()
+        found = self.subqueries if Reach.SUBQUERIES in statements.reach else ()
         if not (self.tables or self.has_text or found):
             raise LockNotSupported(_NO_TABLE)
         yield from self.tables_below(found)

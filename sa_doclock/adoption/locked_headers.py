@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import chain, product
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -28,9 +28,9 @@ from ..core.documents import (
     tables_of,
     unread_columns,
 )
-from ..core.same_tables import may_be_same
+from ..core.same_tables import folded_name, may_be_same
 from ..core.statements import key_not_in, refuse_combined_rows, statement_cache
-from ..dialects.base import Locked, LockStatements, is_in_index, read_beside
+from ..dialects.base import Locked, LockStatements, Reach, is_in_index, read_beside
 from ..errors import LockNotSupported
 from ..keys import DocumentKey, Identity
 from ..options import LockOptions, base_of
@@ -50,15 +50,17 @@ from .for_update import (
 )
 
 _NO_ROWS: Final = (
-    "a SELECT of functions alone cannot lock rows here: the lock might be on entries of an index; "
-    "select the mapped class"
+    "a SELECT of functions alone may lock entries of an index instead of rows on this database. "
+    "Select the mapped class"
 )
 _BY_INDEX: Final = (
-    "this database might lock entries of an index of {!r} instead of its rows: an index covers all columns of "
-    "the table, or the SELECT does not list them all; lock by session.get_entity() or session.entity_set()"
+    "this database may lock entries of an index of {!r} instead of its rows: an index covers all columns of "
+    "the table, or the SELECT does not list them all. Lock by session.get_entity() or session.entity_set()"
 )
 
 Statement = Select[Any] | FromStatement[Any]
+TableName = tuple[str | None, str]
+"""The schema and the name of a table; None: the default schema, which may have a name too."""
 _Unread = tuple[Mapper[Any], bool, Iterable[Any]]
 """A root; whether objects are read, or keys; and the columns of its table that are not read."""
 
@@ -175,7 +177,7 @@ def check_headers(
     :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
     for one in _locked_entities(statement):
-        if not (statements.locks_subqueries and is_subquery(inspect(one).selectable)):
+        if not (Reach.SUBQUERIES in statements.reach and is_subquery(inspect(one).selectable)):
             header_table(one)
     shared = base_of(lock) is LockOptions.SharedRead
     in_index = shared and statements.locked is Locked.SHARED_ENTRIES
@@ -232,7 +234,11 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     selected = _selected_by(select)
     columns = [_column_of(one.expression) for one in selected]
     if not any(getattr(column, "table", None) is not None for column in columns):
-        _refuse_aggregates(one.expression for one in selected if one.expression is not one.entity)
+        expressions = [one.expression for one in selected if one.expression is not one.entity]
+        for element in chain.from_iterable(map(iterate, expressions)):
+            of_many = isinstance(element, (FunctionElement, TextClause))
+            if of_many or getattr(element, "is_literal", False):
+                raise LockNotSupported(_NO_ROWS)
     # A loader option may leave columns out; the class of from_statement() reads the columns present.
     whole = not (options_of(select) or reads_only_some(select)) and select is statement
     read = {*columns} - {None}
@@ -240,14 +246,6 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
         if one.expression is one.entity is not None:
             read.update(_columns_of_entity(one.entity))
     return read
-
-
-def _refuse_aggregates(expressions: Iterable[Any]) -> None:
-    """:raises LockNotSupported: an expression may be computed from many rows, or is text that cannot be read."""
-    for element in chain.from_iterable(map(iterate, expressions)):
-        of_many = isinstance(element, (FunctionElement, TextClause))
-        if of_many or getattr(element, "is_literal", False):
-            raise LockNotSupported(_NO_ROWS)
 
 
 def _columns_of_entity(entity: Any) -> Iterator[Any]:
@@ -295,7 +293,21 @@ def _keys_selected(select: Select[Any]) -> Iterator[tuple[Mapper[Any], Sequence[
 
 
 def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
-    found = [*_unread_of_objects(statement), *_unread_of_keys(statement)]
+    found: list[_Unread] = []
+    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
+    for entity in _locked_entities(statement):
+        unread = header_table(entity).columns if has_options else unread_columns(entity)
+        found.append((root_of(inspect(entity).mapper), True, unread))
+    columns = {one.place: _column_of(one.expression) for one in _selected_by(statement)}
+    for key in adopted_by(statement).keys:
+        table = getattr(columns[key.places[0]], "table", None)
+        read = {
+            column.name
+            for column in columns.values()
+            if column is not None and column.table == table
+        }
+        own = own_table(key.root).columns
+        found.append((key.root, False, [column for column in own if column.name not in read]))
     return frozenset(
         (root, is_object)
         for root, is_object, unread in found
@@ -314,22 +326,6 @@ def _is_by_key_of(select: Select[Any], table: Any) -> bool:
     return given == read == {*getattr(table, "primary_key", ())}
 
 
-def _unread_of_objects(statement: Statement) -> Iterator[_Unread]:
-    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
-    for entity in _locked_entities(statement):
-        all_columns = header_table(entity).columns
-        unread = all_columns if has_options else unread_columns(entity)
-        yield root_of(inspect(entity).mapper), True, unread
-
-
-def _unread_of_keys(statement: Statement) -> Iterator[_Unread]:
-    columns = {one.place: _column_of(one.expression) for one in _selected_by(statement)}
-    for key in adopted_by(statement).keys:
-        table = getattr(columns[key.places[0]], "table", None)
-        read = {one.name for one in columns.values() if one is not None and one.table == table}
-        yield key.root, False, [one for one in own_table(key.root).columns if one.name not in read]
-
-
 def _locked_entities(statement: Statement) -> list[Any]:
     """Return the classes and aliases whose header rows the statement locks.
 
@@ -338,7 +334,10 @@ def _locked_entities(statement: Statement) -> list[Any]:
     select = inner_select(statement)
     if is_key_share(select):
         return []
-    of = _froms_meant(statement, select)
+    named = for_update_tables(select)
+    if select is not statement and not named:  # it may load a class by the columns of another
+        named = [*select.get_final_froms()]
+    of = {*from_clauses_within(named)}
     entities = {
         id(one.entity): one.entity for one in _selected_by(statement) if one.entity is not None
     }
@@ -353,14 +352,6 @@ def _locked_entities(statement: Statement) -> list[Any]:
         )
         in of
     ]
-
-
-def _froms_meant(statement: Statement, select: Select[Any]) -> AbstractSet[Any]:
-    """Return the FROM clauses of which the classes must be; empty: all classes are locked."""
-    of = for_update_tables(select)
-    if select is not statement and not of:  # it may load a class by the columns of another
-        of = [*select.get_final_froms()]
-    return {*from_clauses_within(of)}
 
 
 def _keys_of(
@@ -441,13 +432,20 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
     return tuple(found)
 
 
+def name_of_table(table: Any) -> TableName:
+    """Return the schema of a table, and its name in small letters."""
+    return getattr(table, "schema", None), folded_name(table)
+
+
 @mapper_cache
-def roots_with_tables(names: frozenset[str]) -> tuple[Mapper[Any], ...]:
-    """Return the roots of the classes that have columns in a table of one of these names."""
+def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
+    """Return the roots of the classes that may have columns in a table of one of these names."""
+    mapped = {one: {*map(name_of_table, one.tables)} for one in all_mappers()}
     found = (
         root_of(one)
-        for one in all_mappers()
-        if not names.isdisjoint(getattr(table, "fullname", "") for table in one.tables)
+        for one, tables in mapped.items()
+        for (schema, name), (other, named) in product(tables, names)
+        if name == named and (None in (schema, other) or schema == other)
     )
     return tuple(dict.fromkeys(found))
 

@@ -29,10 +29,8 @@ from ..dialects import NO_TEXT, has_hints, translated_table
 from ..dialects.base import READ_COMMITTED, Locked, LockStrategy
 from ..errors import DeadlockDetected, LockNotSupported
 from ..options import LockOptions, is_row_lock, without_no_key
-from .adopted_rows import AdoptedRows, execute_for_update
 from .compiled_locks import NO_LOCKS, CompiledLock, CompiledLocks, locks_in, strongest_of
 from .for_update import inner_select, lock_of_for_update
-from .unread_rows import expire_at
 
 
 class Adoption:
@@ -44,6 +42,8 @@ class Adoption:
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:
             return None
+        from .adopted_rows import execute_for_update  # noqa: PLC0415  # at the first such statement
+
         context = state_of(session)
         assert context is not None  # no other session has parts
         return partial(execute_for_update, context, statement, lock)
@@ -62,11 +62,13 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
         _check_locks(state, context.root_connection, locks, context.execution_options)
         call = state.calls.current
         one = state.connections.find(context.root_connection)
-        if call is not None and isinstance(call.target, AdoptedRows):
+        if call is not None and call.request.as_is:
             if locks.reads_more:
                 call.target.reads_more, call.target.writes = True, locks.writes
             call.target.expire_unread(locks)
         elif call is None and one is not None:
+            from .unread_rows import expire_at  # noqa: PLC0415  # at the first such statement
+
             expire_at(state, one, locks.tables)
 
 
@@ -94,21 +96,11 @@ def _check_locks(
     for lock in written:
         _check_tables(lock, one.known, state, connection, options)
     if one.known.statements.locked is Locked.DATABASE:
-        _lock_database(one.known, state, connection, unseen)
+        wanted = strongest_of(unseen)
+        if wanted is not None:  # one lock of the whole database for all of them
+            plan = make_plan(None, wanted, one.known, upgrades=True)
+            open_for_lock(state, connection, plan, None)
         _lock_schemas(one.known, connection, written, options)
-
-
-def _lock_database(
-    strategy: LockStrategy,
-    state: LockContext,
-    connection: Connection,
-    locks: Iterable[CompiledLock],
-) -> None:
-    """Take one lock of the whole database for all of these."""
-    wanted = strongest_of(locks)
-    if wanted is not None:
-        plan = make_plan(None, wanted, strategy, upgrades=True)
-        open_for_lock(state, connection, plan, None)
 
 
 def _lock_schemas(
@@ -153,7 +145,7 @@ def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | N
     """:raises LockNotSupported: the SQL of one of these carries no lock."""
     if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
-            "SQLAlchemy sends no FOR UPDATE for a UNION: lock the rows in a separate select"
+            "SQLAlchemy sends no FOR UPDATE for a UNION. Lock the rows by a select of their own"
         )
     if strategy is None or not has_hints(strategy.statements):
         return
@@ -165,7 +157,7 @@ def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | N
             tables = ", ".join(table.name for table in lock.tables_on(statements))
             raise LockNotSupported(
                 f"{strategy.name} has no FOR UPDATE, and no table hint can replace the with_for_update() of "
-                f"{tables} at its place: execute that select by itself"
+                f"{tables} within another statement. Execute that select by itself"
             )
 
 

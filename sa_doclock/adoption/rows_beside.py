@@ -45,6 +45,7 @@ from ..sqlalchemy_internals import (
     without_lock,
 )
 from .for_update import base_of_from, inner_select, with_inner_select
+from .unread_rows import is_part
 
 State = InstanceState[Any]
 _AFTER_THE_LOCK = ("selectin", "subquery", "immediate")  # by SELECTs of their own
@@ -91,7 +92,7 @@ class RowsBeside:
             self._expire_parts_of(root_of(state.mapper), state)
         roots = {root_of(state.mapper) for state in new}
         for state in [*self._objects]:
-            if any(_is_part(root, state.mapper) for root in roots):
+            if any(is_part(root, state.mapper) for root in roots):
                 self._expire_part(state)
 
     def _is_held(self, state: State) -> bool:
@@ -227,11 +228,6 @@ def _leave_out_moved(state: State, part: Part, members: Sequence[tuple[Any, obje
     if len(kept) < len(members):
         value = kept if part.relationship.uselist else None
         set_committed_value(state.obj(), part.name, value)
-
-
-def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
-    role = role_of(root, mapper)
-    return role is not None and bool(role.parts)
 
 
 def _expressions_beside(

@@ -20,11 +20,11 @@ from ..keys import document_label, public_key
 from ..sqlalchemy_internals import modified_states
 from .changed_rows import CHANGED, changed_rows
 from .loaded_headers import expire_unchanged, may_overwrite
-from .locked_headers import roots_with_tables
+from .locked_headers import TableName, roots_with_tables
 
 
 def roots_unread(
-    names: frozenset[str], read: Collection[Mapper[Any]] = ()
+    names: frozenset[TableName], read: Collection[Mapper[Any]] = ()
 ) -> Collection[Mapper[Any]]:
     """Return the roots of the classes of these tables, but for parts of others, which go with them.
 
@@ -32,10 +32,11 @@ def roots_unread(
     """
     roots = roots_with_tables(names) if names else ()
     above = {*roots, *read}
-    return [one for one in roots if not any(_is_part(root, one) for root in above - {one})]
+    return [one for one in roots if not any(is_part(root, one) for root in above - {one})]
 
 
-def _is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+def is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:
+    """Return whether rows of this class are parts of documents of this root."""
     role = role_of(root, mapper)
     return role is not None and bool(role.parts)
 
@@ -57,7 +58,7 @@ def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreada
 
 
 def expire_at(
-    context: LockContext, connection: TransactionConnection, names: frozenset[str]
+    context: LockContext, connection: TransactionConnection, names: frozenset[TableName]
 ) -> None:
     """Do the same for a statement that is about to be sent, and compare the rest once it has its locks.
 

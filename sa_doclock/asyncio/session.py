@@ -237,24 +237,8 @@ class AsyncLockingSession(AsyncSession):
     def on_commit(self, function: Callable[[], Awaitable[object] | object]) -> None:
         """Call the function after this transaction has been committed and its locks are released.
 
-        As :meth:`LockingSession.on_commit`, not awaited.  The function may be a coroutine
-        function: the commit awaits its result.
-
-        The functions run in the order in which they were registered, after the outermost commit.  A
-        rollback drops them; a rollback to a savepoint drops those registered since.  If no transaction
-        has begun yet, they wait for the next commit.  A function that reads the database needs a
-        session of its own, because this one is still committing.
-
-        If a function fails, the others still run, even after a KeyboardInterrupt, a SystemExit or a
-        cancellation.  The commit then raises the first of these, or else the first error; the logger
-        ``sa_doclock`` logs the others.  The changes stay committed.
-
-        If an interruption or a failing listener comes between the commit and the calls, the functions
-        run at the next use of the session, or when it is closed.
-
-        Not promised: a process that dies between the commit and the call does not call the function.
-        In a session that has joined the transaction of a Connection, the outermost commit is the
-        session's own.
+        As :meth:`LockingSession.on_commit`, which has the rules; not awaited.  The function may be a
+        coroutine function: the commit awaits its result.
 
         Example::
 
@@ -263,7 +247,7 @@ class AsyncLockingSession(AsyncSession):
             session.on_commit(lambda: print("order 42 was saved"))
             await session.commit()
 
-        Nor is the result awaited if the committing coroutine is closed rather than cancelled.  If the
+        The result is not awaited if the committing coroutine is closed rather than cancelled.  If the
         next use of an interrupted session is not awaited, such as ``add()``, the result is awaited in a
         task of its own.
 

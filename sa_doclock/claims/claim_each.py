@@ -10,8 +10,7 @@ from sqlalchemy import Select
 
 from ..core.documents import own_table, root_of
 from ..errors import CheckedOut, LockFailed, LockNotAvailable
-from ..features.named_locks import folded_key
-from ..keys import Identity
+from ..keys import Identity, folded_key
 from ..options import LockTimeout
 from ..session import LockingSession
 from .each import Claims, OnError

@@ -285,14 +285,13 @@ class _MatchingRows(LockedRows[dict[Identity, Any]]):
             self.hides_rows = why_hidden(connection, plan) is not None
         return found
 
-    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
+    def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
         query = self._query
         # Its conditions may be found in an index too, which then has the key behind them.
         unlocked = whole_row and (query.has_options or is_in_index(own_table(self.mapper), ()))
-        return query.in_one_statement and not unlocked
-
-    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
-        return self._query.locking(self._keys, lock, whole_row=whole_row)
+        if unlocked or not query.in_one_statement:
+            return None
+        return query.locking(self._keys, lock, whole_row=whole_row)
 
     def under_lock(self, lock: LockOptions) -> Select[Any]:
         return self._query.again(self._keys)

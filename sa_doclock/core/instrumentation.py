@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from ..errors import (
@@ -14,7 +14,7 @@ from ..errors import (
     UnlockedWrite,
     outcome_of,
 )
-from ..events import EventfulSession, ReleasedLock, RequestedLock, listened
+from ..events import EventfulSession, ReleasedLock, listened
 from ..keys import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
 
@@ -27,95 +27,71 @@ SHORT_LIMIT: Final = 1.0
 """The longest limit of a wait, in seconds, whose end the program is taken to expect."""
 
 
-class LockInstrumentation:
-    """Reports the locks of one session to its listeners and to the log."""
+def report_granted(
+    session: EventfulSession,
+    documents: Iterable[DocumentKey | LockedName],
+    lock: LockOptions,
+    waited: float,
+) -> None:
+    """Report a call for locks that was granted after so many seconds."""
+    level = logging.INFO if waited >= CONTENDED else logging.DEBUG
+    listeners = session.dispatch.lock_acquired if "lock_acquired" in listened else None
+    if not listeners and not _log.isEnabledFor(level):
+        return
+    for document in documents:
+        fields = _fields(_label_of(document), lock, waited, None, "granted")
+        _log.log(level, "%(document)s %(lock)s: granted after %(waited).3f s", fields, extra=fields)
+        if listeners is not None:
+            listeners(session, document, lock, waited)
 
-    def __init__(self, session: Callable[[], EventfulSession]) -> None:
-        self._session = session
 
-    @property
-    def dispatch(self) -> Any:
-        """The listeners of the session, which SQLAlchemy collects when they are asked for."""
-        return self._session().dispatch
+def report_failed(
+    session: EventfulSession, error: LockFailed, waited: float | None, seconds: float | None = None
+) -> None:
+    """Report a lock that the database has refused.
 
-    def report_requested(self, requested: RequestedLock) -> RequestedLock:
-        """Report that a call for a lock begins."""
-        self.dispatch.before_lock(self._session(), requested)
-        return requested
+    :param seconds: the limit of the wait that the program has set; None: it has set none.
+    """
+    lock = error.lock or LockOptions.None_
+    at_once = LockOptions.NoWait in lock or LockOptions.SkipLocked in lock
+    only_tried = at_once or (seconds is not None and seconds <= SHORT_LIMIT)
+    expected = isinstance(error, LockNotAvailable) and only_tried
+    level = logging.INFO if expected else logging.WARNING
+    if _log.isEnabledFor(level):
+        fields = log_fields(error, waited, outcome_of(error).replace("_", " "))
+        _log.log(level, "%s", error.args[0], extra=fields)
+    session.dispatch.lock_failed(session, error, waited)
 
-    def report_ended(
-        self,
-        requested: RequestedLock,
-        granted: Sequence[DocumentKey | LockedName],
-        waited: float,
-        error: BaseException | None,
-    ) -> None:
-        """Report that the call has ended."""
-        self.dispatch.after_lock(self._session(), requested, granted, waited, error)
 
-    def report_granted(
-        self, documents: Iterable[DocumentKey | LockedName], lock: LockOptions, waited: float
-    ) -> None:
-        """Report a call for locks that was granted after so many seconds."""
-        level = logging.INFO if waited >= CONTENDED else logging.DEBUG
-        listeners = self.dispatch.lock_acquired if "lock_acquired" in listened else None
-        if not listeners and not _log.isEnabledFor(level):
-            return
-        for document in documents:
-            fields = _fields(_label_of(document), lock, waited, None, "granted")
-            _log.log(
-                level, "%(document)s %(lock)s: granted after %(waited).3f s", fields, extra=fields
-            )
-            if listeners is not None:
-                listeners(self._session(), document, lock, waited)
+def report_order_violation(error: LockOrderViolation) -> None:
+    """Report a lock that is refused, as documents were to be locked in another order."""
+    _log.warning("%s", error.args[0], extra=log_fields(error, None, "order violation"))
 
-    def report_failed(
-        self, error: LockFailed, waited: float | None, seconds: float | None = None
-    ) -> None:
-        """Report a lock that the database has refused.
 
-        :param seconds: the limit of the wait that the program has set; None: it has set none.
-        """
-        level = logging.INFO if _is_expected(error, seconds) else logging.WARNING
-        if _log.isEnabledFor(level):
-            fields = log_fields(error, waited, outcome_of(error).replace("_", " "))
-            _log.log(level, "%s", error.args[0], extra=fields)
-        self.dispatch.lock_failed(self._session(), error, waited)
+def report_unlocked_write(session: EventfulSession, error: UnlockedWrite, line: str | None) -> None:
+    """Report a write without the lock, which the session lets through."""
+    if _log.isEnabledFor(logging.WARNING):
+        fields = {**log_fields(error, None, "unlocked write"), "line": line}
+        _log.warning("%s", error.args[0], extra=fields)
+    session.dispatch.unlocked_write(session, error, line)
 
-    def report_order_violation(self, error: LockOrderViolation) -> None:
-        """Report a lock that is refused, as documents were to be locked in another order."""
-        _log.warning("%s", error.args[0], extra=log_fields(error, None, "order violation"))
 
-    def report_unlocked_write(self, error: UnlockedWrite, line: str | None) -> None:
-        """Report a write without the lock, which the session lets through."""
-        if _log.isEnabledFor(logging.WARNING):
-            fields = {**log_fields(error, None, "unlocked write"), "line": line}
-            _log.warning("%s", error.args[0], extra=fields)
-        self.dispatch.unlocked_write(self._session(), error, line)
-
-    def report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        """Report locks that are no longer held."""
-        if _log.isEnabledFor(logging.DEBUG):
-            for document, lock, held in released:
-                fields = _fields(_label_of(document), lock, None, held, outcome)
-                text = "%(document)s %(lock)s: %(outcome)s after %(held).3f s"
-                _log.debug(text, fields, extra=fields)
-        if "locks_released" in listened:
-            self.dispatch.locks_released(self._session(), released, outcome)
+def report_released(
+    session: EventfulSession, released: Sequence[ReleasedLock], outcome: str
+) -> None:
+    """Report locks that are no longer held."""
+    if _log.isEnabledFor(logging.DEBUG):
+        for document, lock, held in released:
+            fields = _fields(_label_of(document), lock, None, held, outcome)
+            text = "%(document)s %(lock)s: %(outcome)s after %(held).3f s"
+            _log.debug(text, fields, extra=fields)
+    if "locks_released" in listened:
+        session.dispatch.locks_released(session, released, outcome)
 
 
 def reports_released() -> bool:
     """Return whether anybody listens for the release of locks."""
     return "locks_released" in listened or _log.isEnabledFor(logging.DEBUG)
-
-
-def _is_expected(error: LockFailed, seconds: float | None) -> bool:
-    """Return whether the program has only tried to get the lock."""
-    if not isinstance(error, LockNotAvailable):
-        return False
-    lock = error.lock or LockOptions.None_
-    at_once = LockOptions.NoWait in lock or LockOptions.SkipLocked in lock
-    return at_once or (seconds is not None and seconds <= SHORT_LIMIT)
 
 
 def _label_of(document: DocumentKey | LockedName) -> str:

@@ -154,14 +154,27 @@ class Ledger:
         known = entity in self.classes or entity in self._new_classes
         return self._places_of_classes.get(entity) if known else None
 
-    def check_place(self, root: Mapper[Any], place: RowPlace) -> None:
-        """Note where rows of this class are locked, or inserted.
+    def check_place(
+        self, root: Mapper[Any], bind: Engine | Connection, *options: Mapping[str, Any]
+    ) -> None:
+        """Note where rows of this class are locked, or inserted; see :func:`place_of`.
 
         :raises LockMisuse: others of them are locked elsewhere; (class, key) names only one of two.
         """
         known = self._places_of_classes.get(root.class_)
-        if known is not None and (known == place or known.is_same(place)):
-            return
+        if (
+            known is not None
+            and known.engine is bind.engine
+            and not (known.schemas or options or bind.get_execution_options().get(SCHEMA_OPTION))
+        ):
+            return  # as mostly, without a call
+        place = place_of(bind, *options)
+        if known is None or not known.is_same(place):
+            if self._places_of_classes:
+                self._refuse_other_place(root, place)
+            self._places_of_classes[root.class_] = place
+
+    def _refuse_other_place(self, root: Mapper[Any], place: RowPlace) -> None:
         for other in self._places_of_classes:  # a second class has the same rows
             held = self.place_of(other)
             if held is None or held.is_same(place):
@@ -172,7 +185,6 @@ class Ledger:
                 f"this transaction holds rows of {other.__name__} in {held}, and cannot lock others in "
                 f"{place}: the same key names another row there. Use one session, or one transaction, for each"
             )
-        self._places_of_classes[root.class_] = place
 
     def covers(self, key: DocumentKey, lock: LockOptions) -> bool:
         """Return whether the document is held as strongly as that, or more.

@@ -144,19 +144,20 @@ class LockCall:
     engine: Engine | None = None
     unsaved: UnsavedChanges | None = None
     undone_by_savepoint = False
-    requested: RequestedLock | None = None
 
     def __init__(
         self,
         target: Any,
         request: LockRequest,
-        started: float,
-        outer: LockCall | None,
+        calls: LockCalls,
+        requested: RequestedLock | None,
         *,
         opens: bool,
     ) -> None:
         self.target = target  # a LockTarget, which stands above this file
-        self.request, self.started, self.opens, self.outer = request, started, opens, outer
+        self.request, self.requested, self.opens = request, requested, opens
+        self.outer = calls.current
+        self.started = time.monotonic() - calls.connecting  # now(), without a call
         self.new: list[DocumentKey | LockedName] = []
 
     def refused(self, kind: type[LockFailed], database: str) -> LockFailed:

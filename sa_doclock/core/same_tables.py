@@ -2,7 +2,8 @@
 
 A table is known by its schema and name.  A name alone proves nothing: a program may have two databases
 with tables of one name.  So it is the same table if it is in the same schema, its statement goes to the
-engine of the class, and the database has all columns of the mapped Table.
+engine of the class, and the database has all columns of the mapped Table.  A database may also know a
+table by its name in capital letters.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ def _tables_by_name() -> Mapping[str, Mapping[Table, DocumentTable]]:
     found: defaultdict[str, dict[Table, DocumentTable]] = defaultdict(dict)
     for table, rows in document_tables().items():
         if isinstance(table, Table):
-            found[table.name][table] = rows
+            found[table.name.lower()][table] = rows
     return dict(found)
 
 
 def roots_named(table: Any) -> Collection[Mapper[Any]]:
     """Return the roots of the documents that have rows in a table of this name and schema."""
-    schema, named = getattr(table, "schema", None), getattr(table, "name", "")
-    known = _tables_by_name().get(named, {}).items()
+    schema = getattr(table, "schema", None)
+    known = _tables_by_name().get(folded_name(table), {}).items()
     return dict.fromkeys(
         chain.from_iterable(rows.roots for own, rows in known if own.schema == schema)
     )
@@ -89,12 +90,12 @@ def mapped_table(table: Any) -> Any:
 
     They are in one schema only if :func:`is_elsewhere` says so.
     """
-    known = _tables_by_name().get(getattr(table, "name", None) or "")
+    known = _tables_by_name().get(folded_name(table))
     if known is None or table in known or not isinstance(table, TableClause):
         return table
     found = [one for one in known if may_be_same(one, table)]
-    schema = getattr(table, "schema", None)
-    return next(chain((one for one in found if one.schema == schema), found), table)
+    found.sort(key=lambda one: (one.name != table.name, one.schema != table.schema))
+    return next(iter(found), table)
 
 
 def may_be_same(one: Any, other: Any) -> bool:
@@ -102,14 +103,20 @@ def may_be_same(one: Any, other: Any) -> bool:
     if not (isinstance(one, TableClause) and isinstance(other, TableClause)):
         return False
     schemas = [getattr(each, "schema", None) for each in (one, other)]
-    return one.name == other.name and (None in schemas or schemas[0] == schemas[1])
+    same = one.name == other.name or folded_name(one) == folded_name(other)
+    return same and (None in schemas or schemas[0] == schemas[1])
+
+
+def folded_name(table: Any) -> str:
+    """Return the name in small letters, by which some databases know a table; empty if it has none."""
+    return (getattr(table, "name", None) or "").lower()
 
 
 def other_objects(tables: Iterable[Any]) -> list[Any]:
     """Return those of these tables that may be tables of documents under another object."""
     names = _tables_by_name()
-    named = [one for one in tables if getattr(one, "name", None) in names]
-    return [one for one in named if one not in names[one.name] and is_other_object(one)]
+    named = [one for one in tables if folded_name(one) in names]
+    return [one for one in named if one not in names[folded_name(one)] and is_other_object(one)]
 
 
 def root_of_table(table: Any) -> Mapper[Any]:
@@ -124,7 +131,8 @@ def is_other_object(table: Any) -> bool:
 
 def column_named(table: Any, name: str) -> Any:
     """Return the column that has this name in the database; None if the table does not have it."""
-    return next((one for one in table.columns if one.name == name), None)
+    columns = [one for one in table.columns if one.name.lower() == name.lower()]
+    return next((one for one in columns if one.name == name), next(iter(columns), None))
 
 
 def same_attribute(mapper: Mapper[Any], of_document: Any) -> str | None:
@@ -149,7 +157,7 @@ def same_attribute(mapper: Mapper[Any], of_document: Any) -> str | None:
 def other_objects_of(mapper: Mapper[Any]) -> tuple[Any, ...]:
     """Return the tables of a class that may be tables of documents under another object, if none is itself."""
     names = _tables_by_name()
-    known = any(one in names.get(getattr(one, "name", ""), ()) for one in mapper.tables)
+    known = any(one in names.get(folded_name(one), ()) for one in mapper.tables)
     return () if known else tuple(filter(is_other_object, mapper.tables))
 
 
@@ -181,13 +189,13 @@ def classes_of_other_objects(root: Mapper[Any]) -> frozenset[Mapper[Any]]:
     members = (root, *(part.detail for part in parts_of(root)))
     mappers = chain.from_iterable(one.self_and_descendants for one in members)
     tables = set(chain.from_iterable(one.tables for one in mappers))
-    names = {getattr(one, "name", None) for one in tables}
+    names = {*map(folded_name, tables)}
     return frozenset(
         one
         for one in all_mappers()
         if tables.isdisjoint(one.tables)
         and any(
-            getattr(table, "name", None) in names and any(may_be_same(table, own) for own in tables)
+            folded_name(table) in names and any(may_be_same(table, own) for own in tables)
             for table in one.tables
         )
     )
@@ -247,7 +255,9 @@ def is_another_table(
     default = connection.dialect.default_schema_name
     all_options = (connection.get_execution_options(), *options)
     schema, other = (translated_schema(one, *all_options) or default for one in (own, table))
-    if schema != other:
+    if schema != other or (
+        own.name != table.name and not _ignores_case(connection, own, table, schema)
+    ):
         return True
     if is_of_another_engine(session, root, connection.engine):
         return is_of_other_model(session, root, table, connection.engine)
@@ -294,6 +304,14 @@ def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
         return session.get_bind(root, clause=update(root.class_)).engine
     except UnboundExecutionError:
         return None
+
+
+def _ignores_case(connection: Connection, own: Table, table: Any, schema: str | None) -> bool:
+    """Return whether the database knows the table by its name in other letters; asked each time."""
+    name = own.name
+    spelt = (name[:i] + name[i].swapcase() + name[i + 1 :] for i in range(len(name)))
+    other = next((one for one in spelt if one not in (name, table.name)), table.name)
+    return inspect(connection).has_table(other, schema)
 
 
 def _has_columns(connection: Connection, table: Table, schema: str | None) -> bool:

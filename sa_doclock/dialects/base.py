@@ -30,12 +30,21 @@ from .connection import (
 )
 from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, Limit, MetError, NativeCode
 from .hold_limit import ServerHoldLimit
-from .isolation import READ_COMMITTED, REPEATABLE_READ, SNAPSHOT, IsolationLevels, PlainReads
+from .isolation import (
+    READ_COMMITTED,
+    REPEATABLE_READ,
+    SNAPSHOT,
+    IsolationLevels,
+    PlainReads,
+    levels_for,
+    note_default_level,
+)
 from .lock_statements import (
     Locked,
     LockStatements,
     LockText,
     MaxParameters,
+    Reach,
     is_in_index,
     parameters_for_keys,
     read_beside,
@@ -82,6 +91,7 @@ __all__ = [
     "Outcome",
     "Pipeline",
     "PlainReads",
+    "Reach",
     "Read",
     "ServerClock",
     "ServerHoldLimit",
@@ -96,7 +106,9 @@ __all__ = [
     "connections_by_id",
     "elapsed_seconds",
     "is_in_index",
+    "levels_for",
     "milliseconds",
+    "note_default_level",
     "on_return",
     "parameters_for_keys",
     "quoted_name",
@@ -169,18 +181,11 @@ class LockStrategy:
     compatible: FoundServer | None = None
     """The product that answers in place of the one that the dialect is for; set by ``note_server()``."""
 
-    autocommit_by_default: bool = False
-    """The engine was made with ``isolation_level="AUTOCOMMIT"``; set by the registry."""
-
-    plans: dict[Any, Any]
-    """The plans of locks on this engine; the package transaction makes them."""
-
     findings: dict[Any, Any]
-    """Facts about this server that other packages found out once, by keys of their own."""
+    """Facts about this engine that other packages found out once, by keys of their own."""
 
     def __init__(self, dialect: Dialect) -> None:
         # The dialect itself must not be kept: the strategy is kept for as long as the dialect lives.
-        self.plans = {}
         self.findings = {}
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:
@@ -197,7 +202,10 @@ class LockStrategy:
         return other_connection(connection)
 
     def note_server(self, connection: Connection) -> None:
-        """Remember the settings of the server; called once, with a connection as of ``asking()``."""
+        """Remember the settings of the server; called once, with a connection as of ``asking()``.
+
+        Call ``note_default_level()``, unless the level of new transactions is always the same.
+        """
 
     def pipeline(self, connection: Connection) -> Pipeline | None:
         """Return what sends several statements of this connection in one round trip; None: the driver cannot."""
@@ -262,20 +270,20 @@ class LockStrategy:
         snapshot = LockOptions.SnapshotRead
         if wanted is snapshot and opened is not snapshot:
             raise WrongIsolation(
-                "a snapshot starts with its transaction, and this transaction is already open; "
-                "read the snapshot first, or in a session of its own"
+                "a snapshot starts with its transaction, and this transaction is already open. "
+                "Read the snapshot first, or in a session of its own"
             )
         if opened is snapshot and wanted is not snapshot:
             raise WrongIsolation(
-                "the transaction was opened read-only by a SnapshotRead; "
-                "end it before you lock, or lock in a session of its own"
+                "the transaction was opened read-only by a SnapshotRead. "
+                "End it before you lock, or lock in a session of its own"
             )
-        levels = self.isolation.levels_for(lock)
+        levels = levels_for(self.isolation, lock)
         if levels and level not in levels:
             raise WrongIsolation(
-                f"the transaction is open at {level}, where reads after the grant can be older "
-                f"than the lock; take the lock before any other statement of the "
-                f'transaction, or make the engine with isolation_level="{levels[0]}"'
+                f"the transaction is open at {level}, where a read after the lock can return rows from "
+                "before it. Take the lock before any other statement of the transaction, or make the "
+                f'engine with isolation_level="{levels[0]}"'
             )
         return False
 

@@ -13,13 +13,13 @@ from ..caller import warn_program
 from ..errors import ClusterLockWarning, with_background
 
 _ROWS: Final = (
-    "row locks are local to the node.  Who has locked the same document on another node is met at "
-    "COMMIT, as DeadlockDetected, and only where both have written the header row: change the "
-    "header in each transaction that changes the document, and use run_transaction()"
+    "row locks are local to the node.  If two nodes lock the same document, one COMMIT raises "
+    "DeadlockDetected, but only if both transactions write the header row: change the header in each "
+    "transaction that changes the document, and use run_transaction()"
 )
 _NAMES: Final = (
-    "named locks are local to the node, and no COMMIT fails because another node has granted the "
-    "same key: lock a row, and change it, in place of the key"
+    "named locks are local to the node, and both COMMITs succeed if another node grants the same "
+    "key: lock a row, and change it, instead of the key"
 )
 # Any row of InnoDB will do, and every account may read these.
 _FIND_ABORT = "SELECT 1 FROM information_schema.schemata LIMIT 1"

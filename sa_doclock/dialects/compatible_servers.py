@@ -66,14 +66,12 @@ class CompatibleServer(NamedTuple):
 class FoundServer(NamedTuple):
     """A product of the table that answered.
 
-    :ivar version: the product's own; empty where it tells none.
     :ivar text: the text that names the version, on one line.
     :ivar refused: the features that are not used there, and why.  Without FOR_UPDATE no transaction
         waits for a row, so that nothing can be told of such waits.
     """
 
     product: CompatibleServer
-    version: tuple[int, ...]
     text: str
     refused: Mapping[LockFeature, str]
 
@@ -100,7 +98,7 @@ def check_features(
 def _refused(product: CompatibleServer, version: tuple[int, ...]) -> dict[LockFeature, str]:
     name = f"{product.name} {'.'.join(map(str, version))}".rstrip()
     return {
-        feature: f"{feature.value} is not given by {name}: {fact.text}; see {fact.source}"
+        feature: f"{name} does not support {feature.value}: {fact.text}. See {fact.source}"
         for feature in LockFeature
         if (fact := product.refused.get(feature)) is not None
         and not (fact.before and version and version >= fact.before)
@@ -120,9 +118,9 @@ def find_server(protocol: str, version: str, host: str | None = None) -> FoundSe
         found = re.search(product.mark, version, re.IGNORECASE)
         if found:
             known = tuple(int(number) for number in found.groups() if number)
-            return FoundServer(product, known, text, _refused(product, known))
+            return FoundServer(product, text, _refused(product, known))
         if product.host and host and re.search(product.host, host, re.IGNORECASE):
-            return FoundServer(product, (), text, _refused(product, ()))
+            return FoundServer(product, text, _refused(product, ()))
     return None
 
 
@@ -131,37 +129,37 @@ _DSQL: Final = "https://docs.aws.amazon.com/aurora-dsql/latest/userguide/"
 _REDSHIFT: Final = "https://docs.aws.amazon.com/redshift/latest/dg/"
 _TIDB_ISSUES: Final = "https://github.com/pingcap/tidb/"
 _CHECKED_AT_COMMIT: Final = Fact(
-    "FOR UPDATE does not make others wait: the server checks it at COMMIT, where one of two transactions "
-    "that have locked or changed the row fails",
+    "FOR UPDATE does not make others wait. If two transactions lock or change the row, one of them fails "
+    "at COMMIT",
     f"{_DSQL}working-with-concurrency-control.html",
 )
 _LOCK_FREE: Final = Fact(
-    "it has no locks: of two transactions that change a row, one fails at its COMMIT",
+    "it has no locks. If two transactions change a row, one of them fails at COMMIT",
     f"{_DSQL}working-with-concurrency-control.html",
 )
 _TABLE_LOCKS: Final = Fact(
-    "it locks tables, at serializable isolation, and no rows", f"{_REDSHIFT}c_serial_isolation.html"
+    "it locks whole tables, at serializable isolation", f"{_REDSHIFT}c_serial_isolation.html"
 )
 _HINTS_IGNORED: Final = Fact(
-    "it ignores the table hints of T-SQL, so that two transactions would get the lock; connect to its "
-    "port of PostgreSQL, by the dialect postgresql",
+    "it ignores the table hints of T-SQL, so two transactions would get the lock. Connect to its "
+    "port of PostgreSQL, with the dialect postgresql",
     "https://docs.aws.amazon.com/AmazonRDS/latest/AuroraUserGuide/babelfish-tsql-hints.html",
 )
 _NO_TRANSACTION_ID: Final = Fact(
-    "it has no CURRENT_TRANSACTION_ID(), by which a session knows its transaction again; connect to its "
-    "port of PostgreSQL, by the dialect postgresql",
+    "it has no CURRENT_TRANSACTION_ID(), by which a session recognizes its transaction. Connect to its "
+    "port of PostgreSQL, with the dialect postgresql",
     "https://github.com/babelfish-for-postgresql/babelfish_extensions/blob/"
     "72af3559639c78994b89c72346656678d64d80eb/contrib/babelfishpg_tsql/sql/sys_functions.sql",
 )
 _SYNAPSE: Final = Fact(
-    "dedicated SQL pools have no locks of rows that a SELECT can take; keep documents in Azure SQL "
-    "Database or SQL Server",
+    "a SELECT cannot lock rows in a dedicated SQL pool. Keep documents in Azure SQL Database or SQL "
+    "Server",
     "https://learn.microsoft.com/azure/synapse-analytics/sql-data-warehouse/"
     "sql-data-warehouse-develop-transactions",
 )
 _FABRIC: Final = Fact(
-    "its locks are of tables, and of two transactions that change one, the second fails at its COMMIT; "
-    "keep documents in SQL database in Fabric, Azure SQL Database or SQL Server",
+    "it locks whole tables, and if two transactions change one, the second fails at COMMIT. "
+    "Keep documents in SQL database in Fabric, Azure SQL Database or SQL Server",
     "https://learn.microsoft.com/fabric/data-warehouse/transactions",
 )
 _OF_ROWS: Final = (
@@ -176,12 +174,12 @@ COMPATIBLE_SERVERS: Final = (
         r"CockroachDB(?: \S+)* v(\d+)\.(\d+)(?:\.(\d+))?|CockroachDB",
         refused={
             LockFeature.SHARED_READ: Fact(
-                "FOR SHARE locks nothing at SERIALIZABLE by default, and READ COMMITTED runs as "
-                "SERIALIZABLE where the cluster has not enabled it",
+                "FOR SHARE locks nothing at SERIALIZABLE by default, and a cluster runs READ COMMITTED as "
+                "SERIALIZABLE unless it is enabled",
                 f"{_COCKROACH}select-for-update#for-share-usage",
             ),
             LockFeature.NAMED: Fact(
-                "advisory locks are not supported, and some of the functions do nothing",
+                "it does not support advisory locks, and some of their functions do nothing",
                 f"{_COCKROACH}postgresql-compatibility",
             ),
         },
@@ -192,11 +190,11 @@ COMPATIBLE_SERVERS: Final = (
         r"-YB-(\d+)\.(\d+)(?:\.(\d+))?|Yugabyte",
         refused={
             LockFeature.TIMEOUT: Fact(
-                "the setting lock_timeout limits advisory locks, and no wait for a row",
+                "its lock_timeout limits advisory locks, but not the wait for a row",
                 "https://github.com/yugabyte/yugabyte-db/releases/tag/2.25.2.0-b321",
             ),
             LockFeature.NAMED: Fact(
-                "advisory locks are not supported before 2025.1",
+                "it has advisory locks since 2025.1",
                 "https://dev.to/yugabyte/advisorycustomapplication-lock-with-yugabytedb-jao",
                 before=(2025, 1),
             ),
@@ -221,7 +219,7 @@ COMPATIBLE_SERVERS: Final = (
         refused={
             **dict.fromkeys(_OF_ROWS, _TABLE_LOCKS),
             LockFeature.SNAPSHOT_READ: Fact(
-                "the isolation level of a transaction has no effect there",
+                "it ignores the isolation level of a transaction",
                 f"{_REDSHIFT}r_BEGIN.html",
             ),
             LockFeature.NAMED: Fact(
@@ -244,7 +242,7 @@ COMPATIBLE_SERVERS: Final = (
         refused=dict.fromkeys(
             LockFeature,
             Fact(
-                "FOR UPDATE does not wait, and one of two transactions fails at its COMMIT; "
+                "FOR UPDATE does not wait, and one of two transactions fails at COMMIT. Run "
                 "SET GLOBAL tidb_txn_mode = 'pessimistic'",
                 "https://docs.pingcap.com/tidb/stable/optimistic-transaction",
             ),
@@ -270,7 +268,7 @@ COMPATIBLE_SERVERS: Final = (
                 f"{_TIDB_ISSUES}pull/23818",
             ),
             LockFeature.TIMEOUT: Fact(
-                "MAX_EXECUTION_TIME does not end a SELECT FOR UPDATE that waits; set "
+                "MAX_EXECUTION_TIME does not end a SELECT FOR UPDATE that waits. Set "
                 "innodb_lock_wait_timeout in the server",
                 f"{_TIDB_ISSUES}issues/62960",
             ),
@@ -288,8 +286,7 @@ COMPATIBLE_SERVERS: Final = (
         r"SingleStore|MemSQL",
         refused={
             LockFeature.SNAPSHOT_READ: Fact(
-                "READ COMMITTED is its only isolation level, so that two reads of a transaction can "
-                "differ",
+                "its only isolation level is READ COMMITTED, so two reads of a transaction can differ",
                 "https://docs.singlestore.com/db/v9.1/introduction/faqs/durability/",
             ),
         },

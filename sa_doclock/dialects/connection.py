@@ -14,13 +14,13 @@ from ..errors import LockNotSupported
 from ..interruptions import Interruptible
 
 AUTOCOMMIT = (
-    "the connection is in AUTOCOMMIT, where a lock ends with its statement; "
-    "use an engine or session with a transactional isolation level"
+    "the connection is in AUTOCOMMIT, where a lock ends with its statement. "
+    "Use an engine or session with a transactional isolation level"
 )
 
 _NO_OTHER_CONNECTION = (
-    "the server has to be asked once, over another connection than the one that was lent, and that "
-    "cannot be made; take the first lock of the engine in a session of the engine"
+    "the first lock of an engine asks the server over a second connection, and connecting failed. "
+    "Take the first lock in a session of the engine"
 )
 
 ROLLED_BACK_LATER: Final = "sa_doclock_rolled_back_later"

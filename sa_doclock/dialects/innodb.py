@@ -40,6 +40,7 @@ from .base import (
     ServerHoldLimit,
     TransactionLifecycle,
     TransactionStatus,
+    note_default_level,
 )
 from .cluster import GroupReplication, cluster_of
 from .compatible_servers import find_server
@@ -72,7 +73,7 @@ _LEVEL = (
 _CACHE_PAUSES = (0, 0.11, 0.15)  # seconds
 # Threads: two threads with one number do no harm, as each asks for its own connection.
 _tokens = count(1)
-_READ_ONLY = "a read-only {} cannot lock rows; read with SnapshotRead"
+_READ_ONLY = "a read-only {} cannot lock rows. Read with SnapshotRead"
 _OLD_LIMIT = "@doclock_hold_limit"  # in a variable of the connection, so that nobody has to ask
 # The commands of SHOW PROCESSLIST, of a connection that holds a lock or waits for one.
 _STATES = {"Sleep": IDLE, "Query": ACTIVE, "Execute": ACTIVE}
@@ -96,17 +97,12 @@ class SessionIsolation(IsolationLevels):
     }
     plain_reads = {
         READ_COMMITTED: PlainReads.PAST_WRITERS,
-        # The first plain read opens the read view, and no locking read does.
+        # The first plain read opens the read view, and no locking read does.  "If you want to see the
+        # 'freshest' state of the database, use either the READ COMMITTED isolation level or a locking
+        # read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
         REPEATABLE_READ: PlainReads.PAST_WRITERS | PlainReads.OLDER,
         "SERIALIZABLE": PlainReads.CONFLICT,  # a plain read takes a shared lock
     }
-    # "If you want to see the 'freshest' state of the database, use either the READ COMMITTED isolation
-    # level or a locking read": https://dev.mysql.com/doc/refman/8.4/en/innodb-consistent-read.html
-    locking_read_is_latest = True
-
-    def note_default(self, connection: Connection) -> None:
-        # @@transaction_isolation is the one of new transactions, also within another one.
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
 
     def ask_level(self, connection: Connection) -> str | None:
         # Without PROCESS the level of the connection is all that can be asked: a SET TRANSACTION for
@@ -131,8 +127,8 @@ class InnoDBIsolation(SessionIsolation):
             if error.orig is None or driver_code(error.orig) != _TRANSACTION_IS_OPEN:
                 raise
             raise WrongIsolation(
-                "a listener or the driver has opened the transaction already, at another isolation "
-                "level"
+                "a listener or the driver opened the transaction at another isolation level. Take the "
+                "lock before any other statement"
             ) from error
 
 
@@ -150,13 +146,14 @@ INNODB_CODES: Final[Mapping[NativeCode, ErrorCode]] = {
     # ER_TABLE_DEF_CHANGED, "please retry transaction": nothing is undone
     1412: ErrorCode(
         SnapshotConflict,
-        "DDL has changed the table since the snapshot was taken; run the whole transaction again",
+        "DDL changed the table after the snapshot began. Run the whole transaction again",
     ),
     # ER_KEY_DOES_NOT_EXITS, of FORCE INDEX
     1176: ErrorCode(
         in_lock=LockNotSupported,
-        why="the mapped key is not the PRIMARY KEY of this table, nor has it the unique index that "
-        "its Table names; without one, rows of other keys would be locked along",
+        why="the table has no index for the mapped key: it is not the PRIMARY KEY, and the unique index "
+        "that the Table names is missing. Without an index the lock would include rows of other keys. "
+        "Add the index",
     ),
     # ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION
     1792: ErrorCode(in_lock=LockNotSupported, why=_READ_ONLY.format("transaction")),
@@ -315,6 +312,8 @@ class InnoDBLocks(LockStrategy):
         return asked_here(connection)
 
     def note_server(self, connection: Connection) -> None:
+        # @@transaction_isolation is the one of new transactions, also within another one.
+        note_default_level(connection)
         # innodb_rollback_on_timeout is off by default: error 1205 undoes the statement alone.
         settings = {
             str(name).lower(): str(value).upper()
@@ -369,7 +368,8 @@ class InnoDBLocks(LockStrategy):
         except DBAPIError as error:
             if self.errors[code_of(self.errors, error)].ends is Ends.TRANSACTION:
                 raise DeadlockDetected(
-                    "chosen as the victim of a deadlock; run the whole transaction again",
+                    "the server chose this transaction as the victim of a deadlock. Run the whole "
+                    "transaction again",
                     orig=error.orig,
                 ) from error
 

@@ -48,7 +48,7 @@ class InnoDBNamedLocks(NamedLocks):
         """Take the lock for a block that inserts a row; see ``LockStrategy.inserting()``."""
         release = self._take_name(connection, key, self._statement(seconds))
         if release is None:
-            raise LockNotAvailable("others insert the row at this moment; try again later")
+            raise LockNotAvailable("other transactions are inserting the same row. Try again later")
         try:
             yield True
         finally:

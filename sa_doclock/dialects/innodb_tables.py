@@ -56,13 +56,12 @@ def check_engine(name: str, engine: str | None) -> None:
         return
     if engine is None:
         raise LockNotSupported(
-            f"{name!r} is a view, and FOR UPDATE locks nothing where the server first copies the "
-            "rows of a view (ALGORITHM=TEMPTABLE, GROUP BY, UNION); lock the row of the table that the "
-            "view selects from"
+            f"{name!r} is a view, and FOR UPDATE locks nothing if the server first copies the rows of a "
+            "view (ALGORITHM=TEMPTABLE, GROUP BY, UNION). Lock the row of the table below the view"
         )
     raise LockNotSupported(
-        f"table {name!r} is stored by {engine}, which has no row locks to hold; "
-        f"ALTER TABLE {name} ENGINE=InnoDB"
+        f"table {name!r} is stored by {engine}, which has no row locks. "
+        f"Run ALTER TABLE {name} ENGINE=InnoDB"
     )
 
 

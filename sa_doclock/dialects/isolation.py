@@ -38,19 +38,8 @@ class IsolationLevels:
     transaction, an open one may have any of them.  A lock with modifiers that is not there has the
     levels of its base lock.  If it is empty, the level cannot be chosen, and the server is not asked."""
 
-    kept: ClassVar[Mapping[LockOptions, frozenset[str]]] = {}
-    """The levels that the program may have chosen, and that a lock does not replace by ``levels``:
-    they protect a document as well, and more."""
-
     plain_reads: ClassVar[Mapping[str, PlainReads]] = {"SERIALIZABLE": PlainReads.CONFLICT}
     """One row for each level whose reads without a lock are special."""
-
-    locking_read_is_latest: ClassVar[bool] = False
-    """FOR SHARE reads the last commit, also in a transaction whose plain reads are older."""
-
-    def levels_for(self, lock: LockOptions) -> tuple[str, ...]:
-        """Return the ``levels`` of this lock."""
-        return self.levels.get(lock & ~LockOptions.NoKey) or self.levels.get(base_of(lock), ())
 
     def set_once(self, connection: Connection, level: str) -> None:
         """Set the isolation level of the transaction that is about to start, and of no other.
@@ -73,9 +62,37 @@ class IsolationLevels:
             return None
         return level
 
-    def note_default(self, connection: Connection) -> None:
-        """Set the isolation level that a new transaction has in the connection's dialect; called once.
 
-        SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of
-        the program, which may set another.  Called in the block of ``note_server()``, before it.
-        """
+def levels_for(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...]:
+    """Return the ``levels`` of this lock; those of its base lock, if it has none of its own."""
+    levels = isolation.levels
+    return levels.get(lock & ~LockOptions.NoKey) or levels.get(base_of(lock), ())
+
+
+def kept_levels(isolation: IsolationLevels, lock: LockOptions) -> tuple[str, ...]:
+    """Return the levels that a program may have chosen, and that this lock does not replace.
+
+    A ForUpdate lock keeps the stricter ones of its ``levels``: they protect a document as well, and more.
+    """
+    base = base_of(lock)
+    return levels_for(isolation, base)[1:] if base is LockOptions.ForUpdate else ()
+
+
+def locking_read_is_latest(isolation: IsolationLevels) -> bool:
+    """Return whether FOR SHARE reads the last commit in a transaction whose plain reads are older.
+
+    Where a plain read may be older, a server either refuses to lock a row that has changed since, or it
+    locks and reads the row as it is now.
+    """
+    reads = isolation.plain_reads.values()
+    return any(PlainReads.OLDER in each and PlainReads.CONFLICT not in each for each in reads)
+
+
+def note_default_level(connection: Connection) -> None:
+    """Ask for the isolation level of new transactions, and note it in the connection's dialect.
+
+    SQLAlchemy asks in the engine's first connection, before the listeners for "connect" of the program,
+    which may set another.
+    """
+    if "isolation_level" not in connection.get_execution_options():
+        connection.dialect.default_isolation_level = connection.get_isolation_level()

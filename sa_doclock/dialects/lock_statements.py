@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
+from enum import Enum, Flag, auto
 from typing import Any, ClassVar, Final, NamedTuple
 
 from sqlalchemy import ForeignKeyConstraint, Table, UniqueConstraint
@@ -30,6 +30,17 @@ class Locked(Enum):
 
     DATABASE = "the database"
     """The whole database: the lock is the transaction's, and who waits for it polls."""
+
+
+class Reach(Flag):
+    """The tables whose rows FOR UPDATE locks, of several that a SELECT reads."""
+
+    ONE_TABLE = auto()
+    """``FOR UPDATE OF header`` leaves the other tables of a join unlocked."""
+
+    SUBQUERIES = auto()
+    """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
+    lock of its own.  Those of a CTE no database locks."""
 
 
 class LockText(NamedTuple):
@@ -74,12 +85,8 @@ class LockStatements:
     locked: ClassVar[Locked] = Locked.ROWS
     """The part of a table, or of the database, that a lock is on."""
 
-    locks_subqueries: ClassVar[bool] = False
-    """FOR UPDATE locks the rows of the tables in a subquery of FROM too, where the subquery has no
-    lock of its own.  Those of a CTE no database locks."""
-
-    locks_one_table_of_join: ClassVar[bool] = True
-    """``FOR UPDATE OF header`` leaves the other tables of a join unlocked."""
+    reach: ClassVar[Reach] = Reach.ONE_TABLE
+    """The tables whose rows FOR UPDATE locks, of several that a SELECT reads."""
 
     by_keys_hint: ClassVar[str | None] = None
     """A table hint without which a SELECT of many keys may read, and lock, other rows too; it has

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Dialect
 from ..errors import LockNotAvailable, LockNotSupported, SnapshotConflict
 from ..options import LockOptions, may_queue, milliseconds
 from ..wait_info import Wait
-from .base import REPEATABLE_READ, Ends, ErrorCode, Limit, MaxParameters, PlainReads
+from .base import REPEATABLE_READ, Ends, ErrorCode, Limit, MaxParameters, PlainReads, Reach
 from .connection import rewritten_statements
 from .innodb import (
     INNODB_CODES,
@@ -150,7 +150,7 @@ class MariaDBStatements(InnoDBStatements):
     # From 1000 on, an IN list becomes a subquery, and the whole table is read and locked:
     # https://mariadb.com/kb/en/conversion-of-big-in-predicates-into-subqueries/
     max_parameters = MaxParameters(900)
-    locks_one_table_of_join = False  # there is no FOR UPDATE OF: MDEV-17514
+    reach = Reach(0)  # there is no FOR UPDATE OF: MDEV-17514
 
 
 class MariaDBWaits(InnoDBWaits):
@@ -231,4 +231,4 @@ class MariaDBLocks(InnoDBLocks):
         super().check_support(lock)
         version = self.server_version or HAS_SKIP_LOCKED
         if LockOptions.SkipLocked in lock and version < HAS_SKIP_LOCKED:
-            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, this is {version}")
+            raise LockNotSupported(f"SKIP LOCKED needs MariaDB 10.6, and this server is {version}")

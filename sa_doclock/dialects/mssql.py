@@ -55,12 +55,12 @@ from .names import quoted_name
 from .waits import text_with_numbers
 
 _READ_ONLY = (
-    "the database is read-only here, as on a readable secondary, where SQL Server ignores all locking "
-    "hints; connect without ApplicationIntent=ReadOnly, or read by SnapshotRead"
+    "the database is read-only here, as on a readable secondary, and SQL Server ignores locking hints "
+    "there. Connect without ApplicationIntent=ReadOnly, or read by SnapshotRead"
 )
 _LIKE_ROWS = (
-    "an index of {!r} begins with a column of the primary key and has all columns of the table ({}), so "
-    "SQL Server may lock its entries in place of the rows; leave a column out of the index"
+    "SQL Server may lock entries of an index of {!r} instead of its rows: the index {} begins with a "
+    "column of the primary key and covers the table. Leave a column out of the index"
 )
 _LOCK_TIMEOUT = "SELECT @@LOCK_TIMEOUT"
 # "CURRENT_TRANSACTION_ID", Permissions: "Any user can return the transaction ID of the current
@@ -212,7 +212,6 @@ class SQLServerIsolation(IsolationLevels):
         _SHARED | _SKIP: _SKIPPING_LEVELS,
         LockOptions.SnapshotRead: (SNAPSHOT,),
     }
-    kept = {_FOR_UPDATE: frozenset(_STRICTER)}
     plain_reads = {
         **dict.fromkeys(_STRICTER, PlainReads.CONFLICT),  # shared locks that stay
         SNAPSHOT: PlainReads.PAST_WRITERS | PlainReads.OLDER | PlainReads.CONFLICT,  # 3960
@@ -362,7 +361,7 @@ class SQLServerNamedLocks(NamedLocks):
         name = short_name(key, _LONGEST_NAME)
         answer = int(connection.execute(statement, {"name": name}).scalar_one())
         if answer < 0 and answer not in _REFUSED_BY_VALUE:  # -999
-            raise LockNotSupported(f"sp_getapplock has answered {answer}: the call was refused")
+            raise LockNotSupported(f"SQL Server refused the lock: sp_getapplock returned {answer}")
         return _REFUSED_BY_VALUE.get(answer)
 
 
@@ -413,8 +412,8 @@ class SQLServerLocks(LockStrategy):
     ) -> bool:
         if level == "READ UNCOMMITTED" and base_of(lock) in self.isolation.levels:
             raise WrongIsolation(
-                "the transaction is open at READ UNCOMMITTED, where details are read that another "
-                "transaction has not committed; end it, or set READ COMMITTED"
+                "the transaction is open at READ UNCOMMITTED, where the session would read details that another "
+                "transaction has not committed. End it, or set READ COMMITTED"
             )
         opens = super().join(connection, lock, seconds, level, opened_for, header)
         self._refuse_read_only(connection, lock)

@@ -23,13 +23,13 @@ from .error_codes import Ends, ErrorCode, ErrorCodes, EveryError, NativeCode
 _NUMBER_IN_TEXT = re.compile(r"\((\d+)\)(?= \(SQL\w+\)|; \[|$)")
 
 _NO_SNAPSHOT = (
-    "the database does not allow snapshot isolation, which readers need here; "
-    "run op.enable_snapshot_isolation() (see docs/mssql.md)"
+    "this database does not allow snapshot isolation, and SharedRead and SnapshotRead need it. "
+    "Run op.enable_snapshot_isolation() (see docs/mssql.md)"
 )
-_NO_ROW_LOCKS = "the table is memory-optimized, and such tables take no locks"
+_NO_ROW_LOCKS = "the table is memory-optimized, and SQL Server does not lock its rows"
 _IN_TRANSITION = (
-    "snapshot isolation is being switched on or off in this database; "
-    "try again when ALTER DATABASE has ended"
+    "an ALTER DATABASE is switching snapshot isolation on or off in this database. "
+    "Try again when it has ended"
 )
 _NO_SEEK = 8622
 _WHY_NO_SEEK = (
@@ -123,7 +123,7 @@ class SQLServerErrors(ErrorCodes):
         # clustered columnstore index".
         651: ErrorCode(
             in_lock=LockNotSupported,
-            why="the table has a clustered columnstore index, or locks no rows",
+            why="the table has a clustered columnstore index, or its options do not allow row locks",
         ),
         # "Transactions with Memory-Optimized Tables"; the hint, and SNAPSHOT as level of a session
         **dict.fromkeys(
@@ -131,14 +131,16 @@ class SQLServerErrors(ErrorCodes):
         ),
         # "You can only specify the READPAST lock in the READ COMMITTED or REPEATABLE READ .."
         650: ErrorCode(
-            in_lock=WrongIsolation, why="SkipLocked needs READ COMMITTED or REPEATABLE READ"
+            in_lock=WrongIsolation,
+            why="SkipLocked needs a transaction at READ COMMITTED or REPEATABLE READ",
         ),
         3952: ErrorCode(in_lock=LockNotSupported, why=_NO_SNAPSHOT),
         **dict.fromkeys(
             (3953, 3954, 3956), ErrorCode(in_lock=LockNotSupported, why=_IN_TRANSITION)
         ),
         3951: ErrorCode(
-            in_lock=WrongIsolation, why="SNAPSHOT was set after the transaction had started"
+            in_lock=WrongIsolation,
+            why="the transaction had started before its isolation level was set to SNAPSHOT",
         ),
     }
     # "SET XACT_ABORT", Remarks: "Depending upon the severity of the error, the entire transaction

@@ -16,7 +16,7 @@ from ..errors import DeadlockDetected, LockNotAvailable, LockNotSupported
 from ..options import LockOptions, base_of, milliseconds
 from ..sqlalchemy_internals import hint_comments_of, with_hint_comment
 from ..wait_info import Wait
-from .base import Ends, ErrorCode, Limit, MaxParameters, NativeCode
+from .base import Ends, ErrorCode, Limit, MaxParameters, NativeCode, Reach
 from .connection import ask_driver, other_connection
 from .error_codes import code_of
 from .innodb import (
@@ -233,7 +233,7 @@ class MySQLStatements(InnoDBStatements):
 class OldMySQLStatements(MySQLStatements):
     """The SELECTs of MySQL 5.7, which has no ``FOR UPDATE OF``."""
 
-    locks_one_table_of_join = False
+    reach = Reach(0)
 
 
 class MySQLWaits(InnoDBWaits):
@@ -287,7 +287,9 @@ class MySQLLocks(InnoDBLocks):
         super().check_support(lock)
         modifier = lock & (LockOptions.NoWait | LockOptions.SkipLocked)
         if modifier and self._version < HAS_MODIFIERS:
-            raise LockNotSupported(f"{modifier} needs MySQL 8.0.1, this is {self._version}")
+            raise LockNotSupported(
+                f"{modifier} needs MySQL 8.0.1, and this server is {self._version}"
+            )
         if base_of(lock) is LockOptions.SharedRead and not self._spells_share:
             raise LockNotSupported("SharedRead on MySQL needs SQLAlchemy 2.0.45 or newer")
 

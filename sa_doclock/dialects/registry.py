@@ -18,7 +18,7 @@ from sqlalchemy.types import TypeEngine
 from ..errors import LockNotSupported
 from ..options import LockOptions, base_of, is_row_lock
 from ..sqlalchemy_internals import with_variant
-from .base import Locked, LockStrategy
+from .base import AUTOCOMMIT, Locked, LockStrategy, levels_for
 from .compatible_servers import find_server
 from .lock_statements import has_hints
 from .mariadb import MariaDBLocks
@@ -125,9 +125,7 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
         try:
             strategy.check_autocommit(connection)
         except LockNotSupported:
-            strategy.autocommit_by_default = True
-        else:
-            strategy.isolation.note_default(connection)
+            strategy.findings[AUTOCOMMIT] = True
     strategy.note_server(connection)
     _check_texts(strategy)
     dialect.default_isolation_level = connection.dialect.default_isolation_level
@@ -187,7 +185,7 @@ def may_wait(strategy: LockStrategy, lock: LockOptions) -> bool:
     base = base_of(lock)
     if strategy.statements.locked is Locked.DATABASE:
         return base is LockOptions.ForUpdate
-    level = next(iter(strategy.isolation.levels_for(base)), None)
+    level = next(iter(levels_for(strategy.isolation, base)), None)
     return is_row_lock(strategy.statements.row_lock(base, level))
 
 

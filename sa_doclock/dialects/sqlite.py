@@ -51,8 +51,8 @@ from .names import schema_of
 from .transaction_marks import SavepointMarks
 
 _SHARED_CONNECTION = (
-    "sessions share this one connection, and with it the transaction that the lock lives in; "
-    "use a database file"
+    "all sessions of this engine share this one connection, and so one transaction and its locks. "
+    "Use a database file"
 )
 # The first has one connection for all sessions, the second for all of a thread: the commit of one
 # session is that of the others too.
@@ -70,10 +70,10 @@ _READ_LIMIT = "PRAGMA busy_timeout"
 _SET_LIMIT = "PRAGMA busy_timeout = {}"
 _SQLITE_ERROR = 1  # the primary result code of a statement that cannot be compiled
 _SQLITE_READONLY = 8
-_READ_ONLY = "a file that is opened read-only cannot be locked; read with SnapshotRead"
+_READ_ONLY = "SQLite cannot lock a file opened read-only. Read with SnapshotRead"
 _NO_FILE_LOCKS = (
-    "the file is opened without locks (nolock=1, immutable=1, or a VFS such as unix-none), so that two "
-    "connections write it at once; open it without these parameters"
+    "the connection opened the file without locks (nolock=1, immutable=1, or a VFS such as unix-none), "
+    "so two connections can write it at once. Open it without these parameters"
 )
 _LOCKS_FILE = "sa_doclock.locks_file"  # in LockStrategy.findings: whether it was found to
 _IMMUTABLE = re.compile(r"\bimmutable=(?:1|yes|true|on)\b", re.IGNORECASE)
@@ -175,10 +175,7 @@ class SQLiteLifecycle(TransactionLifecycle):
         return lambda engine: _IN_FORK if _is_same(file, _file_of(engine)) else None
 
 
-_IN_FORK: Final = (
-    "SQLite's record of the file locks came along, so that no connection of this process gets a lock of "
-    "its own on the file"
-)
+_IN_FORK: Final = "the forked process inherited SQLite's record of the file locks, so none of its connections can lock the file"
 
 
 def _file_of(engine: Engine) -> str | None:
@@ -296,7 +293,7 @@ class SQLiteLocks(LockStrategy):
 
     def check_support(self, lock: LockOptions) -> None:
         if LockOptions.SkipLocked in lock:
-            raise LockNotSupported("SQLite locks the file, not rows: there is nothing to skip")
+            raise LockNotSupported("SQLite locks the file, not rows, and cannot skip single rows")
 
     def check_table(
         self,
@@ -389,8 +386,8 @@ class SQLiteLocks(LockStrategy):
         opened, wanted = base_of(opened_for or LockOptions.None_), base_of(lock)
         if opened is LockOptions.SharedRead and wanted is LockOptions.ForUpdate:
             raise WrongIsolation(
-                "the transaction reads a snapshot, taken by an earlier SharedRead; "
-                "take the ForUpdate lock first, or in a transaction of its own"
+                "the transaction reads the snapshot of an earlier SharedRead. "
+                "Take the ForUpdate lock first, or in a transaction of its own"
             )
         if opened is LockOptions.None_ and wanted is not LockOptions.SnapshotRead:
             # BEGIN IMMEDIATE cannot be sent any more.  An UPDATE of no row takes the same

@@ -18,7 +18,12 @@ UNMARKED: Final = object()
 
 
 class TransactionMarks(ABC):
-    """The marks of transactions."""
+    """The marks of transactions.
+
+    :cvar schema_setter: the function by which a SELECT can change the current schema; empty: none can.
+    """
+
+    schema_setter = ""
 
     @abstractmethod
     def mark_transaction(self, connection: Connection) -> object:
@@ -29,7 +34,7 @@ class TransactionMarks(ABC):
         """
 
     def current_schema(self, connection: Connection) -> str | None:
-        """Return the schema, or the database, of names that have none; None: it cannot change."""
+        """Return the schemas, or the database, of names that have none; None: it cannot change."""
         return None
 
     @abstractmethod

@@ -42,14 +42,12 @@ class BatchPriority(SessionPart):
     """The tries of one session, none of which waits at the server."""
 
     def __init__(self, state: LockContext) -> None:
-        self._state = ref(state)
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
 
     def begun(self, connection: Connection, *, lent: bool) -> None:
         """See :class:`SessionPart`: a deadlock ends this transaction rather than another."""
         strategy = strategies.get(connection.dialect)
-        state = self._state()
-        assert state is not None
-        lowered = state.transaction.memory(self, set[Connection])
+        lowered = self._state().transaction.memory(self, set[Connection])
         if strategy is not None and connection not in lowered:  # it comes for savepoints too
             lowered.add(connection)
             strategy.waits.lower_deadlock_priority(connection)
@@ -99,7 +97,6 @@ class BatchPriority(SessionPart):
         got some of them.
         """
         state = self._state()
-        assert state is not None
         call = state.calls.current
         assert call is not None
         savepoint = connection.begin_nested()
@@ -126,7 +123,6 @@ class BatchPriority(SessionPart):
         :raises LockNotAvailable: the call has not opened it: the work before the call is lost.
         """
         state = self._state()
-        assert state is not None
         if state.transaction.condition is Condition.LOST:
             if not call.opens and call.met is not None:
                 raise call.met

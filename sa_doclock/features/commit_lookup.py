@@ -92,7 +92,7 @@ class CommitLookup(SessionPart):
             self._of_transaction().wrote.add(connection)
 
     def commit_not_done(self) -> bool:
-        """See :class:`SessionPart`."""
+        """See :class:`CommitOutcome`."""
         return self._of_transaction().not_done
 
     def learn_with_writes(self, connection: Connection, pipeline: Pipeline) -> bool:
@@ -187,8 +187,11 @@ class CommitLookup(SessionPart):
 
 def look_up_commits(session: Session, state: LockContext) -> None:
     """Have a session look up the outcome of its commits, if it does not yet."""
-    if state.parts.find(CommitLookup) is None:
-        state.parts.add(CommitLookup(session, state))
+    if state.parts.commit_outcome is None:
+        lookup = state.parts.commit_outcome = CommitLookup(session, state)
+        state.parts.add(lookup)
+        if state.parts.pipeline is not None:
+            state.parts.pipeline.learn = lookup.learn_with_writes
 
 
 def _outcomes_of(one: TransactionConnection) -> CommitOutcomes:

@@ -26,9 +26,8 @@ from ..core.transaction import add_document, database_name
 from ..dialects import strategy_for
 from ..errors import LockFailed, LockMisuse, LockNotAvailable
 from ..functions import check_function
-from ..keys import Identity, key_text, public_key
+from ..keys import Identity, folded_key, key_text, public_key
 from ..options import LockOptions, base_of, milliseconds
-from .named_locks import folded_key
 
 T = TypeVar("T")
 

@@ -18,7 +18,8 @@ from typing import Any, Final
 from weakref import ref
 
 from ..caller import line_of_program
-from ..core.transaction import SessionPart
+from ..core.transaction import LockCall, SessionPart
+from ..errors import LockFailed
 from ..events import ReleasedLock
 from ..keys import DocumentKey, LockedName, document_label, public_key
 from ..options import LockOptions, lock_label
@@ -55,12 +56,12 @@ class HeldWarnings(SessionPart):
         self._seconds = seconds
         self._held: dict[DocumentKey | LockedName, _HeldLock] = {}
 
-    def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
-        """Note these locks, which the program has taken just now."""
+    def settled(self, call: LockCall, error: LockFailed | None) -> None:
+        """Note the locks that the program has taken just now."""
         line = line_of_program()
-        for document in documents:
+        for document in () if error is not None else call.new:
             if document not in self._held:
-                held = self._held[document] = _HeldLock(document, lock, line)
+                held = self._held[document] = _HeldLock(document, call.request.lock, line)
                 _watcher.add(held, self._seconds)
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:

@@ -14,6 +14,7 @@ from weakref import ref
 
 from sqlalchemy import Connection
 
+from ..core.instrumentation import report_failed
 from ..core.ledger import Ledger
 from ..core.transaction import (
     Limit,
@@ -71,7 +72,7 @@ class HoldLimit(SessionPart):
         if own:
             state.transaction.note_server_rollback(error)
         if state.calls.current is None:
-            state.instrumentation.report_failed(error, None)
+            report_failed(state.session(), error, None)
         return error
 
     def around_limit(self, limit: Limit) -> Limit:

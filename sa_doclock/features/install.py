@@ -13,11 +13,12 @@ from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
 from ..adoption import Adoption
-from ..core.transaction import LockContext, SessionPart
+from ..checkout_info import NO_TABLE, NOBODY
+from ..core.transaction import LockContext, LockRequest, SessionPart
+from ..errors import LockMisuse
 from ..guard import ReadProvenance, WriteGuard, check_guard_mode
 from ..options import GuardMode, LockTimeout, check_hold_limit, check_seconds
 from ..versions import DocumentVersions
-from .no_checkouts import NoCheckOuts
 
 if TYPE_CHECKING:
     from .gate import DocumentGate
@@ -46,6 +47,20 @@ OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
 # They keep nothing of a session.
 _ADOPTION: Final = Adoption()
 _VERSIONS: Final = DocumentVersions()
+
+
+class NoCheckOuts:
+    """The ``Condition`` of a session without check-outs; it keeps nothing of it."""
+
+    def check_request(self, request: LockRequest) -> None:
+        """See :class:`Condition`.  :raises LockMisuse: a check-out was given."""
+        if request.given.get("checkout", NOBODY) is not NOBODY:
+            raise LockMisuse(NO_TABLE)
+
+    def check_found(self, request: LockRequest, found: object) -> None:
+        """See :class:`Condition`: there is none."""
+
+
 _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())
 
 # Threads: a test run sets it before it makes sessions.
@@ -89,7 +104,7 @@ def _install_guard(session: Session, state: LockContext, options: PartOptions) -
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
     """Yield the parts that choose the database of a lock, and limit, save or follow its wait."""
-    parts, limit, pipeline = state.parts, None, None
+    parts, limit, pipeline, lookup = state.parts, None, None, None
     if is_routed(session):
         from .routing import BindRouter
 
@@ -103,13 +118,15 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
     if options.commit_outcome:
         from .commit_lookup import CommitLookup
 
-        yield CommitLookup(session, state)
+        lookup = parts.commit_outcome = CommitLookup(session, state)
+        yield lookup
     if options.pipeline:
         from .pipeline import SessionPipeline
 
         if session.twophase:
             raise ValueError("pipeline=True and twophase=True exclude each other")
         pipeline = parts.pipeline = SessionPipeline(state, limit)
+        pipeline.learn = None if lookup is None else lookup.learn_with_writes
         yield pipeline  # sends what limits the wait and the hold
     if options.gate is not None:  # a try, and the connection for it, wait for their turn
         yield from _of_gate(state, options.gate)

@@ -5,7 +5,6 @@ A named lock is a target of acquire() as all locks are; the ledger keeps it besi
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Mapping
 from datetime import date, datetime
 from typing import Any
@@ -62,15 +61,6 @@ def _written(part: object) -> str:
     raise TypeError(
         f"a part of a key must be a str, an int, a UUID or a date, not {key_text(part)}"
     )
-
-
-def folded_key(key: Any) -> str:
-    """Return one text for all keys that a database may take for equal, for the name of a lock.
-
-    A collation may ignore case, accents, the width of a letter, and spaces at the end.
-    """
-    letters = unicodedata.normalize("NFKD", repr(key).casefold())
-    return "".join(one for one in letters if not (unicodedata.combining(one) or one.isspace()))
 
 
 def check_key(key: str) -> str:

@@ -26,12 +26,10 @@ class AfterCommit(SessionPart):
     """The functions that a session calls when its locks are gone; a rollback drops them."""
 
     def __init__(self, state: LockContext) -> None:
-        self._state = ref(state)
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
 
     def _of_transaction(self) -> _Functions:
-        state = self._state()
-        assert state is not None
-        return state.transaction.memory(self, _Functions)
+        return self._state().transaction.memory(self, _Functions)
 
     def add(self, function: Callable[[], object]) -> None:
         """Call it after the commit, when the connections are back in the pool."""

@@ -24,7 +24,6 @@ from ..core.transaction import (
 from ..dialects import find_strategy
 from ..dialects.base import Pipeline, Read
 from ..errors import LockNotSupported
-from .commit_lookup import CommitLookup
 from .hold_limit import HoldLimit
 
 
@@ -123,8 +122,11 @@ class SessionPipeline(SessionPart):
     :param hold_limit: of the session, where it has one: it travels with the lock.
     """
 
+    learn: Callable[[Connection, Pipeline], bool] | None = None
+
     def __init__(self, state: LockContext, hold_limit: HoldLimit | None) -> None:
-        self._state, self._hold_limit = ref(state), hold_limit
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
+        self._hold_limit = hold_limit
         self.ahead: ReadingAhead | None = None
         """The block in which reads are sent with a lock."""
         self.along: list[Callable[[LockRequest], Iterable[Read]]] = []
@@ -135,9 +137,7 @@ class SessionPipeline(SessionPart):
         return TransactionOutbox(self)
 
     def _outbox(self) -> TransactionOutbox:
-        state = self._state()
-        assert state is not None
-        outbox = state.transaction.outbox
+        outbox = self._state().transaction.outbox
         assert isinstance(outbox, TransactionOutbox)
         return outbox
 
@@ -176,16 +176,14 @@ class SessionPipeline(SessionPart):
 
     def may_commit(self) -> bool:
         """Return whether the writes that wait may be sent together with COMMIT, which comes next."""
-        state, outbox = self._state(), self._outbox()
-        assert state is not None
-        state.transaction.refuse()
+        outbox = self._outbox()
+        self._state().transaction.refuse()
         if len(outbox.by_connection) > 1:
             outbox.send_writes()  # all of them, before any is committed
             return False
-        lookup = state.parts.find(CommitLookup)
         # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
         ((connection, pipeline),) = outbox.by_connection.items()
-        return lookup is None or not lookup.learn_with_writes(connection, pipeline)
+        return self.learn is None or not self.learn(connection, pipeline)
 
     def discard(self) -> None:
         """Drop rows read ahead and waiting writes, before a connection is given back."""

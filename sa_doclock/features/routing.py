@@ -79,13 +79,11 @@ class BindRouter(SessionPart):
 
     def __init__(self, state: LockContext) -> None:
         self._session = state.session
-        self._state = ref(state)
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
 
     @property
     def _pinned(self) -> _Pinned:
-        state = self._state()
-        assert state is not None  # the caller has the session
-        return state.transaction.memory(self, _Pinned)
+        return self._state().transaction.memory(self, _Pinned)
 
     def around_get_bind(self, get_bind: Callable[..., Any]) -> Callable[..., Any]:
         """See :class:`SessionPart`: in front of the class's own."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final
@@ -83,17 +83,19 @@ class SecondSession(SessionPart):
 
         return checked_bind
 
+    def _others(self) -> Iterator[SecondSession]:
+        """Yield the others of this gate, task and thread."""
+        for other in [one() for one in _here.get()]:
+            if other not in (None, self) and other.gate is self.gate and other.where == _where():
+                yield other
+
     def _refuse_second_session(self, bind: Engine | Connection) -> None:
         """:raises LockMisuse: this task holds a lock in another session, and a connection."""
         if isinstance(bind, Connection):
             return
-        for other in [one() for one in _here.get()]:
+        for other in self._others():
             if (
-                other is not None
-                and other is not self
-                and other.gate is self.gate
-                and bind.pool in other.pools
-                and other.where == _where()
+                bind.pool in other.pools
                 and not isinstance(bind.pool, _NEVER_EXHAUSTED)
                 and not any(c.engine is bind.engine for c in connections_of(self._session()).all())
             ):

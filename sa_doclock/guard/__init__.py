@@ -19,9 +19,9 @@ It decides by rows.  A row belongs to a document by its table, whichever class o
 headers need no lock, as long as the ledger lives that has them.
 """
 
-from .dml import atomic_update
+from .dml import atomic_update, targets_here
 from .refusals import ReadProvenance, check_guard_mode
 from .statement_check import is_atomic
-from .targets import Execution, Target, is_header_target, targets_of
+from .targets import Execution, Target, is_header_target
 from .touched import rows_written, touched_rows
 from .write_guard import WriteGuard

@@ -73,7 +73,7 @@ def checked_statement(
     session, run = refusals.session(), Execution(refusals.session(), statement, parameters, how)
     targets: tuple[Target, ...] = ()
     if refusals.enabled:
-        targets = targets_of(statement, parameters, _tables_elsewhere(run))
+        targets = targets_here(run)
     if targets:
         # The execution would flush too, but the rows that the check finds depend on it.
         options = {**statement.get_execution_options(), **how.get("execution_options", {})}
@@ -87,6 +87,11 @@ def checked_statement(
     with _checked(refusals, targets, write, lambda one: one.statement(run), of_headers) as checks:
         asked = _number_asked(checks, run)
         yield partial(_after, refusals, statement, write, checks, asked)
+
+
+def targets_here(run: Execution) -> tuple[Target, ...]:
+    """Return the targets of a statement, but for tables that only have the name of a document's table."""
+    return targets_of(run.statement, run.parameters, _tables_elsewhere(run))
 
 
 def _tables_elsewhere(run: Execution) -> Collection[Any]:
@@ -158,28 +163,20 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
         )
         return result, [] if key is None or None in key or own != named else [tuple(key)]
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        headers = list(_headers_among(buffer_rows(result), target))
+        rows = (
+            row if isinstance(row, (tuple, ResultRow)) else (row,) for row in buffer_rows(result)
+        )
+        found = [each for each in chain.from_iterable(rows) if isinstance(each, target.root.class_)]
+        headers = [key for key in (instance_state(each).identity for each in found) if key]
         if headers:
             return result, headers
-    return result, _keys_among(columns, target, result)
-
-
-def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
-    for row in rows:
-        for one in row if isinstance(row, (tuple, ResultRow)) else (row,):
-            key = instance_state(one).identity if isinstance(one, target.root.class_) else None
-            if key is not None:
-                yield key
-
-
-def _keys_among(columns: Sequence[Any], target: Target, result: Any) -> list[Identity]:
     assert target.mapper is not None
     returned = [target.attribute_of(one) if hasattr(one, "key") else None for one in columns]
     names = key_attributes(target.mapper)
     if not {*names} <= {*returned}:
-        return []
+        return result, []
     places = [returned.index(name) for name in names]
-    return [tuple(row[place] for place in places) for row in buffer_rows(result)]
+    return result, [tuple(row[place] for place in places) for row in buffer_rows(result)]
 
 
 @contextmanager
@@ -287,20 +284,21 @@ def atomic_update(statement: U) -> U:
         ``version_id_generator`` of its own, and ``values()`` does not set the version.
     """
     if not isinstance(statement, Update):
-        raise TypeError(f"atomic_update() takes an update(), not {statement!r}")
+        raise TypeError(f"atomic_update() takes an update(), got {statement!r}")
     rows = values_of(statement).rows
     versions = set(chain.from_iterable(map(_names_of_version, _versioned(statement))))
     plain = [
         name
         for row in rows
         for name, value in row.items()
-        if not _is_relative(value) and _key_of(name) not in versions
+        if not (isinstance(value, ClauseElement) and not isinstance(value, BindParameter))
+        and _key_of(name) not in versions
     ]
     if plain or not rows:
         subject = f"the value of {plain[0]}" if plain else "its new value"
         raise ValueError(
-            f"{subject} is not an SQL expression such as Item.stock - 2: it may come from a read "
-            "without the lock; take the lock, and change the object"
+            f"atomic_update(): {subject} is not an SQL expression such as Item.stock - 2, so it may come "
+            "from a read without the lock. Take the lock, and change the object"
         )
     return _raising_versions(statement).execution_options(**{ATOMIC: True})
 
@@ -308,6 +306,8 @@ def atomic_update(statement: U) -> U:
 def _versioned(statement: Update) -> list[Mapper[Any]]:
     """Return the classes of the rows that have a version."""
     named = mapper_named(statement)
+    if named is None and named_alone(statement) is not table_of(statement):
+        return []  # another object for the table, of which only a session knows whether it is here
     if named is None:
         headers = filter(is_header_target, targets_of(statement, None))
         found = [*dict.fromkeys(one.mapper for one in headers if one.mapper is not None)]
@@ -339,23 +339,24 @@ def _raising_versions(statement: U) -> U:
             statement = statement.values({version: version + 1})
         except (ArgumentError, InvalidRequestError):
             raise ValueError(
-                f"the version of {mapper.class_.__name__} cannot be added to ordered_values(): set it there, or use values()"
+                f"atomic_update() cannot add the version of {mapper.class_.__name__} to ordered_values(). Set it there, or use values()"
             ) from None
     return statement
 
 
 def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
     """:raises ValueError: the UPDATE cannot raise the version of these rows."""
-    what, column = f"the version of {mapper.class_.__name__}", mapper.version_id_col
+    what, column = (
+        f"atomic_update(): the version of {mapper.class_.__name__}",
+        mapper.version_id_col,
+    )
     if column is None or column.table is not table_of(statement):
         raise ValueError(
-            f"{what} is in another table than the one that the UPDATE writes: take the lock, and "
-            "change the object"
+            f"{what} is in another table than the UPDATE's. Take the lock, and change the object"
         )
     if not counts_up(mapper):
         raise ValueError(
-            f"{what} comes from a version_id_generator, which SQL cannot call: set the version in "
-            "values() too"
+            f"{what} comes from a version_id_generator, which SQL cannot call. Set the version in values() too"
         )
 
 
@@ -366,7 +367,3 @@ def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
     if entity is None:
         return statement.table.columns[column.key or column.name]
     return getattr(entity, mapper.get_property_by_column(column).key)
-
-
-def _is_relative(value: Any) -> bool:
-    return isinstance(value, ClauseElement) and not isinstance(value, BindParameter)

@@ -28,6 +28,7 @@ from ..core.documents import (
     notify_in_time,
     parts_of,
 )
+from ..core.instrumentation import report_unlocked_write
 from ..core.ledger import ledger_of
 from ..core.loading import in_session_order
 from ..core.transaction import (
@@ -125,7 +126,7 @@ def _note_execution(note: Callable[[int, Any], None], state: ORMExecuteState) ->
 def _sentence(found: Execution) -> str:
     how = ""  # whether a row is of a document that is held would be a look-up for every row
     if not found.between_locks:
-        how = " under a lock that is not held any more"
+        how = " under a lock that has been released"
     elif found.unlocked:
         how = " without the lock"
     sql = _SCHEMA_TO_TRANSLATE.sub("", " ".join(found.sql.split()))
@@ -178,7 +179,7 @@ _MODES: Final = get_args(GuardMode)
 def check_guard_mode(mode: object) -> None:
     """Raise ValueError if there is no such mode."""
     if mode not in _MODES:
-        raise ValueError(f"guard is {', '.join(map(repr, _MODES))}, not {mode!r}")
+        raise ValueError(f"guard must be one of {', '.join(map(repr, _MODES))}, got {mode!r}")
 
 
 class Refusal(NamedTuple):
@@ -328,14 +329,14 @@ class Refusals:
         entity, identity = refusal.root.class_, refusal.identity
         ident = public_key(identity) if identity else None
         held = ledger_of(self.session()).held.get((entity, identity))
-        holds, read = "does not hold", ""
+        holds, read = "does not hold the document", ""
         if held is not None:
-            holds = f"holds by {lock_label(held)} only"
+            holds = f"holds the document by {lock_label(held)} only"
         elif refusal.state is not None and self._reads is not None:
             read = self._reads.describe(refusal.state)
         error = UnlockedWrite(
-            f"{refusal.what} without the ForUpdate lock of its document, which this transaction "
-            f"{holds}; lock first, then read, then change: session.get_entity({entity.__name__}, "
+            f"{refusal.what} without the ForUpdate lock of its document. This transaction {holds}. "
+            f"Lock first, then read, then change: session.get_entity({entity.__name__}, "
             f"{'...' if ident is None else key_text(ident)}, LockOptions.ForUpdate)."
         )
         error.add_details(read)
@@ -345,8 +346,8 @@ class Refusals:
             raise error
         # No warning names a row: Python shows each text once for each line of the program.
         text = (
-            f"{refusal.rows} without the ForUpdate lock of the {entity.__name__} that they belong "
-            "to; lock first, then read, then change: "
+            f"{refusal.rows} without the ForUpdate lock of their {entity.__name__}. Lock first, then "
+            "read, then change: "
             f"session.get_entity({entity.__name__}, ..., LockOptions.ForUpdate)"
         )
         if text not in self._reported:
@@ -355,4 +356,4 @@ class Refusals:
             warn_program(background, UnlockedWriteWarning)
         if (entity, identity) not in self._reported:
             self._reported[entity, identity] = None
-            self._state().instrumentation.report_unlocked_write(error, line_of_program())
+            report_unlocked_write(self.session(), error, line_of_program())

@@ -194,18 +194,14 @@ def rows_of_untold(
         if not untold_targets(mapper):
             continue
         if state.key is None:
-            found[mapper, Write.INSERT].append(_columns_among(mapper, state.dict))
+            names, key, write = state.dict.keys(), {}, Write.INSERT
         else:
-            key = zip(key_attributes(mapper), state.identity or (), strict=True)
-            changed = {name: state.dict.get(name) for name in state.committed_state}
-            row = _columns_among(mapper, changed)
-            found[mapper, Write.UPDATE].append({**row, **dict(key)})
+            names, write = state.committed_state.keys(), Write.UPDATE
+            key = dict(zip(key_attributes(mapper), state.identity or (), strict=True))
+        row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
+        found[mapper, write].append({**row, **key})
     for (mapper, write), rows in found.items():
         yield mapper, write, rows
-
-
-def _columns_among(mapper: Mapper[Any], values: Row) -> Row:
-    return {name: value for name, value in values.items() if name in mapper.column_attrs}
 
 
 def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
@@ -291,9 +287,14 @@ class WriteRules(NamedTuple):
         if self.direct is None:
             return None
         loaded = [*map(attributes.instance_dict, map(_object, states))]
-        by_owner = _headers_of_owners(loaded, self.direct.backrefs)
-        if by_owner is None:
-            return None
+        owners: dict[int, Any] = {}  # each once
+        for name in self.direct.backrefs:
+            some = [*map(dict.get, loaded, repeat(name))]
+            owners.update(zip(map(id, some), some, strict=True))
+        known = [attributes.instance_state(one) for one in owners.values() if one is not None]
+        if not all(state.identity or state.pending for state in known):
+            return None  # one is neither stored nor new
+        by_owner = [state.identity for state in known if state.identity is not None]
         values = [map(dict.get, loaded, repeat(name)) for name in self.direct.foreign_key or ()]
         by_key = set(zip(*values, strict=True))
         return by_owner + [header for header in by_key if not has_null(header)]
@@ -320,7 +321,9 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
         for one, other in related
         if one.secondary is not None or one.back_populates is None
     }
-    deletes, kind = {one.key: other for one, other in related}, _kind(mapper)
+    deletes, name = {one.key: other for one, other in related}, kind_attribute(mapper)
+    others = any(map(document_root, mapper.base_mapper.self_and_descendants))
+    kind = frozenset(() if name is None or not others else (name,))
     if root is None and not (deletes or kind or untold_targets(mapper)):
         return None
     return _build_rules(root, mapper, updates, deletes, kind)
@@ -340,7 +343,11 @@ def _build_rules(
         parts, own = parts_with_detail(root, mapper), names_of_parts(root, mapper)
         header, direct = is_header(root, mapper), _direct_part(root, parts)
         keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
-    moves = frozenset(_owner_attributes(parts)) | kind | deciding_attributes(mapper)
+    owner_attributes = (
+        (*part.attributes, *part.backrefs, *(name for name, _ in part.discriminators))
+        for part in parts
+    )
+    moves = frozenset(chain.from_iterable(owner_attributes)) | kind | deciding_attributes(mapper)
     elsewhere = moves | updates.keys()
     names = chain.from_iterable(map(attrgetter("attributes"), parts))
     generated = generated_attributes(mapper, names)
@@ -372,22 +379,9 @@ def _build_rules(
     )
 
 
-def _kind(mapper: Mapper[Any]) -> frozenset[str]:
-    name = kind_attribute(mapper)
-    others = any(map(document_root, mapper.base_mapper.self_and_descendants))
-    return frozenset(() if name is None or not others else (name,))
-
-
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
     """Return the attributes of this class that lead to its parts."""
     return {part.name for part in parts_of(root) if mapper.isa(part.owner)}
-
-
-def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
-    for part in parts:
-        yield from part.attributes
-        yield from part.backrefs
-        yield from (name for name, _ in part.discriminators)
 
 
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
@@ -414,20 +408,6 @@ def _named_headers(
         return values if composite else zip(values, strict=True)
 
     return headers
-
-
-def _headers_of_owners(
-    loaded: Sequence[dict[str, Any]], backrefs: Iterable[str]
-) -> list[Identity] | None:
-    """Return the headers that are the owners of objects; None if one is neither stored nor new."""
-    found: dict[int, Any] = {}
-    for name in backrefs:
-        owners = [*map(dict.get, loaded, repeat(name))]
-        found.update(zip(map(id, owners), owners, strict=True))  # each once
-    states = [attributes.instance_state(one) for one in found.values() if one is not None]
-    if not all(state.identity or state.pending for state in states):
-        return None
-    return [state.identity for state in states if state.identity is not None]
 
 
 def _related_documents(

@@ -66,8 +66,11 @@ Headers = Iterator[tuple[Identity, str]]
 """The headers of written rows, each with the words for the statement in a refusal."""
 
 BY: Final = "a statement"
-UNCLEAR: Final = "a statement that does not show of which document (name one class or table, and the keys of its rows),"
-NO_KEY: Final = "a statement without a plain primary key, which does not show of which document,"
+UNCLEAR: Final = (
+    "a statement that does not show whose rows it writes (name one class or table, and the keys of its "
+    "rows),"
+)
+NO_KEY: Final = "a statement without a plain primary key, which does not show whose row it writes,"
 
 ATOMIC: Final = "doclock_atomic"
 """The execution option of a statement that atomic_update() has made."""
@@ -248,8 +251,8 @@ class StatementCheck:
             others = asked is not None and written is not None and written > asked
         if others or any(True for _ in self._not_held(self._overwritten())):
             what = (
-                f"{self.target.name} rows were {self._write.value} by a statement, of which some came "
-                "to it after the guard had asked for their documents,"
+                f"{self.target.name} rows were {self._write.value} by a statement. Another transaction "
+                "added some of them to it after the guard had read whose rows it would write. It wrote them"
             )
             self._refusals.refuse_written(Refusal(self.target.root, UNKNOWN, what, what))
 
@@ -290,7 +293,7 @@ class StatementCheck:
             if not stays_in_its_document(statement, target, given):
                 questions = self._rows_overwritten(statement, rows)
                 if questions is None:
-                    self._allow([(UNKNOWN, "an INSERT that may overwrite others,")])
+                    self._allow([(UNKNOWN, "an INSERT that may overwrite other rows,")])
                     return []
                 stored = partial(self._headers_stored, run, questions)
                 if self._allow(stored()):
@@ -302,7 +305,7 @@ class StatementCheck:
     def _headers_selected(self, run: Execution, *, overwrites: bool) -> Headers:
         """Yield those of the owners that the SELECT of an INSERT names; the rows are counted after it."""
         if overwrites or self.target.extended or self.target.stored:
-            yield UNKNOWN, "INSERT .. FROM SELECT, which may overwrite others,"
+            yield UNKNOWN, "an INSERT .. FROM SELECT that may overwrite other rows,"
         elif self.target.links:
             self._inserted = InsertedFromSelect(run, self.target)
             for row in self._inserted.ask():
@@ -325,7 +328,8 @@ class StatementCheck:
             names = [*map(target.attribute_of, key)]
             values = {tuple(literal(row.get(name), row) for name in names) for row in named}
             plain = not any(one is None or isinstance(one, ClauseElement) for one in chain(*values))
-            if not plain or not target.has({*names}):
+            mapped = target.table.columns if mapper is None else mapper.column_attrs
+            if not plain or not {*names} <= {*mapped.keys()}:
                 return None
             found += self._select_rows(names, [*values])
         return found
@@ -421,7 +425,7 @@ class StatementCheck:
             assert target.mapper is not None
             for key in map(target.identity, rows):
                 if key is None:
-                    yield UNKNOWN, "an INSERT that may overwrite, without its key,"
+                    yield UNKNOWN, "an INSERT without a key that may overwrite a row,"
                 else:
                     yield from self._headers_of(target.mapper, key)
         for row in rows:
@@ -492,7 +496,7 @@ class StatementCheck:
                 or any(isinstance(value, ClauseElement) for value in key)
             ):
                 names = " and ".join(link.names)
-                yield UNKNOWN, f"a statement whose {names} does not show of which document,"
+                yield UNKNOWN, f"a statement whose {names} does not show whose row it becomes,"
             elif of_row or not link.discriminators:
                 yield from self._headers_of_owner(link, known, referred=True)
 

@@ -197,11 +197,6 @@ class Target(NamedTuple):
             if (own := column_named(self.table, one.name)) is not None:
                 yield own
 
-    def has(self, names: set[str]) -> bool:
-        """Return whether the class, or the association table, has columns of all these names."""
-        columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
-        return names <= {*columns.keys()}
-
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
 
@@ -262,19 +257,20 @@ def targets_of_new_rows(
 
     A new row of a table of a subclass completes a row of the tables above it, which may name the owner.
     """
-    own = (one._replace(stored=tuple(_stored_before(one, table, named))) for one in found)
+    own = []
+    for target in found:
+        mapper, stored = target.mapper, list[str]()
+        if mapper is not None and not _inserts_all(mapper, named):
+            # The tables of the classes above the first one that has this table.
+            classes = (each for each in mapper.iterate_to_root() if table not in each.tables)
+            above = set(chain.from_iterable(each.tables for each in classes))
+            stored = [
+                name
+                for name in chain.from_iterable(link.read for link in target.links)
+                if above.intersection(each.table for each in mapper.column_attrs[name].columns)
+            ]
+        own.append(target._replace(stored=tuple(stored)))
     return (*own, *targets_extended(found, table, named))
-
-
-def _stored_before(target: Target, table: Any, named: Mapper[Any] | None) -> Iterator[str]:
-    mapper = target.mapper
-    if mapper is not None and not _inserts_all(mapper, named):
-        # The tables of the classes above the first one that has this table.
-        classes = (one for one in mapper.iterate_to_root() if table not in one.tables)
-        above = set(chain.from_iterable(one.tables for one in classes))
-        for name in chain.from_iterable(link.read for link in target.links):
-            if above.intersection(one.table for one in mapper.column_attrs[name].columns):
-                yield name
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:

@@ -34,7 +34,7 @@ from ..core.documents import (
     mapper_cache,
     notify_in_time,
 )
-from ..core.ledger import RowPlace, place_of
+from ..core.ledger import place_of
 from ..core.same_tables import (
     is_class_elsewhere,
     is_of_other_model,
@@ -151,18 +151,15 @@ class WriteGuard(Refusals):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            self._check_written(WrittenRow(state, rules, judged))
+            memory = self.memory
+            memory.written = memory.written or FullCheck(self, self.session(), written=True)
+            memory.written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
             self._add_header(state)
         elif write is Write.UPDATE:
             self.add_key((rules.entity, state.identity or ()), new_key_of(state, rules))
-
-    def _check_written(self, row: WrittenRow) -> None:
-        memory = self.memory
-        memory.written = memory.written or FullCheck(self, self.session(), written=True)
-        memory.written.check([row])
 
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -215,18 +212,12 @@ class WriteGuard(Refusals):
         with ExitStack() as checks:
             for mapper, write, rows in rows_of_untold(states):
                 checks.enter_context(checked_rows(self, mapper, rows, write))
-            checks.enter_context(self._raising_versions(states))
+            versioned = documents_of_parts(self.session(), states) if self.active else {}
             yield
+            for root, headers in versioned.items():
+                self.raise_versions(root, headers)
         for state in new:
             self._add_header(state)
-
-    @contextmanager
-    def _raising_versions(self, states: States) -> Iterator[None]:
-        """Raise the versions of the documents whose parts are written in the block."""
-        versioned = documents_of_parts(self.session(), states) if self.active else {}
-        yield
-        for root, headers in versioned.items():
-            self.raise_versions(root, headers)
 
     @contextmanager
     def around_unguarded(self) -> Iterator[None]:
@@ -354,16 +345,15 @@ _WRITES = {
 }
 
 
-def _tables_written(compiled: Compiled) -> Iterator[Any]:
-    ctes = getattr(compiled, "ctes", None) or ()
-    for statement in (compiled.statement, *(one.element for one in ctes)):
-        if isinstance(statement, Insert | Update | Delete):
-            yield statement.table
-
-
 def _check_of(compiled: Compiled) -> StatementCheck | None:
     """Return the check of a statement that writes rows of documents; None for any other."""
-    tables = [(one, root) for one in _tables_written(compiled) for root in roots_named(one)]
+    ctes = getattr(compiled, "ctes", None) or ()
+    written = [
+        statement.table
+        for statement in (compiled.statement, *(cte.element for cte in ctes))
+        if isinstance(statement, Insert | Update | Delete)
+    ]
+    tables = [(table, root) for table in written for root in roots_named(table)]
     return StatementCheck(partial(_check, tables), in_calls=False) if tables else None
 
 
@@ -378,26 +368,18 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         mapped = place.schemas.get(table.schema, table.schema) or default
         if not isinstance(table, Table) and mapped != (table.schema or default):
             where = place._replace(schemas={})
-            text = f"rows of {table.name} in {where} would be written by table(), to which schema_translate_map does not apply,"
+            text = f"table() would write rows of {table.name} in {where}, because schema_translate_map does not apply to it,"
         elif held is None:
-            state.ledger.check_place(root, place)
+            state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
-        elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
+        elif held.is_same(place) or (
+            held.engine is not place.engine
+            and is_of_other_model(guard.session(), root, table, place.engine)
+        ):
             continue
         else:
-            text = (
-                f"rows of {table.name} in {place} would be written, while those held are in {held},"
-            )
+            text = f"a statement would write rows of {table.name} in {place}, but the locked rows are in {held},"
         guard.refuse(Refusal(root, (), text, text))
-
-
-def _is_other_model(
-    guard: WriteGuard, table: Any, root: Mapper[Any], held: RowPlace, place: RowPlace
-) -> bool:
-    """Return whether a table of this name in another database belongs to another model."""
-    return held.engine is not place.engine and is_of_other_model(
-        guard.session(), root, table, place.engine
-    )
 
 
 check_statements(_check_of)

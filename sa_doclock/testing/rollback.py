@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from ..core.transaction import level_of
-from ..dialects import ROLLED_BACK_LATER, strategy_for
+from ..dialects import ROLLED_BACK_LATER, levels_for, strategy_for
 from ..errors import WrongIsolation
 from ..options import LockOptions
 from ..session import LockingSession
@@ -45,7 +45,7 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         raise TypeError(f"rollback_session() sets {names} itself")
     begins = not connection.in_transaction()
     strategy = strategy_for(connection)
-    levels = strategy.isolation.levels_for(LockOptions.ForUpdate)
+    levels = levels_for(strategy.isolation, LockOptions.ForUpdate)
     level = level_of(connection)
     strategy.check_autocommit(connection)
     if levels and level not in levels:

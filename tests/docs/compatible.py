@@ -115,13 +115,13 @@ def sections() -> Iterator[str]:
             without.append(product)
     yield "## Others"
     yield ""
-    yield "Without known facts, sa_doclock treats each of these as the product that it is compatible with:"
+    yield "Without known facts, sa_doclock treats these products as the original, by their protocol:"
     yield ""
-    for protocol, names in UNTOLD.items():
-        for name in names:
-            yield f"- {name}, as {_ORIGINALS[protocol]}; not known by its version."
-    for product in without:
-        yield f"- {product.name}, as {_ORIGINALS[product.protocol]}; known by its version."
+    for protocol, original in _ORIGINALS.items():
+        told = [product.name for product in without if product.protocol == protocol]
+        untold = [f"{name} (not known by its version)" for name in UNTOLD.get(protocol, ())]
+        if told or untold:
+            yield f"- {original}: {', '.join((*told, *untold))}."
     yield ""
 
 
@@ -132,8 +132,12 @@ def _section(product: CompatibleServer) -> Iterator[str]:
     yield ""
     yield "| | | | by |"
     yield "|---|---|---|---|"
+    known = {*product.refused, *DOCUMENTED.get(product.name, {})}
     for feature in LockFeature:
-        yield _row(feature, product)
+        if feature in known:
+            yield _row(feature, product)
+    if others := ", ".join(feature.value for feature in LockFeature if feature not in known):
+        yield f"| {others} | not run | | {', '.join(_evidence(product, None))} |"
     yield ""
     notes = NOTES.get(product.name, ())
     for note in notes:
@@ -149,10 +153,9 @@ def _row(feature: LockFeature, product: CompatibleServer) -> str:
         below = f" below {'.'.join(map(str, refused.before))}" if refused.before else ""
         reason = f"{refused.text} [(source)]({refused.source})"
         return f"| {feature.value} | LockNotSupported{below} | {reason} | {evidence} |"
-    if sent is not None:
-        says = f"documented: {sent.text}" if sent.text else "documented"
-        return f"| {feature.value} | not run | {says} [(source)]({sent.source}) | {evidence} |"
-    return f"| {feature.value} | not run | | {evidence} |"
+    assert sent is not None
+    says = f"documented: {sent.text}" if sent.text else "documented"
+    return f"| {feature.value} | not run | {says} [(source)]({sent.source}) | {evidence} |"
 
 
 def _evidence(product: CompatibleServer, fact: Fact | None) -> Iterator[str]:

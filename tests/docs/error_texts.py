@@ -46,15 +46,11 @@ CURES: Final[Mapping[str, str]] = {
     "... is a view, which": "claim the rows of the table",
     "the lock dialect for ... has no named locks": "lock a row; or give the dialect named locks, as on "
     "[Adding a dialect](adding-a-dialect.md)",
-    "the mapped key is not the PRIMARY KEY": "give the table that key or index, or lock one "
-    "document at a time",
     "SKIP LOCKED needs MariaDB": "leave out SkipLocked, or use a newer server",
     "the table has a clustered columnstore": "lock another table, or a name by `lock_key()`",
     "the table is memory-optimized": "lock another table, or a name by `lock_key()`",
-    "sp_getapplock has answered": "look up the answer in Microsoft's page on sp_getapplock; the "
+    "SQL Server refused the lock": "look up the answer in Microsoft's page on sp_getapplock; the "
     "account may lack a privilege",
-    "a pooler is in between": "set in `create_engine()` what the text says for your driver; see "
-    "[Poolers](poolers.md)",
     "... needs MySQL": "leave out the modifier, or use a newer server",
     "SharedRead on MySQL needs": "update SQLAlchemy",
     "PostgreSQL cannot lock the rows": "select the entity alone, with EXISTS in place of a join",
@@ -71,10 +67,8 @@ CURES: Final[Mapping[str, str]] = {
     "nobody tells who waits": "use a database that [tells it](monitoring.md)",
     "the account may not read who waits": "grant the privilege that [monitoring]"
     "(monitoring.md) names",
-    "a listener or the driver has opened": "lock before the listener sends a statement, or make "
-    'the engine with `isolation_level="READ COMMITTED"`',
-    "SNAPSHOT was set after": "take the lock before any other statement of the transaction",
-    "SkipLocked needs READ COMMITTED": "make the engine with one of these levels",
+    "the transaction had started before": "take the lock before any other statement of the transaction",
+    "SkipLocked needs a transaction at": "make the engine with one of these levels",
     "leave the block of this claim": "leave the `with` block of the claim first",
     "... needs new sessions": "give it the factory, not a session in use",
     "the database has ... rows for the key": "map a key that is unique, and give values of the "
@@ -91,11 +85,11 @@ _DEFAULT: Final = "give what the text asks for"
 _OF_ARGUMENTS: Final = ("ValueError", "TypeError")
 
 _VERBS = (
-    "add|ALTER|ask|begin|Bind|call|Call|claim|connect|end|End|execute|Expunge|flush|Fork|give|have|hint|leave|"
-    "let|load|lock|Lock|look|make|map|migrate|name|open|pass|Pass|read|roll|run|say|select|set|Set|show|take|try|"
-    "use|Use|page|wait|decorate|reload|remove|enter"
+    "add|alter|ask|begin|bind|call|change|claim|connect|end|execute|expunge|flush|fork|give|have|hint|keep|leave|"
+    "let|load|lock|look|make|map|migrate|name|open|page|pass|read|remove|roll|run|say|select|set|show|switch|take|"
+    "try|use|wait|decorate|reload|enter"
 )
-_CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)")
+_CURE = re.compile(rf"(?:[;:.]|, so)\s+(?=(?:{_VERBS})\b)", re.IGNORECASE)
 
 
 class ErrorText(NamedTuple):

@@ -55,7 +55,7 @@ def _findings() -> list[Finding]:
         Finding(
             "error",
             "table-cannot-lock",
-            "table 'audit' is stored by MyISAM, which has no row locks to hold",
+            "table 'audit' is stored by MyISAM, which has no row locks",
             "ALTER TABLE audit ENGINE=InnoDB;",
         ),
         Finding(

@@ -19,7 +19,7 @@ import sa_doclock
 from lab.programs import table as audited
 from lab.versions import table as versions
 from sa_doclock import LockingSession, LockNotSupported, LockOptions, with_lock
-from sa_doclock.dialects import strategy_for
+from sa_doclock.dialects import levels_for, strategy_for
 from tests.docs import compatible, idioms, invariants, reference
 from tests.docs.pages import ROOT, generated_parts, pages, with_generated_parts
 from tests.integration.lock_errors.rows import table as not_granted
@@ -83,7 +83,7 @@ def name_of(lock: LockOptions) -> str:
 @cache
 def _statements_of(database: str, lock: LockOptions, act: Act) -> Sent:
     with serving(database) as (engine, script), LockingSession(engine) as session:
-        levels = strategy_for(engine).isolation.levels_for(lock)
+        levels = levels_for(strategy_for(engine).isolation, lock)
         try:
             act(session)
         except LockNotSupported:
@@ -218,25 +218,15 @@ _LOCKED: Sequence[tuple[str, Callable[[str], list[str]]]] = [
 
 
 def module_map() -> Iterator[str]:
-    """Yield a table of the packages and modules of sa_doclock with their purpose."""
+    """Yield a table of the packages of sa_doclock with their purpose."""
     yield "| | |"
     yield "|---|---|"
     package = Path(sa_doclock.__file__).parent
-    large = [package / name for name in ("core", "features", "tools")]  # each with its own rows
-    packages = [path.parent for path in package.glob("*/__init__.py")]
-    inner = [path.parent for folder in large for path in folder.glob("*/__init__.py")]
-    modules = [
-        path
-        for folder in (package, *large)
-        for path in folder.glob("*.py")
-        if path.name != "__init__.py"
-    ]
-    for path in (*sorted(packages + inner), *sorted(modules)):
-        source = path / "__init__.py" if path.is_dir() else path
-        purpose = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    for path in sorted(package.rglob("*/__init__.py")):
+        name = path.parent.relative_to(package).as_posix()
+        purpose = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         first = " ".join(purpose.partition("\n\n")[0].split()).replace("``", "`")
-        name = path.relative_to(package).as_posix()
-        yield f"| `{name}{'/' if path.is_dir() else ''}` | {first} |"
+        yield f"| `{name}/` | {first} |"
 
 
 PARTS: Mapping[str, Callable[[], Iterable[str]]] = {

@@ -157,7 +157,7 @@ def postgresql(script: Script) -> Engine:
         "pg_catalog.version()": "PostgreSQL 18.4 on x86_64-pc-linux-gnu",
         "relhassubclass": [("r", False)],
         "relrowsecurity": False,
-        "current_schema()": "public",
+        "current_schemas(": "public",
         "show transaction isolation level": "read committed",
         "show standard_conforming_strings": "on",
         "current_setting": ("0", ""),

@@ -84,7 +84,7 @@ def test_refused_in_an_open_transaction_which_does_nothing_more(
 
 def test_a_call_that_the_server_does_not_take(session: LockingSession, script: Script) -> None:
     answer(script, -999)
-    with pytest.raises(LockNotSupported, match=r"named lock 'user:42' .* has answered -999"):
+    with pytest.raises(LockNotSupported, match=r"named lock 'user:42' .* returned -999"):
         session.lock_key("user:42")
 
 

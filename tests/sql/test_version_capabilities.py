@@ -20,7 +20,7 @@ from sqlalchemy.exc import ResourceClosedError
 import sa_doclock.dialects
 from sa_doclock import LockNotSupported, LockOptions
 from sa_doclock.dialects import strategy_for
-from sa_doclock.dialects.base import LockStrategy, PlainReads
+from sa_doclock.dialects.base import LockStrategy, PlainReads, Reach
 from sa_doclock.dialects.mysql import MySQLLocks
 from sa_doclock.dialects.postgresql.limits import after_lock
 from sa_doclock.dialects.sqlite import SQLiteLocks
@@ -67,7 +67,7 @@ def reads_start_of_wait(strategy: LockStrategy, connection: Connection, script: 
 
 
 def locks_one_table(strategy: LockStrategy, _connection: Connection, _script: Script) -> bool:
-    return strategy.statements.locks_one_table_of_join
+    return Reach.ONE_TABLE in strategy.statements.reach
 
 
 def detects_conflicts(strategy: LockStrategy, _connection: Connection, _script: Script) -> bool:

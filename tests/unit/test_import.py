@@ -296,7 +296,7 @@ def test_the_first_use_listens_to_mappers_once(
 # The modules that ``import sa_doclock`` loads, counted: a time would depend on the machine.
 
 #: A module more costs each start of a program some 0.3 ms.
-MODULES = 158
+MODULES = 134
 
 LATE = (
     "sa_doclock.asyncio",

@@ -30,13 +30,12 @@ NOT_OURS = ("alembic/", "testing/", "tools/cli/")  # what a program is, or what 
 QUESTIONS = (
     "claims/sessions.py:_view_names",
     "dialects/innodb_tables.py:check_view",
-    "dialects/innodb.py:SessionIsolation.note_default",
+    "dialects/isolation.py:note_default_level",
     "dialects/innodb.py:InnoDBLocks.note_server",
     "dialects/innodb_tables.py:engine_in_schema",
     "dialects/mssql.py:SQLServerLocks.note_server",
     "dialects/mssql.py:SQLServerWaits._restores_timeout",
     "dialects/mysql.py:MySQLLocks.storage_engine",
-    "dialects/postgresql/__init__.py:PostgreSQLIsolation.note_default",
     "dialects/postgresql/__init__.py:PostgreSQLLocks.note_server",
     "features/commit_lookup.py:_can_ask",
     *(
@@ -80,7 +79,7 @@ BESIDE_THE_POOL = (
     "tools/explain/explanation.py:_some_unique_key",
     "features/diagnosis.py:_holders",
     "dialects/postgresql/commit_outcome.py:PostgreSQLCommitOutcomes.outcome",
-    "features/shared_query.py:SharedQueries._answer",
+    "features/diagnosis.py:SharedQueries._answer",
 )
 #: The lock: what begins its transaction, limits its wait, takes it, or makes it the victim of a deadlock.  They read no
 #: table of the server's.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import shutil
+import textwrap
 import tracemalloc
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -29,6 +30,7 @@ from sqlalchemy.orm import Session, joinedload, scoped_session, selectinload, se
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.core.transaction import LockContext
+from tests.support.fresh_process import FreshProcesses
 from tests.support.models import Customer, Invoice, Lease, Line, Order, Voucher
 from tests.support.rows import rows
 
@@ -325,6 +327,8 @@ def test_a_sessionmaker_or_a_registry_makes_it(filled: Path) -> None:
 
 #: More than a Session of SQLAlchemy has: one attribute with the options, which sessions share.
 MOST_BYTES = 300
+#: The same after a lock and its commit: the context, the calls, the parts and the guard.
+MOST_BYTES_OF_USED = 1_050
 MANY = 200
 
 
@@ -332,13 +336,18 @@ def has_context(session: LockingSession) -> bool:
     return any(isinstance(one, LockContext) for one in vars(session).values())
 
 
-def bytes_of(kind: type[Session], engine: sa.Engine) -> float:
-    sessions = [kind(engine)]  # the first one fills the caches
+def indented(code: str) -> str:
+    return textwrap.indent(code.replace(": Callable[[], Session]", ""), 8 * " ").strip()
+
+
+def bytes_of(make: Callable[[], Session]) -> float:
+    sessions = [make()]  # the first one fills the caches
     gc.collect()
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        sessions += [kind(engine) for _ in range(MANY)]
+        sessions += [make() for _ in range(MANY)]
+        gc.collect()
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -355,8 +364,49 @@ def test_what_a_session_keeps_for_its_locks_begins_with_its_transaction() -> Non
 
 def test_a_session_that_is_never_used_is_as_small_as_one_of_sqlalchemy() -> None:
     engine = sa.create_engine("sqlite://")
-    plain, ours = bytes_of(Session, engine), bytes_of(LockingSession, engine)
+    plain, ours = bytes_of(lambda: Session(engine)), bytes_of(lambda: LockingSession(engine))
     assert ours - plain <= MOST_BYTES, (plain, ours)
+
+
+def test_a_session_that_has_locked_and_committed_keeps_little(
+    fresh: FreshProcesses, tmp_path: Path
+) -> None:
+    # In a process of its own: each listener of another test to all sessions takes room in each.
+    ended = fresh.run(f"""if True:
+        import sqlalchemy as sa
+        from sqlalchemy.orm import Session, declarative_base
+        from sa_doclock import LockingSession, LockOptions
+
+        class Order(declarative_base()):
+            __tablename__ = "used_order"
+            id = sa.Column(sa.Integer, primary_key=True)
+
+        engine = sa.create_engine("sqlite:///{tmp_path}/used.db")
+        Order.metadata.create_all(engine)
+        with engine.begin() as connection:
+            connection.execute(sa.insert(Order).values(id=1))
+
+        def plain():
+            session = Session(engine)
+            session.get_one(Order, 1)
+            session.commit()
+            session.close()
+            return session
+
+        def locking():
+            session = LockingSession(engine)
+            session.get_one_entity(Order, 1, LockOptions.ForUpdate)
+            session.commit()
+            session.close()
+            return session
+
+        import gc, tracemalloc
+        MANY = {MANY}
+        {indented(inspect.getsource(bytes_of))}
+        print(bytes_of(locking) - bytes_of(plain))
+    """)
+    assert ended.stderr == ""
+    assert float(ended.stdout) <= MOST_BYTES_OF_USED
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from sa_doclock.features import shared_query
-from sa_doclock.features.shared_query import SharedQueries
+from sa_doclock.features import diagnosis
+from sa_doclock.features.diagnosis import SharedQueries
 
 Queries = SharedQueries[int, str]
 
@@ -46,7 +46,7 @@ class Clock:
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(shared_query, "time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr(diagnosis, "time", SimpleNamespace(monotonic=clock))
     return clock
 
 
@@ -187,7 +187,7 @@ def test_nobody_waits_for_long(monkeypatch: pytest.MonkeyPatch, server: Server) 
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(queries.ask, "a", slow, server.connect)
         assert asked.wait(30)
-        monkeypatch.setattr(shared_query, "PATIENCE", 0.01)
+        monkeypatch.setattr(diagnosis, "PATIENCE", 0.01)
         for query in ("a", "b"):
             with pytest.raises(futures.TimeoutError):
                 queries.ask(query, never, server.connect)
@@ -204,7 +204,7 @@ def test_who_asks_for_others_does_not_do_so_for_long(clock: Clock, server: Serve
     def slow(_: int) -> str:
         asked.set()
         go_on.wait(30)
-        clock.now += shared_query.PATIENCE
+        clock.now += diagnosis.PATIENCE
         return "slow"
 
     with ThreadPoolExecutor(2) as threads:

@@ -39,6 +39,7 @@ from sa_doclock.dialects.base import (
     LockText,
     LockWaits,
     MetError,
+    Reach,
 )
 from sa_doclock.dialects.isolation import IsolationLevels
 from sa_doclock.dialects.mariadb import MariaDBLocks
@@ -130,7 +131,7 @@ def test_a_mysql_url_that_leads_to_mariadb_is_mariadb() -> None:
     with serving("mariadb") as (engine, _):
         assert engine.url.get_backend_name() == engine.dialect.name == "mysql"
         assert product_of(engine.dialect) == "mariadb"
-        assert not strategy_for(engine).statements.locks_one_table_of_join
+        assert Reach.ONE_TABLE not in strategy_for(engine).statements.reach
 
 
 def test_engines_with_other_options_share_the_strategy() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import JSON, ForeignKey, String, UniqueConstraint
+from sqlalchemy import JSON, ForeignKey, Identity, String, UniqueConstraint
 from sqlalchemy.ext.mutable import MutableDict
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
 
@@ -84,7 +84,7 @@ class Wallet(Base):
 
 class Person(Base):
     __tablename__ = "audited_people"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(Identity(start=100), primary_key=True)
     email: Mapped[str] = mapped_column(String(50), default="")
     nick: Mapped[str | None] = mapped_column(String(50), unique=True)
     phone: Mapped[str | None] = mapped_column(String(20))
@@ -101,7 +101,7 @@ class Course(Base):
 
 class Booking(Base):
     __tablename__ = "audited_bookings"
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(Identity(start=100), primary_key=True)
     course_id: Mapped[int] = mapped_column(ForeignKey("audited_courses.id"))
     person: Mapped[str] = mapped_column(String(50), default="")
     number: Mapped[int] = mapped_column(default=0)

@@ -413,3 +413,77 @@ def looked_at_in_another_function(engine: Engine) -> None:
         if has_errors(session, 1):
             raise ValueError("no course")
         session.add(Booking(course_id=1, person="ann"))
+
+
+# What the database keeps out, and what is no look for the row.
+
+
+def the_missing_of_a_unique_column(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        known = {person.nick for person in session.scalars(select(Person))}
+        session.add_all([Person(nick=nick) for nick in ("ann", "bob") if nick not in known])
+    with Session(engine) as session, session.begin():
+        by_nick = {person.nick: person for person in session.scalars(select(Person))}
+        if by_nick.get("cid") is None:
+            session.add(Person(nick="cid"))
+        missing = {"ann", "dot"} - set(session.scalars(select(Person.nick)))
+        session.execute(insert(Person), [{"nick": nick} for nick in missing])
+
+
+def the_missing_of_one_year(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        known = session.scalars(select(Invoice.number).where(Invoice.year == 2026)).all()
+        for number in (1, 2):
+            if number not in known:
+                session.add(Invoice(year=2026, number=number))
+
+
+def copies_of_some_rows(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        left_out = {"eve@example.org"}
+        people = session.scalars(select(Person)).all()
+        session.add_all(
+            [Person(email=f"{one.email}2") for one in people if one.email not in left_out]
+        )
+
+
+def the_missing_under_the_lock_of_their_course(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.get_one(Course, 1, with_for_update=True)
+        known = set(session.scalars(select(Booking.person).where(Booking.course_id == 1)))
+        session.add_all(
+            Booking(course_id=1, person=name) for name in sorted({"ann", "bob"} - known)
+        )
+
+
+def another_column_by_text(engine: Engine) -> None:
+    with engine.begin() as connection:
+        found = connection.execute(
+            text("SELECT owner, balance FROM audited_accounts WHERE id = 1")
+        ).one()
+        owner = connection.scalar(text("SELECT owner FROM audited_accounts WHERE id = 1"))
+        new = {"balance": len(found[0]) + len(owner)}
+        connection.execute(text("UPDATE audited_accounts SET balance = :balance WHERE id = 1"), new)
+
+
+def compare_and_set_by_the_driver(engine: Engine) -> None:
+    marker = "?" if engine.dialect.paramstyle == "qmark" else "%s"
+    sql = f"UPDATE audited_stock SET quantity = {marker} WHERE id = 1 AND quantity = {marker}"
+    with engine.begin() as connection:
+        quantity = connection.exec_driver_sql(
+            "SELECT quantity FROM audited_stock WHERE id = 1"
+        ).scalar()
+        assert quantity is not None
+        connection.exec_driver_sql(sql, (quantity - 1, quantity))
+
+
+def _lock_by_the_driver(session: Session) -> None:
+    cursor = session.connection().connection.cursor()
+    cursor.execute("UPDATE audited_stock SET quantity = quantity WHERE id = 1")
+    cursor.close()
+
+
+def locked_by_a_cursor_of_the_driver(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        _lock_by_the_driver(session)
+        session.get_one(Stock, 1).quantity -= 1

@@ -49,6 +49,7 @@ _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
             *(right.a_phone_of_a_variable, right.a_password_only_if_it_differs),
             *(right.a_form_that_keeps_what_it_does_not_have, right.a_form_whose_field_is_called_so),
             *(right.found_by_what_is_replaced, right.merged_with_a_new_value),
+            *(right.another_column_by_text, right.locked_by_a_cursor_of_the_driver),
         ),
         frozenset({"lost-update"}),
     ),

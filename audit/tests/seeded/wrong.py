@@ -6,8 +6,9 @@ Each function is one program; its name begins with the code of the finding.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
-from sqlalchemy import Engine, bindparam, delete, func, insert, select, text, update
+from sqlalchemy import Engine, bindparam, case, delete, func, insert, select, text, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.orm import Session
@@ -410,3 +411,139 @@ def _idle_transaction_while_a_card_is_charged(engine: Engine, charge: Callable[[
     with Session(engine) as session, session.begin():
         session.get_one(Order, 1)
         charge()
+
+
+# Texts that the driver gets as they are.
+
+
+def _marker(engine: Engine) -> str:
+    return "?" if engine.dialect.paramstyle == "qmark" else "%s"
+
+
+def lost_update_by_the_driver(engine: Engine) -> None:
+    with engine.begin() as connection:
+        found = connection.exec_driver_sql(
+            "SELECT id, quantity FROM audited_stock WHERE id = 1"
+        ).one()
+        sql = "UPDATE audited_stock SET quantity = {0} WHERE id = {0}".format(_marker(engine))
+        connection.exec_driver_sql(sql, (found[1] - 1, found[0]))
+
+
+def lost_update_by_the_driver_for_many(engine: Engine) -> None:
+    with engine.begin() as connection:
+        rows = connection.exec_driver_sql("SELECT id, quantity FROM audited_stock").all()
+        sql = "UPDATE audited_stock SET quantity = {0} WHERE id = {0}".format(_marker(engine))
+        connection.exec_driver_sql(sql, [(quantity - 1, ident) for ident, quantity in rows])
+
+
+def lost_update_in_a_text_that_has_the_values(engine: Engine) -> None:
+    with engine.begin() as connection:
+        quantity = connection.scalar(text("SELECT quantity FROM audited_stock WHERE id = 1"))
+        connection.execute(text(f"UPDATE audited_stock SET quantity = {quantity - 1} WHERE id = 1"))
+
+
+def lost_update_after_a_savepoint_in_a_text(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        session.execute(text("SAVEPOINT mine"))
+        session.execute(select(Stock.id).where(Stock.id == 1).with_for_update())
+        session.execute(text("ROLLBACK TO SAVEPOINT mine"))
+        session.get_one(Stock, 1).quantity -= 1
+
+
+def lost_update_by_case(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        rows = session.execute(select(Stock.id, Stock.quantity)).all()
+        new = {ident: quantity - 1 for ident, quantity in rows}
+        session.execute(update(Stock).values(quantity=case(new, value=Stock.id)))
+
+
+def check_then_insert_by_the_driver(engine: Engine) -> None:
+    sql = f"SELECT id FROM audited_people WHERE email = {_marker(engine)}"
+    with engine.begin() as connection:
+        if connection.exec_driver_sql(sql, ("kim@example.org",)).first() is None:
+            connection.exec_driver_sql(
+                "INSERT INTO audited_people (id, email, password, active)"
+                f" VALUES (12, {_marker(engine)}, '', {'true' if engine.name == 'postgresql' else 1})",
+                ("kim@example.org",),
+            )
+
+
+# Those of a list that are not there yet.
+
+_EMAILS: Final = ("a@example.org", "b@example.org")
+
+
+def check_then_insert_of_the_missing(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        known = set(session.scalars(select(Person.email).where(Person.email.in_(_EMAILS))))
+        missing = [email for email in _EMAILS if email not in known]
+        session.add_all([Person(email=email) for email in missing])
+
+
+def check_then_insert_of_the_missing_in_bulk(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        known = {person.email for person in session.scalars(select(Person))}
+        rows = [{"email": email} for email in _EMAILS if email not in known]
+        if rows:
+            session.execute(insert(Person), rows)
+
+
+def check_then_insert_of_a_difference(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        missing = set(_EMAILS).difference(session.scalars(select(Person.email)))
+        for email in sorted(missing):
+            session.add(Person(email=email))
+
+
+def check_then_insert_of_what_a_dictionary_lacks(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        by_email = {person.email: person for person in session.scalars(select(Person))}
+        new = []
+        for email in _EMAILS:
+            if by_email.get(email) is None:
+                new.append(Person(email=email))  # noqa: PERF401
+        session.bulk_save_objects(new)
+
+
+def check_then_insert_of_a_place_that_no_booking_has(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        course = session.get_one(Course, 1)
+        for booking in course.bookings:
+            if booking.number == 1:
+                break
+        else:
+            course.bookings.append(Booking(number=1))
+
+
+def check_then_insert_in_an_expression(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        found = session.scalar(select(Person).where(Person.email == "ida@example.org"))
+        session.add(found or Person(email="ida@example.org"))
+
+
+def check_then_insert_by_match(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        match session.scalar(select(Person).where(Person.email == "jon@example.org")):
+            case None:
+                session.add(Person(email="jon@example.org"))
+            case person:
+                person.active = True
+
+
+def _check_room(session: Session, course: Course) -> None:
+    if session.query(Booking).filter_by(course_id=course.id).count() >= course.places:
+        raise ValueError("full")
+
+
+def capacity_in_a_function_that_raises(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        course = session.get_one(Course, 1)
+        _check_room(session, course)
+        session.add(Booking(course_id=course.id))
+
+
+def max_plus_one_by_the_driver(engine: Engine) -> None:
+    with engine.begin() as connection:
+        greatest = connection.exec_driver_sql("SELECT max(number) FROM audited_bookings").scalar()
+        sql = f"INSERT INTO audited_bookings (id, course_id, person, number) VALUES (9, 1, '', {_marker(engine)})"
+        connection.exec_driver_sql(sql, ((greatest or 0) + 1,))

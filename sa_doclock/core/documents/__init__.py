@@ -13,7 +13,6 @@ from .declare import (
     parts_with_detail,
 )
 from .key_values import converts, key_value
-from .many_keys import MAX_PARAMETERS, chunks, key_in
 from .mapping import (
     clear_with_mappers,
     columns_read,
@@ -54,5 +53,5 @@ from .parts import (
     part_as_mapped,
     takes,
 )
-from .stored_keys import ask, compares_in_python, select_equal_keys
+from .stored_keys import MAX_PARAMETERS, ask, chunks, compares_in_python, key_in, select_equal_keys
 from .unique_keys import RowKey, key_and_values, unique_key

@@ -128,7 +128,10 @@ def document(
     """
     if isinstance(parts, str):
         raise TypeError(f'parts is a sequence of names: ("{parts}",), not "{parts}"')
-    paths = None if parts is None else tuple(map(_checked_path, parts))
+    paths = None if parts is None else tuple(parts)
+    for path in paths or ():
+        if not isinstance(path, str):
+            raise TypeError(f"a part is the name of a relationship, not {path!r}")
 
     def declare(declared: C) -> C:
         if not isinstance(declared, type):
@@ -142,12 +145,6 @@ def document(
         return declared
 
     return declare if entity is None else declare(entity)
-
-
-def _checked_path(path: object) -> str:
-    if not isinstance(path, str):
-        raise TypeError(f"a part is the name of a relationship, not {path!r}")
-    return path
 
 
 # Threads: two that miss the cache at once listen with the same functions, which SQLAlchemy has once.
@@ -229,19 +226,15 @@ def _check_declarations() -> None:
             _unchecked.pop(declared, None)
             try:
                 parts_of(root_of(mapper))
-                _check_version_column(mapper)
+                if _declared[declared].version and mapper.version_id_col is None:
+                    wrong = wrong or ArgumentError(
+                        f"@document on {declared.__name__}: version=True needs a column that is mapped "
+                        "as version_id_col"
+                    )
             except ArgumentError as error:
                 wrong = wrong or error
     if wrong is not None:
         raise wrong
-
-
-def _check_version_column(mapper: Mapper[Any]) -> None:
-    if _declared[mapper.class_].version and mapper.version_id_col is None:
-        raise ArgumentError(
-            f"@document on {mapper.class_.__name__}: version=True needs a column that is mapped "
-            "as version_id_col"
-        )
 
 
 def listen_for_documents(listener: Listener) -> Listener:

@@ -34,15 +34,15 @@ INTEGER_LIMIT: Final = 1 << 63
 
 _DIGITS: Final = 1_000  # of a number, before its point and behind it
 _BITS: Final = 3_321  # of an integer of so many digits
-_NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?\s*", re.ASCII)
-_HEX: Final = re.compile(r"[0-9a-fA-F]{32}")
+# Patterns as text: Python compiles each at its first use, and keeps it; most programs use none of them.
+_NUMBER: Final = r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?\s*"
+_HEX: Final = r"[0-9a-fA-F]{32}"
 _LONGEST_UUID: Final = len("urn:uuid:{00000000-0000-0000-0000-000000000000}")
 
 # The texts that fromisoformat() takes in every release of Python.
 _DATE: Final = r"\d{4}-\d\d-\d\d"
 _TIME: Final = r"\d\d:\d\d(:\d\d(\.\d{3}(\d{3})?)?)?([+-]\d\d:\d\d)?"
-_ISO_DATE, _ISO_TIME = re.compile(_DATE, re.ASCII), re.compile(_TIME, re.ASCII)
-_ISO_DATETIME: Final = re.compile(rf"{_DATE}([ T]{_TIME})?", re.ASCII)
+_DATETIME: Final = rf"{_DATE}([ T]{_TIME})?"
 
 
 def plain_type(column_type: ColumnType) -> type[Any] | None:
@@ -137,7 +137,6 @@ def _decimal(column_type: ColumnType, value: Any) -> Decimal:
 
 
 def _has_digits(number: Decimal, before: int, behind: int) -> bool:
-    """Return whether it has at most so many digits before its point, and behind it."""
     _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int) or number.adjusted() >= before:  # NaN and infinite are texts
         return False
@@ -172,7 +171,7 @@ def _number(value: Any) -> Decimal:
 
 def _decimal_in(text: str) -> Decimal:
     """Return the number that the text is, as SQL writes numbers: in ASCII, without underscores."""
-    if len(text) > _DIGITS or not _NUMBER.fullmatch(text):
+    if len(text) > _DIGITS or not re.fullmatch(_NUMBER, text, re.ASCII):
         raise ValueError(f"{key_text(text)} is not a number")
     return Decimal(text)
 
@@ -215,7 +214,7 @@ def _bool(_: ColumnType, value: Any) -> bool:
 def _uuid(column_type: Uuid[Any], value: Any) -> UUID | str:
     if isinstance(value, str):
         digits = value.removeprefix("urn:uuid:").strip("{}").replace("-", "")
-        if len(value) > _LONGEST_UUID or not _HEX.fullmatch(digits):
+        if len(value) > _LONGEST_UUID or not re.fullmatch(_HEX, digits):
             raise ValueError(f"{key_text(value)} is not a UUID")
         value = UUID(digits)
     if not isinstance(value, UUID):
@@ -237,7 +236,7 @@ def _member(column_type: Any, value: Any) -> Any:
 
 
 def _date(_: ColumnType, value: Any) -> date:
-    found = _from_text(date, _ISO_DATE, value)
+    found = _from_text(date, _DATE, value)
     if isinstance(found, datetime):
         if found.time() != time() or found.tzinfo is not None:
             raise ValueError(f"{key_text(value)} has a time, and the column stores dates only")
@@ -248,19 +247,19 @@ def _date(_: ColumnType, value: Any) -> date:
 def _datetime(_: ColumnType, value: Any) -> datetime:
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)  # noqa: DTZ001  # as databases take it
-    return _from_text(datetime, _ISO_DATETIME, value)
+    return _from_text(datetime, _DATETIME, value)
 
 
 def _time(_: ColumnType, value: Any) -> time:
-    return _from_text(time, _ISO_TIME, value)
+    return _from_text(time, _TIME, value)
 
 
-def _from_text(kind: type[T], written: re.Pattern[str], value: Any) -> T:
+def _from_text(kind: type[T], written: str, value: Any) -> T:
     if isinstance(value, kind):
         return value
     if not isinstance(value, str):
         raise TypeError(f"{key_text(value)} is not a {kind.__name__}")
-    if written.fullmatch(value):
+    if re.fullmatch(written, value, re.ASCII):
         with suppress(ValueError):  # the 30th of February
             return kind.fromisoformat(value)
     raise ValueError(f"{key_text(value)} is not a {kind.__name__} in ISO 8601 format")

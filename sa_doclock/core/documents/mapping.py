@@ -313,12 +313,11 @@ def index_of_key(mapper: Mapper[Any]) -> str | None:
     if set(table.primary_key) == key:
         return PRIMARY
     unique: Iterable[Any] = chain(table.constraints, table.indexes)
-    names = (one.name for one in unique if _is_unique(one) and set(one.columns) == key)
-    return next((name for name in names if isinstance(name, str)), None)
-
-
-def _is_unique(one: object) -> bool:
-    return isinstance(one, UniqueConstraint) or bool(getattr(one, "unique", False))
+    for one in unique:
+        is_unique = isinstance(one, UniqueConstraint) or getattr(one, "unique", False)
+        if is_unique and set(one.columns) == key and isinstance(one.name, str):
+            return one.name
+    return None
 
 
 @mapper_cache
@@ -358,7 +357,10 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
 
 def _converted(mapper: Mapper[Any], ident: Any) -> Identity:
     names = key_attributes(mapper)
-    values = _key_values(names, ident)
+    if isinstance(ident, Mapping):
+        values = tuple(ident[name] for name in names) if set(ident) == set(names) else ()
+    else:
+        values = tuple(ident) if isinstance(ident, (tuple, list, Row)) else (ident,)
     if len(values) != len(names):
         raise ValueError(
             f"{mapper.class_.__name__} has the primary key ({', '.join(names)}), "
@@ -410,13 +412,6 @@ def row_order(mapper: Mapper[Any]) -> Callable[[Any], Any]:
     """Return the sort function that puts objects in the order of their keys."""
     stored, key_of = key_order(mapper), mapper.primary_key_from_instance
     return key_of if stored is None else lambda instance: stored(tuple(key_of(instance)))
-
-
-def _key_values(names: tuple[str, ...], ident: Any) -> Identity:
-    """Return the values of a key as it was given; none if it does not have these names."""
-    if isinstance(ident, Mapping):
-        return tuple(ident[name] for name in names) if set(ident) == set(names) else ()
-    return tuple(ident) if isinstance(ident, (tuple, list, Row)) else (ident,)
 
 
 def document_key(mapper: Mapper[Any], identity: Identity) -> DocumentKey:

@@ -22,10 +22,9 @@ from sqlalchemy.orm.exc import ObjectDeletedError
 
 from ...keys import Identity
 from .declare import has_nested_headers, parts_with_detail
-from .many_keys import chunks, key_in
 from .mapping import key_attributes, key_columns, mapper_cache, root_of
 from .parts import Part, is_row_of_root, takes
-from .stored_keys import Types, ask, compares_in_python, select_equal_keys
+from .stored_keys import Types, ask, chunks, compares_in_python, key_in, select_equal_keys
 
 UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""
@@ -181,7 +180,6 @@ class HeaderResolver:
     def _owners(
         self, state: InstanceState[Any], part: Part
     ) -> Iterator[InstanceState[Any] | Identity]:
-        """Yield the owners of an object: the objects that it refers to, and keys of others."""
         discriminators = [name for name, _ in part.discriminators]
         if discriminators and self._load(state, discriminators) and not _may_be_part(state, part):
             return
@@ -228,7 +226,6 @@ class HeaderResolver:
             yield from self._select_owners(part, state.identity)
 
     def _load(self, state: InstanceState[Any], names: Iterable[str]) -> bool:
-        """Return whether these attributes are loaded, by a SELECT if they were not."""
         if all(name in state.dict for name in names):
             return True
         if not self._ask or state.identity is None:
@@ -244,11 +241,9 @@ class HeaderResolver:
         return True
 
     def _select_owners(self, part: Part, identity: Identity) -> list[Identity]:
-        """Return the owners that the database has for a row."""
         return self._ask_about(_owners_of_row(part), identity)
 
     def _ask_about(self, question: Question, key: Identity) -> list[Identity]:
-        """Return the rows that the database has for a key, once read."""
         if not self._ask:
             return [UNKNOWN]
         answers = self._answers[question]
@@ -344,7 +339,6 @@ def state_in_session(
 
 @mapper_cache
 def _owners_of_row(part: Part) -> Question:
-    """Return the question for the keys of the owners of a detail."""
     # The class of the relationship: a second class on its table has the same key.
     target = part.relationship.mapper
     detail: Any = part.alias

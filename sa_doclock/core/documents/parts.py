@@ -148,7 +148,6 @@ def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, s
 
 
 def _leads_back(other: RelationshipProperty[Any], relationship: RelationshipProperty[Any]) -> bool:
-    """Return whether the other relationship leads from the details to their owner."""
     if other is relationship or root_of(other.mapper) is not root_of(relationship.parent):
         return False
     if other.secondary is not None or relationship.secondary is not None:

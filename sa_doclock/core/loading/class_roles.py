@@ -52,16 +52,15 @@ def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
     if not (header or parts):
         return None
     _listen_to_parts(parts)  # of a second class on the table too
-    below = {part.name: part for part in parts_of(root) if _may_own(mapper, part)}
+    below = {
+        part.name: part
+        for part in parts_of(root)
+        if (mapper.isa(part.owner) or part.owner.isa(mapper)) and part.name in mapper.relationships
+    }
     raising = {name: part for name, part in below.items() if part.relationship.lazy in _RAISING}
     direct = parts[0].foreign_key if len(parts) == 1 and is_header(root, parts[0].owner) else None
     names = frozenset(below.keys() - raising)
     return Role(header, parts, direct, names, tuple(raising.values()))
-
-
-def _may_own(mapper: Mapper[Any], part: Part) -> bool:
-    related = mapper.isa(part.owner) or part.owner.isa(mapper)
-    return related and part.name in mapper.relationships
 
 
 # Global, since a listener is given the session alone, whose info is the program's.

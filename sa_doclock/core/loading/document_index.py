@@ -260,7 +260,6 @@ class DocumentIndex:
             one.clear()
 
     def _take_fresh(self) -> list[InstanceState[Any]]:
-        """Return the objects loaded since the last look, except parts of held documents."""
         fresh, self._fresh = self._fresh, []
         for header, parts in self._fresh_parts.items():
             held = ledger_of(self._session()).is_fresh((self._root.class_, header))
@@ -289,7 +288,6 @@ class DocumentIndex:
         identities: Collection[Identity] | None,
         unreadable: Unreadable,
     ) -> None:
-        """Expire an object that was loaded without the lock of its document."""
         # A part is fresh if all its headers are held, and were so when it was loaded.
         if role.parts and not self.are_fresh(self._headers_of(state, role)):
             self._expire_collections_with(state, role)

@@ -10,7 +10,7 @@ There are three ways, and no other place loads details:
    keys of the headers, however many owners are between: the taxes of the lines of two orders are
    ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
    their own kind, and parts that are loaded again, start from the keys of their owners.
-3. A relationship to an ``aliased()``, as SQLAlchemy loads it: ``_Loader._load_by_relationship()``.
+3. A relationship to an ``aliased()``, as SQLAlchemy loads it.
 
 A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
 """
@@ -127,18 +127,15 @@ def _collections(
     """
     root = root_of(mapper)
     steps = _steps(root, lock)
-    plain = all(_is_collection(step) and _has_part(mapper, step.part) for step in steps)
-    if not plain or _may_have_own_columns(root):
+    if _may_have_own_columns(root):
         return None
+    for step in steps:
+        part = step.part
+        of_header = len(step.chain) == 1 and not part.owner_path
+        plain = part.alias is None and part.relationship.uselist and not repeats_details(step)
+        if not (of_header and step.is_last and plain and _has_part(mapper, part)):
+            return None
     return [(step.part.name, select_by_one_key(step), key_names(step.part.owner)) for step in steps]
-
-
-def _is_collection(step: Step) -> bool:
-    """Return whether a step loads a collection of the header, by its key, and nothing follows."""
-    part = step.part
-    of_header = len(step.chain) == 1 and not part.owner_path
-    plain = part.alias is None and part.relationship.uselist and not repeats_details(step)
-    return of_header and step.is_last and bool(plain)
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list[Read]:
@@ -153,7 +150,6 @@ def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list
 def _by_key_of_header(
     entity: Mapper[Any], lock: LockOptions
 ) -> Sequence[tuple[Select[Any], tuple[str, ...]]]:
-    """Return these SELECTs, each with the names of its parameters."""
     root, found = root_of(entity), []
     if spans_rows(entity):  # its other tables are read once the root is locked
         found.append((select_by_key(entity, LockOptions.None_), key_names(entity)))
@@ -197,11 +193,16 @@ class _Loader:
 
     def load_missing(self, step: Step, owners: Iterable[Any]) -> None:
         """Load the details of these owners where they are not loaded."""
-        missing = [owner for owner in owners if _is_incomplete(owner, step.part)]
-        if missing and step.part.alias is not None:
-            self._load_by_relationship(step.part, missing)
-        elif missing:
+        part = step.part
+        missing = [owner for owner in owners if _is_incomplete(owner, part)]
+        if missing and part.alias is None:
             self._load_details(step, missing)
+        elif missing:  # as SQLAlchemy loads a relationship to an aliased()
+            persistent = _by_identity(missing)
+            for owner in persistent.values():
+                self._session.expire(owner, [part.name])
+            option = selectinload(getattr(part.owner.class_, part.name))
+            self._read_again(part.owner, [*persistent], option)
 
     def found(self, part: Part, owners: Iterable[Any]) -> list[Any]:
         """Return the details of these owners, complete."""
@@ -229,14 +230,6 @@ class _Loader:
                 value = found if part.relationship.uselist else next(iter(found), None)
                 set_committed_value(owner, part.name, value)
 
-    def _load_by_relationship(self, part: Part, owners: Iterable[Any]) -> None:
-        """Load the collections of a relationship to an ``aliased()`` as SQLAlchemy loads them."""
-        persistent = _by_identity(owners)
-        for owner in persistent.values():
-            self._session.expire(owner, [part.name])
-        option = selectinload(getattr(part.owner.class_, part.name))
-        self._read_again(part.owner, [*persistent], option)
-
     def _load_own_columns(self, mapper: Mapper[Any], instances: Iterable[Any]) -> None:
         """Load the columns that subclasses of the mapper have and its own SELECT does not read."""
         if not _may_have_own_columns(mapper):
@@ -253,7 +246,6 @@ class _Loader:
     def _read_again(
         self, mapper: Mapper[Any], keys: Sequence[Identity], *options: ORMOption
     ) -> None:
-        """Read objects by their keys, with their unloaded attributes."""
         for some in chunks(keys):
             statement = select_by_keys(mapper, LockOptions.None_, some)
             if options:
@@ -271,22 +263,15 @@ def _has_part(mapper: Mapper[Any], part: Part) -> bool:
 def _steps(root: Mapper[Any], lock: LockOptions) -> tuple[Step, ...]:
     base = LockOptions.NoLock if lock is LockOptions.NoLock else LockOptions.None_
     parts = [part for part in parts_of(root) if part.relationship.lazy not in _UNLOADED]
-    chains = {part: chain_of(root, part) for part in parts}
-    return tuple(
-        Step(
-            (part,) if _has_unknown_depth(parts, part) else chain,
-            part,
-            base,
-            is_last=_is_last(parts, part),
-        )
-        for part, chain in chains.items()
-        if set(parts).issuperset(chain)
-    )
-
-
-def _is_last(parts: Iterable[Part], part: Part) -> bool:
-    owns = any(below.owner_path == part.path for below in parts)
-    return not (owns or part.recursive or _may_have_own_columns(part.detail))
+    owners = {part.owner_path for part in parts}
+    steps = []
+    for part in parts:
+        chain = chain_of(root, part)
+        if set(parts).issuperset(chain):
+            chain = (part,) if _has_unknown_depth(parts, part) else chain
+            follow = part.path in owners or part.recursive or _may_have_own_columns(part.detail)
+            steps.append(Step(chain, part, base, is_last=not follow))
+    return tuple(steps)
 
 
 def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
@@ -294,12 +279,11 @@ def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
 
     So it is below parts that have parts of their own kind; the SELECT starts from the owner then.
     """
-    recursive = [one.owner_path for one in parts if one.recursive]
+    recursive = [above.owner_path for above in parts if above.recursive]
     return any(not path or f"{part.owner_path}.".startswith(f"{path}.") for path in recursive)
 
 
 def _by_identity(instances: Iterable[Any]) -> dict[Identity, Any]:
-    """Return the instances that have a primary key, by it; all of one hierarchy."""
     return {key[1]: one for one in instances if (key := instance_state(one).key) is not None}
 
 
@@ -476,7 +460,6 @@ def _join(statement: Select[Any], part: Part, source: Any, target: Any) -> Selec
 
 
 def _compares_keys(relationship: RelationshipProperty[Any]) -> bool:
-    """Return whether the relationship compares the keys and nothing else."""
     pairs = relationship.synchronize_pairs
     if {owner for owner, _ in pairs} != set(relationship.parent.primary_key):
         return False

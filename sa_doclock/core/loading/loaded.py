@@ -24,27 +24,17 @@ from .document_index import FEW, DocumentIndex
 
 
 class LoadedDocuments:
-    """The objects of documents in one session, for the locks that it takes.
+    """The objects of documents in one session, for the locks that it takes: none before the first ``of()``."""
 
-    It knows of none before the first call of ``of()``, which most sessions never need.
-
-    :ivar added: an object was ever added to the session.
-    """
-
-    __slots__ = "__weakref__", "_by_root", "_noted", "_seen", "_session", "added"
+    __slots__ = "__weakref__", "_by_root", "_noted", "_seen", "_session"
 
     def __init__(self, session: Callable[[], Session]) -> None:
-        self._session, self.added = session, False
+        self._session = session
         self._by_root: dict[Mapper[Any], DocumentIndex] = {}
         self._noted: list[InstanceState[Any]] = []
         # Keys in the identity map that were seen, by their ids.  One of an object that was freed,
         # and comes again, is another tuple.
         self._seen: dict[int, Any] = {}
-
-    def note_added(self, state: InstanceState[Any]) -> None:
-        """Note an object that was added."""
-        self.added = True
-        self.note(state)
 
     def note(self, state: InstanceState[Any]) -> None:
         """Note an object that was added, loaded again or moved to another owner."""
@@ -130,6 +120,5 @@ class LoadedDocuments:
 
 @mapper_cache
 def _version_of(mapper: Mapper[Any]) -> str | None:
-    """Return the attribute of the version of a row; None if there is none."""
     column = mapper.version_id_col
     return None if column is None else mapper.get_property_by_column(column).key

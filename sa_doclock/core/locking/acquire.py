@@ -33,7 +33,7 @@ from ...keys import DocumentKey, LockedName
 from ...options import is_row_lock, may_queue
 from ...sqlalchemy_internals import execute_listeners
 from .. import instrumentation
-from ..documents import parts_of
+from ..documents import parts_of, root_of
 from ..ledger import RowPlace, place_of
 from ..transaction import (
     Condition,
@@ -79,6 +79,7 @@ class LockTarget(ABC, Generic[T]):
     the try under way: for documents not held yet, with its own lock and time.
 
     :ivar request: as the caller has made it.
+    :ivar roots: of the documents that it locks.
     :ivar options: the execution options of its statements, beside those of the connection.
     """
 
@@ -91,10 +92,9 @@ class LockTarget(ABC, Generic[T]):
             request = route(request)
         self.request = request
         self.mapper: Any = request.mapper
-
-    def roots(self) -> Collection[Mapper[Any]]:
-        """Return the roots of the documents that it locks."""
-        return ()
+        self.roots: Collection[Mapper[Any]] = ()
+        if request.mapper is not None:
+            self.roots = (root_of(request.mapper),)
 
     def not_held(self) -> LockRequest | None:
         """Return the request for documents not held as strongly yet; None: all of them are.
@@ -121,7 +121,7 @@ class LockTarget(ABC, Generic[T]):
         :raises LockNotSupported: this database or connection cannot give the lock.
         :raises WrongIsolation: the transaction is open already, and is not fit.
         """
-        plan = strategy.plans.get((self.mapper, request.lock, False)) or make_plan(
+        plan = strategy.findings.get((LockPlan, self.mapper, request.lock, False)) or make_plan(
             self.mapper, request.lock, strategy
         )
         connection = open_for_lock(self.context, bind, plan, request.seconds)
@@ -166,7 +166,11 @@ class LockTarget(ABC, Generic[T]):
         """
         if call.opens:
             self.context.roll_back_quietly()
-        elif _is_failure_of_lock(call, error):
+        elif (
+            isinstance(error, DBAPIError)
+            or not isinstance(error, Exception)  # an interruption
+            or call.met is not None
+        ):  # the locks of the transaction are no longer known
             self.context.transaction.refuse_from_now_on(error)
 
 
@@ -187,10 +191,14 @@ def acquire(target: LockTarget[T]) -> T:
         request = target.not_held()
         if request is None:
             return _read_held(context, target)
-        if outer is not None and not request.as_is:
-            _refuse_inner_call(outer)
+        if outer is not None:
+            _refuse_inner_call(outer, request)
         target.check(request)
-        call = _begin_call(target, request)
+        opens = not session.in_transaction()
+        requested = _report_begin(target, request) if "before_lock" in listened else None
+        call = context.calls.current = LockCall(
+            target, request, context.calls, requested, opens=opens
+        )
         take: Take = _take
         for around_take in context.parts.around_take:
             take = around_take(take)
@@ -216,7 +224,8 @@ def _check_transaction(context: LockContext, session: Session) -> None:
     """
     if not session.is_active:
         session.connection()
-    context.end_if_over()
+    if session.get_transaction() is not context.connections.root:
+        context.end_if_over()
     context.transaction.check_locks()
 
 
@@ -228,15 +237,15 @@ def _complete(error: BaseException, target: LockTarget[Any]) -> None:
     database = database_name(target.session, request.bind_arguments)
     add_document(error, request.entity, request.ident, request.lock, database)
     if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
-        target.context.instrumentation.report_order_violation(error)
+        instrumentation.report_order_violation(error)
 
 
-def _refuse_inner_call(call: LockCall) -> None:
+def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
     """Refuse a lock that a listener takes within the call for another.
 
     :raises LockMisuse: this session is taking that lock, and one of its callbacks calls us.
     """
-    if call.request.as_is:
+    if call.request.as_is or inner.as_is:
         return
     raise LockMisuse(
         "a load, refresh or do_orm_execute listener tried to take a lock while the session was still "
@@ -250,9 +259,8 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     call.met = None
     bind, strategy = _database_of(request, target)
     connection, plan = target.prepare(bind, strategy, request)
-    _check_place(context, target, connection.connection)
     _note_database(context, target, request, bind, connection)
-    if session.identity_map or context.loaded.added:
+    if session.identity_map or context.added:
         target.expire(request)
     # Not by "no_autoflush", which costs three times as much; and not by the execution option,
     # which counts neither for Core nor for the SELECTs of loader options.
@@ -286,18 +294,28 @@ def _read_held(context: LockContext, target: LockTarget[T]) -> T:
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
-    _check_place(context, target, bind if found is None else found.connection)
+    for root in target.roots:
+        at = bind if found is None else found.connection
+        context.ledger.check_place(root, at, *target.options)
     return target.read_held()
 
 
-def _check_place(context: LockContext, target: LockTarget[Any], bind: Engine | Connection) -> None:
-    roots = target.roots()
-    if roots:
-        place = place_of(bind, *target.options)
-        for root in roots:
-            context.ledger.check_place(root, place)
-            if binds_of(target.session):
-                _check_parts(target.session, root, place)
+def _note_database(
+    context: LockContext,
+    target: LockTarget[Any],
+    request: LockRequest,
+    bind: Engine | Connection,
+    connection: TransactionConnection,
+) -> None:
+    """Note where the rows are, follow a Connection that the program has lent, and tell the parts."""
+    for root in target.roots:
+        context.ledger.check_place(root, connection.connection, *target.options)
+        if binds_of(target.session):
+            _check_parts(target.session, root, place_of(connection.connection, *target.options))
+    if isinstance(bind, Connection):
+        watch(context, connection)
+    for bound in context.parts.bound:
+        bound(request, target.roots, bind)
 
 
 def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
@@ -335,25 +353,10 @@ def _database_of(
 
 
 def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
-    """Return the dialect of a database that was not asked before, for which it may connect."""
     started = time.monotonic()
     strategy = strategy_for(bind)
     context.calls.connecting += time.monotonic() - started
     return strategy
-
-
-def _note_database(
-    context: LockContext,
-    target: LockTarget[Any],
-    request: LockRequest,
-    bind: Engine | Connection,
-    connection: TransactionConnection,
-) -> None:
-    """Follow a Connection that the program has lent, and tell the parts of the database."""
-    if isinstance(bind, Connection):
-        watch(context, connection)
-    for bound in context.parts.bound:
-        bound(request, target.roots(), bind)
 
 
 def _blocks(
@@ -371,27 +374,15 @@ def _blocks(
     return checking, limit(connection, plan, request)
 
 
-def _begin_call(target: LockTarget[Any], request: LockRequest) -> LockCall:
-    """Begin a call: report it, and note that it is under way."""
-    context, opens = target.context, not target.session.in_transaction()
-    started = time.monotonic() - context.calls.connecting  # now(), without a call
-    call = LockCall(target, request, started, context.calls.current, opens=opens)
-    if (
-        "before_lock" in listened
-        and (request.entity is not None or request.named)  # not rows of tables
-        and context.instrumentation.dispatch.before_lock
-    ):
-        call.requested = context.instrumentation.report_requested(
-            RequestedLock(
-                request.entity,
-                request.ident,
-                request.lock,
-                request.seconds,
-                request.bind_arguments,
-            )
-        )
-    context.calls.current = call
-    return call
+def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLock | None:
+    """Report that a call begins, except for rows of tables; return the report, where anybody listens."""
+    listeners = target.session.dispatch.before_lock
+    if (request.entity is None and not request.named) or not listeners:
+        return None
+    entity, ident, lock, seconds, *_ = request
+    requested = RequestedLock(entity, ident, lock, seconds, request.bind_arguments)
+    listeners(target.session, requested)
+    return requested
 
 
 def _end_granted(context: LockContext, call: LockCall) -> None:
@@ -404,7 +395,7 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
     if (
         call.requested is not None
         or "lock_acquired" in listened
-        or context.parts.granted
+        or context.parts.settled
         or waited >= instrumentation.CONTENDED
         or _log.isEnabledFor(logging.DEBUG)
     ):
@@ -416,9 +407,9 @@ def _end_granted(context: LockContext, call: LockCall) -> None:
 def _report_granted(context: LockContext, call: LockCall, waited: float) -> None:
     new, lock = tuple(call.new), call.request.lock
     try:
-        for granted in context.parts.granted:
-            granted(new, lock)
-        context.instrumentation.report_granted(new, lock, waited)
+        for settled in context.parts.settled:
+            settled(call, None)
+        instrumentation.report_granted(context.session(), new, lock, waited)
         _report_end(context, call, new, waited, call.unsaved)
     except BaseException as error:  # a listener's, as an error of the call
         if call.opens:
@@ -428,7 +419,6 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
 
 
 def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -> None:
-    """End a call: undo its effects, and report its error."""
     context = target.context
     waited = context.calls.now() - call.started
     context.calls.current = call.outer
@@ -439,20 +429,14 @@ def _end_failed(target: LockTarget[Any], call: LockCall, error: BaseException) -
         _report_end(context, call, (), waited, error)
 
 
-def _is_failure_of_lock(call: LockCall, error: BaseException) -> bool:
-    """Return whether the locks of the transaction are no longer known."""
-    interrupted = not isinstance(error, Exception)
-    return interrupted or isinstance(error, DBAPIError) or call.met is not None
-
-
 def _report_failed(
     context: LockContext, call: LockCall, error: BaseException, waited: float
 ) -> None:
     if isinstance(error, LockFailed):
         error.waited = waited
-        for failed in context.parts.failed:
-            failed(error, call)
-        context.instrumentation.report_failed(error, waited, call.request.seconds)
+        for settled in context.parts.settled:
+            settled(call, error)
+        instrumentation.report_failed(context.session(), error, waited, call.request.seconds)
 
 
 def _report_end(
@@ -465,4 +449,5 @@ def _report_end(
     """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
-        context.instrumentation.report_ended(requested, granted, waited, error)
+        session = context.session()
+        session.dispatch.after_lock(session, requested, granted, waited, error)

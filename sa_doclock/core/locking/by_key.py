@@ -94,7 +94,7 @@ class _RowsByKey(LockedRows[T]):
             self.chosen = relationships_with_options(request.options)
         if self.context.options.ranks and is_row_lock(request.lock):
             self.context.ledger.check_order(root)
-        if session.identity_map or self.context.loaded.added:  # mostly not, at the first lock
+        if session.identity_map or self.context.added:  # mostly not, at the first lock
             self.recheck = refuse_unsaved(self.context, root, request.keys)
 
     def expire(self, request: LockRequest) -> None:
@@ -104,12 +104,13 @@ class _RowsByKey(LockedRows[T]):
         self.expire_loaded(self.root, keys)
         # A listener for "expire" may have changed the document, with values from before the lock.
         if any(states_to_flush(self.session)):
-            refuse_unsaved(self.context, self.root, keys)
+            self.recheck |= refuse_unsaved(self.context, self.root, keys)
 
-    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
-        """See :class:`LockedRows`."""
-        options = bool(self.request.options)
-        return _in_one_statement(self.mapper, whole_row=whole_row, has_options=options)
+    def before_load(self) -> None:
+        """Refuse changes of a listener of the engine, as those of one for "expire"."""
+        if any(states_to_flush(self.session)):
+            keys = frozenset(self.sent or self.request.keys)
+            self.recheck |= refuse_unsaved(self.context, self.root, keys)
 
     def forget_vanished(self, key: Identity) -> None:
         """Take an object whose row is gone out of the session, as ``Session.get()`` does."""
@@ -169,8 +170,9 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
     """The row that get_entity() asks for."""
 
     def not_held(self) -> LockRequest | None:
-        key = root_of(self.mapper).class_, self.request.keys[0]
-        return None if self.context.ledger.covers(key, self.request.lock) else self.request
+        key, ledger = (root_of(self.mapper).class_, self.request.keys[0]), self.context.ledger
+        held = key in ledger.held and ledger.covers(key, self.request.lock)
+        return None if held else self.request
 
     def read_held(self) -> T | None:
         found: T | None = read_held_one(self.context, self.request)
@@ -197,14 +199,21 @@ class OneByKey(_RowsByKey["T | None"], Generic[T]):
             load_again(self.session, self.unreadable)
         return found
 
-    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+    def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
+        options = bool(self.request.options)
+        if not _in_one_statement(self.mapper, whole_row=whole_row, has_options=options):
+            return None
         return select_by_key(self.mapper, lock, self.chosen, whole_row=whole_row)
+
+    def under_lock(self, lock: LockOptions) -> Select[Any]:
+        return select_by_key(self.mapper, lock, self.chosen)
 
     def read(self, statement: Select[Any]) -> Found:
         # Not by parameters_by_key(), which every lock of one document would call.
         parameters = dict(zip(key_names(self.mapper), self.request.keys[0], strict=True))
         options = self.request.options
-        return Found(objects_of(self.session, statement, parameters, options, self.binds))
+        session, check = self.session, self.before_load
+        return Found(objects_of(session, statement, parameters, options, self.binds, check))
 
     def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         locking = partial(lock_by_key, self.mapper, whole_row=whole_row)
@@ -276,7 +285,6 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         return found
 
     def _with(self, found: Found, more: Found) -> Found:
-        """Return both, the rows in ascending key order."""
         rows = sorted(_distinct(found.rows + more.rows), key=row_order(self.mapper))
         return Found(rows, [*found.keys, *more.keys])
 
@@ -296,15 +304,22 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
             locked += found.keys
         return Found(rows, locked)
 
-    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
+    def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
+        options = bool(self.request.options)
+        if not _in_one_statement(self.mapper, whole_row=whole_row, has_options=options):
+            return None
         return select_by_keys(self.mapper, lock, self.sent, self.chosen, whole_row=whole_row)
+
+    def under_lock(self, lock: LockOptions) -> Select[Any]:
+        return select_by_keys(self.mapper, lock, self.sent, self.chosen)
 
     def read(self, statement: Select[Any]) -> Found:
         return Found(self._select(statement, self.sent))
 
     def _select(self, statement: Select[Any], keys: Sequence[Identity]) -> list[T]:
         options = self.request.options
-        return objects_of(self.session, statement, parameters_by_keys(keys), options, self.binds)
+        parameters, check = parameters_by_keys(keys), self.before_load
+        return objects_of(self.session, statement, parameters, options, self.binds, check)
 
     def lock_and_read(self, limit: WaitLimit, *, whole_row: bool) -> Found:
         mapper, sent = self.mapper, self.sent

@@ -60,7 +60,8 @@ class _Listener:
         if self._calls.current is not self._call:
             return None  # of an inner call; or an interruption has come before this was removed
         statement = state.statement
-        if _is_of_loader(state) or not isinstance(statement, Select):
+        loads = state.is_column_load or state.is_relationship_load
+        if loads or not isinstance(statement, Select):
             return None
         locks, entities = for_update_clause(statement) is not None, _entities_of(statement)
         if locks or not entities:
@@ -84,14 +85,9 @@ class _Listener:
         return result
 
 
-def _is_of_loader(state: ORMExecuteState) -> bool:
-    return state.is_column_load or state.is_relationship_load
-
-
 def _entities_of(statement: Select) -> list[Any]:  # type: ignore[type-arg]
-    """Return the entities that the statement reads whole."""
     read = statement.column_descriptions
-    return [one["expr"] for one in read if one["expr"] is one.get("entity")]
+    return [column["expr"] for column in read if column["expr"] is column.get("entity")]
 
 
 def _checked(statement: Select, entities: Sequence[Any]) -> Select:  # type: ignore[type-arg]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy import Connection, Select
 from sqlalchemy.orm import Mapper, Session
@@ -16,7 +16,6 @@ from ...dialects.base import Locked
 from ...errors import DeadlockDetected
 from ...keys import Identity
 from ...options import LockOptions, is_row_lock
-from ..documents import root_of
 from ..loading import Unreadable
 from ..transaction import LockPlan, LockRequest, TransactionConnection
 from .acquire import Found, LockTarget
@@ -40,10 +39,6 @@ class LockedRows(LockTarget[T]):
     unreadable: Unreadable = _NOTHING
     binds: dict[str, Connection]
 
-    def roots(self) -> Collection[Mapper[Any]]:
-        """See :class:`LockTarget`."""
-        return (root_of(self.mapper),)
-
     def expire_loaded(self, root: Mapper[Any], keys: Collection[Identity] | None) -> None:
         """Expire the loaded objects of these documents; see ``DocumentIndex.expire()``."""
         index = self.context.loaded.of(root)
@@ -53,20 +48,15 @@ class LockedRows(LockTarget[T]):
             self.unreadable.setdefault(part, []).extend(owners)
 
     @abstractmethod
-    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
-        """Return whether one SELECT can lock the rows and read all that is asked for.
+    def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
+        """Return the SELECT that locks the rows and reads them; None if one cannot do both.
 
-        It cannot where it reads other tables too: it would show their rows as they were before
-        its wait.
+        Where it reads other tables too, it would show their rows as they were before its wait.
         """
 
     @abstractmethod
-    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
-        """Return the SELECT that locks the rows and reads them."""
-
     def under_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the SELECT that reads the rows, where the transaction has the lock."""
-        return self.locking(lock, whole_row=False)
 
     @abstractmethod
     def read(self, statement: Select[Any]) -> Found:
@@ -111,15 +101,14 @@ class LockedRows(LockTarget[T]):
             self.context.transaction.note_ended_at_question(error, self.context.calls.current)
             raise
         whole_row = strategy.statements.locked is Locked.WHAT_IS_READ
-        in_one = self.in_one_statement(plan, whole_row=whole_row)
-        if in_one and request.seconds is None and not plan.may_be_slow:
-            return self.read(
-                self.locking(row_lock, whole_row=whole_row)
-            )  # with no limit, as mostly
+        statement = self.locking(plan, row_lock, whole_row=whole_row)
+        if statement is not None and request.seconds is None and not plan.may_be_slow:
+            return self.read(statement)  # with no limit, as mostly
         limit = WaitLimit(strategy, row_lock, request.seconds, self.context.calls.current)
-        if in_one:
-            return limit.send(partial(self.locking, whole_row=whole_row), self.read)
-        return self.lock_and_read(limit, whole_row=whole_row)
+        if statement is None:
+            return self.lock_and_read(limit, whole_row=whole_row)
+        locking = cast("Statement", partial(self.locking, plan, whole_row=whole_row))
+        return limit.send(locking, self.read)
 
     send = send_select
 
@@ -130,13 +119,19 @@ def objects_of(
     parameters: Mapping[str, Any],
     options: Sequence[ORMOption] = (),
     bind_arguments: dict[str, Any] | None = None,
+    before_load: Callable[[], None] | None = None,
 ) -> list[Any]:
     """Execute a SELECT of ours, past the session's own execute(), which looks for locks.
 
     :param options: loader options of the caller.
+    :param before_load: is called where listeners of the engine were, before a row is loaded.
     :returns: the objects that it has found.
     """
     if options:
         statement = statement.options(*options)
     found = Session.execute(session, statement, parameters, bind_arguments=bind_arguments)
+    if before_load is not None and bind_arguments is not None:
+        heard = bind_arguments["bind"].dispatch
+        if heard.before_cursor_execute or heard.before_execute:
+            before_load()
     return list(found.scalars().unique())

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import ClauseElement, ColumnElement, Result, Select
 from sqlalchemy.orm.attributes import instance_state
 
-from ...dialects.base import Locked, parameters_for_keys, read_beside
+from ...dialects.base import Locked, Reach, parameters_for_keys, read_beside
 from ...errors import LockNotSupported
 from ...keys import DocumentKey, Identity
 from ...options import LockOptions, is_row_lock
@@ -145,20 +145,21 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             ledger.record((root.class_, identity), request.lock)
         return result
 
-    def in_one_statement(self, plan: LockPlan, *, whole_row: bool) -> bool:
+    def locking(self, plan: LockPlan, lock: LockOptions, *, whole_row: bool) -> Select[Any] | None:
         alone = _reads_header_alone(self._statement)
         statements = plan.strategy.statements
         if whole_row or statements.locked is Locked.SHARED_ENTRIES:
-            unread = self._columns_unread() if alone else header_table(self._locked.entity).columns
+            entity = self._locked.entity
+            alone_unread = alone and self._places and not options_of(self._statement)
+            unread = unread_columns(entity) if alone_unread else header_table(entity).columns
             table = own_table(self.mapper)
             self._beside = read_beside(statements, self.request.lock, table, unread)
-        return alone and self._beside is not None
-
-    def locking(self, lock: LockOptions, *, whole_row: bool) -> Select[Any]:
-        statement = self._with_lock(lock)
+        if not alone or self._beside is None:
+            return None
+        statement = self.under_lock(lock)
         return statement.add_columns(*self._beside) if self._beside else statement
 
-    def _with_lock(self, lock: LockOptions) -> Select[Any]:
+    def under_lock(self, lock: LockOptions) -> Select[Any]:
         """Return the statement with this lock.
 
         It is another than its own in a batch, or with a lock_timeout of 0; and on SQL Server for
@@ -194,10 +195,10 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         def keys_of(locked: Select[Any]) -> list[Identity]:
             return [tuple(row[: len(key)]) for row in run(locked)]
 
-        beside = self._beside if limit.strategy.statements.locks_one_table_of_join else None
+        beside = self._beside if Reach.ONE_TABLE in limit.strategy.statements.reach else None
         if beside is not None and (skips_some or not whole_row):
             columns = [*key, *beside]
-            found = limit.send(lambda lock: only_columns(self._with_lock(lock), columns), keys_of)
+            found = limit.send(lambda lock: only_columns(self.under_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
         # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
         root = root_of(self.mapper)
@@ -239,11 +240,6 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         found[:] = ordered
         return result.columns(*range(width))
 
-    def _columns_unread(self) -> Sequence[ColumnElement[Any]]:
-        if self._places and not options_of(self._statement):
-            return unread_columns(self._locked.entity)
-        return tuple(header_table(self._locked.entity).columns)
-
     def read(self, statement: Select[Any]) -> Found:
         """Return the rows, and the keys of the entity that is locked among them."""
         result = self._run(statement)
@@ -271,16 +267,12 @@ def _reads_more(statement: Select[Any]) -> bool:
         if expression is described["entity"]:
             if spans_rows(expression, undeferred=undeferred):
                 return True
-        elif has_subquery(_clause_of(expression)):
+            continue
+        while not isinstance(expression, ClauseElement):  # an attribute of a class, or a Bundle
+            expression = expression.__clause_element__()
+        if has_subquery(expression):
             return True
     return False
-
-
-def _clause_of(expression: Any) -> ClauseElement:
-    """Return the SQL of a select's column, attribute of a class, or Bundle."""
-    while not isinstance(expression, ClauseElement):
-        expression = expression.__clause_element__()
-    return expression
 
 
 def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:

@@ -120,7 +120,9 @@ class ExecutingSession(SessionWithContext):
         if execute is None:
             self._note_foreign(written)
         elif not listens_last:  # else the part executes the listeners' statement
-            return self._execute_by_part(execute, params, arguments)
+            run = partial(super().execute, params=params, **arguments)
+            options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
+            return execute(run, options, binds or {})
         before = pending_changes(self) if listens_last else NO_CHANGES
         if before is NO_CHANGES:
             return None
@@ -151,13 +153,6 @@ class ExecutingSession(SessionWithContext):
         context.connections.note_foreign()
         if not context.ledger.is_empty():
             watch_all(context)  # it may end the transaction
-
-    def _execute_by_part(
-        self, execute: Executor, params: Any, arguments: Mapping[str, Any]
-    ) -> Result[Any]:
-        run = partial(super().execute, params=params, **arguments)
-        options, binds = arguments.get("execution_options", {}), arguments.get("bind_arguments")
-        return execute(run, options, binds or {})
 
     def _execute_locked(
         self,
@@ -193,7 +188,6 @@ class ExecutingSession(SessionWithContext):
 
 
 def _executor_of(context: LockContext, session: Session, statement: Any) -> Executor | None:
-    """Return the executor of the statement as a lock; None: it is the session's."""
     adoption = context.parts.adoption
     return None if adoption is None else adoption.executor(session, statement)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from operator import methodcaller
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
@@ -35,15 +36,12 @@ class SessionWithContext(EventfulSession):
     _given_binds: tuple[Engine | Connection, ...] = ()
 
     def _note_given(self, bind: Engine | Connection) -> None:
-        """Note a database that the session is given for a class or a table."""
         for using in self._context.parts.using:
             using(bind)
         self._given_binds = (*self._given_binds, bind)
 
-    @FirstUse
-    def _context(self) -> LockContext:
-        """All that the session keeps for its locks; it has none before its first use."""
-        return self._make_context()
+    _context: FirstUse[LockContext] = FirstUse(methodcaller("_make_context"))
+    """All that the session keeps for its locks; it has none before its first use."""
 
     def _make_context(self) -> LockContext:
         """Make the context of this session, which has it only when all of it is made.
@@ -144,8 +142,10 @@ class SessionWithContext(EventfulSession):
             if transaction is None or not transaction.had_nothing_to_roll_back:
                 raise
         finally:
-            self._context.loaded.forget()  # the session has no objects any more
-            self._context.forget()
+            if "loaded" in vars(self._context):
+                self._context.loaded.forget()  # the session has no objects any more
+            if "transaction" in vars(self._context):
+                self._context.forget()
 
 
 def context_of(session: SessionWithContext) -> LockContext:
@@ -211,7 +211,6 @@ def _before_commit(session: SessionWithContext) -> None:
 
 @event.listens_for(SessionWithContext, "after_commit")
 def _after_commit(session: SessionWithContext) -> None:
-    """Note that the databases have committed."""
     context = session._context
     committed = innermost(session)
     if committed.nested:
@@ -258,7 +257,8 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
     """Refuse to write in a snapshot, or without locks that were lost; tell the parts."""
     context = session._context
     context.transaction.refuse_write()
-    context.loaded.note_flush()
+    if "loaded" in vars(context):
+        context.loaded.note_flush()
     if context.calls.current is not None:
         context.calls.current.before_flush()
     parts = context.parts
@@ -272,7 +272,10 @@ def _before_flush(session: SessionWithContext, *_: Any) -> None:
 
 @event.listens_for(SessionWithContext, "transient_to_pending", raw=True)
 def _on_add(session: SessionWithContext, state: InstanceState[Any]) -> None:
-    session._context.loaded.note_added(state)
+    context = session._context
+    context.added = True
+    if "loaded" in vars(context):
+        context.loaded.note(state)
 
 
 @event.listens_for(SessionWithContext, "detached_to_persistent", raw=True)

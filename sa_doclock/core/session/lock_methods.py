@@ -430,7 +430,6 @@ class LockMethods(ExecutingSession):
         lock: LockOptions,
         seconds: float | None,
     ) -> T | None:
-        """Return the entity of the row with these values of a key."""
         if key.primary:
             return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
         mapper = mapper_of(entity)

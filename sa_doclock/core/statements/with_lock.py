@@ -158,7 +158,6 @@ def places_of(entity: Any, described: Iterable[Any]) -> Sequence[int]:
 
 
 def _checked_entity(statement: Select[Any], entity: Any) -> Any:
-    """Return the entity to lock, from which the statement selects."""
     found = inspect(entity, raiseerr=False)
     if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
         raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")

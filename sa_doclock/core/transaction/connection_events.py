@@ -46,17 +46,17 @@ def runs_built(context: Any) -> bool:
     return compiled is not None and is_built(compiled.statement)
 
 
+# Patterns as text: Python compiles each at its first use, and keeps it; most programs use none of them.
 # All that can commit is not to be counted: a procedure, DDL of MySQL, SET autocommit, and more.
-_COMMITS_NOTHING: Final = re.compile(
-    rf"{SPACE}(?:SELECT|WITH|VALUES|INSERT|UPDATE|DELETE|MERGE|SAVE|RELEASE|ROLLBACK)",
-    re.IGNORECASE,
+_COMMITS_NOTHING: Final = (
+    rf"(?i){SPACE}(?:SELECT|WITH|VALUES|INSERT|UPDATE|DELETE|MERGE|SAVE|RELEASE|ROLLBACK)"
 )
-_COMMIT: Final = re.compile(r"\bCOMMIT\b", re.IGNORECASE)
 
 
 def may_commit(statement: str) -> bool:
     """Return whether a foreign statement may be, or bring with it, a COMMIT."""
-    return not _COMMITS_NOTHING.match(statement) or bool(_COMMIT.search(statement))
+    commits = re.search(r"(?i)\bCOMMIT\b", statement)
+    return bool(commits) or not re.match(_COMMITS_NOTHING, statement)
 
 
 _WATCHING: Final = "watching"
@@ -71,11 +71,10 @@ _EVENTS: Final = (
 )
 # SQLAlchemy's event of a savepoint comes before the savepoint has its name, and a program may write
 # its own.  SAVE TRANSACTION and ROLLBACK TRANSACTION with a name are those of SQL Server.
-_SAVEPOINT: Final = re.compile(
-    rf"{SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
+_SAVEPOINT: Final = (
+    rf"(?i){SPACE}(SAVEPOINT|SAVE\s+TRAN\w*|RELEASE(?:\s+SAVEPOINT)?"
     r"|ROLLBACK(?:\s+(?:WORK|TRAN\w*))?(?:\s+TO(?:\s+SAVEPOINT)?)?)"
-    rf"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|(?!/\*|--)\S+?){SPACE}$""",
-    re.IGNORECASE,
+    rf"""\s+("(?:[^"]|"")+"|`(?:[^`]|``)+`|\[[^\]]+\]|(?!/\*|--)\S+?){SPACE}$"""
 )
 
 
@@ -130,7 +129,6 @@ class ConnectionEvents:
         self._engine, self._lent = connection.engine, lent
 
     def _found(self) -> tuple[LockTransaction, TransactionConnection] | None:
-        """Return the transaction, and the state of the connection; None where it has ended."""
         transaction = self._transaction()
         one = None if transaction is None else transaction.connections.by_engine.get(self._engine)
         return None if transaction is None or one is None else (transaction, one)
@@ -152,7 +150,7 @@ class ConnectionEvents:
         if one.prepared:
             return
         counts = transaction.ledger.counts_on_transaction(one.known)
-        savepoint = _SAVEPOINT.match(statement)
+        savepoint = re.match(_SAVEPOINT, statement)
         if savepoint is not None:
             if counts:
                 self._before_savepoint(transaction, one, *savepoint.groups())
@@ -210,7 +208,7 @@ class ConnectionEvents:
         if found is None or found[1].prepared:
             return
         transaction, one = found
-        savepoint = _SAVEPOINT.match(statement)
+        savepoint = re.match(_SAVEPOINT, statement)
         if savepoint is not None and self._note_savepoint(transaction, one, *savepoint.groups()):
             return
         foreign = savepoint is None and not runs_built(context)

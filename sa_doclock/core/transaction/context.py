@@ -13,7 +13,6 @@ from sqlalchemy.orm import Session
 from ...events import EventfulSession
 from ...first_use import FirstUse
 from ...interruptions import ErrorsIgnored
-from ..instrumentation import LockInstrumentation
 from ..ledger import Ledger
 from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
@@ -37,16 +36,16 @@ class LockContext:
         self.parts = SessionParts()
         """The features of this session."""
         self.calls = LockCalls()
-        self.loaded = LoadedDocuments(self.session)
-        """The objects of documents in the session."""
 
     commits = 0
     """The number of transactions that the session has committed so far."""
+    added = False
+    """True if an object was ever added to the session."""
 
     @FirstUse
-    def instrumentation(self) -> LockInstrumentation:
-        """The reports to the listeners of the session, and to the log."""
-        return LockInstrumentation(self.session)
+    def loaded(self) -> LoadedDocuments:
+        """The objects of documents in the session: most sessions lock before they load any."""
+        return LoadedDocuments(self.session)
 
     transaction = FirstUse(LockTransaction)
     """The transaction of the session; the next one is another object."""
@@ -75,10 +74,9 @@ class LockContext:
 
     def forget(self) -> None:
         """Drop the beliefs about a transaction that has ended, or has never begun."""
-        if "transaction" in vars(self):
-            self.end_if_over()
-            if not self.session().in_transaction():
-                self.end_transaction()
+        self.end_if_over()
+        if not self.session().in_transaction():
+            self.end_transaction()
 
 
 binds_of: Final[Callable[[Session], tuple[Engine | Connection, ...]]] = attrgetter("_given_binds")

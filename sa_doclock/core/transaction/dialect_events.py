@@ -5,7 +5,7 @@ A listener of each connection would cost every transaction more than all that it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from threading import Lock
 from typing import Any, Final, NamedTuple
 from weakref import ReferenceType, WeakSet, ref
@@ -13,6 +13,7 @@ from weakref import ReferenceType, WeakSet, ref
 from sqlalchemy import Connection, event
 from sqlalchemy.engine import Compiled, Dialect, ExceptionContext
 
+from ...dialects import strategies
 from ...interruptions import Interruptible
 from ...sqlalchemy_internals import allow_listening, insert_listener, listen_first
 from .context import LockContext
@@ -90,16 +91,15 @@ def _listen(dialect: Dialect) -> None:
             _listened.add(dialect)
 
 
-def _states_of(connection: Connection) -> Sequence[LockContext]:
-    # A session that was collected, with its transaction open, may leave its state for a moment.
-    known: tuple[ReferenceType[LockContext], ...] = getattr(connection, _STATES, ())
-    return [state for one in known if (state := one()) is not None and state.session() is not None]
-
-
 def _on_error(context: ExceptionContext) -> BaseException | None:
     connection = context.connection
-    states = () if connection is None else _states_of(connection)
-    if not states:
+    # A session that was collected, with its transaction open, may leave its state for a moment.
+    states = [
+        state
+        for reference in getattr(connection, _STATES, ())
+        if (state := reference()) is not None and state.session() is not None
+    ]
+    if connection is None or not states:
         return None
     with Interruptible(connection):  # else an error that nobody has noted
         error = translate_error(states, context)
@@ -123,7 +123,8 @@ def _before_execute(*arguments: Any) -> None:
     try:
         checks = compiled.sa_doclock_checks
     except AttributeError:  # it is sent first
-        checks = _find_checks(compiled)
+        found = [find(compiled) for find in _finders]
+        checks = compiled.sa_doclock_checks = tuple(filter(None, found))
     for check, in_calls in checks:
         for reference in getattr(context.root_connection, _STATES, ()):
             state = reference()
@@ -132,8 +133,18 @@ def _before_execute(*arguments: Any) -> None:
                 check(state, context)
 
 
-def _find_checks(compiled: Any) -> Sequence[StatementCheck]:
-    """Return the checks of this Compiled, and keep them in it."""
-    found = [find(compiled) for find in _finders]
-    checks = compiled.sa_doclock_checks = tuple(one for one in found if one is not None)
-    return checks
+def _check_of(compiled: Compiled) -> StatementCheck | None:
+    """Return the check of a construct that may change the current schema by a function."""
+    known = strategies.get(compiled.dialect)
+    marks = None if known is None else known.marks
+    sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
+    return StatementCheck(_before_setter, in_calls=False) if sets else None
+
+
+def _before_setter(state: LockContext, context: Any) -> None:
+    one = state.connections.find(context.root_connection)
+    if one is not None and state.transaction.ledger.counts_on_transaction(one.known):
+        one.before_foreign()
+
+
+check_statements(_check_of)

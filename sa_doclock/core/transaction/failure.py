@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import PendingRollbackError
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import SessionTransaction
 
 from ...errors import REPOSITORY
+from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
 from .connection import TransactionConnection, TransactionConnections
@@ -136,7 +137,7 @@ class FailingTransaction:
     undone_by: BaseException | None = None
     had_nothing_to_roll_back = False
 
-    _session: Callable[[], Session]
+    _session: Callable[[], EventfulSession]
     connections: TransactionConnections
 
     def note_locks_lost(self) -> None:

@@ -7,17 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
-from weakref import ref
 
 from sqlalchemy import Connection
-from sqlalchemy.orm import Session, SessionTransaction
+from sqlalchemy.orm import SessionTransaction
 
 from ...errors import LockLost
-from ...events import ReleasedLock
+from ...events import EventfulSession, ReleasedLock
 from ...interruptions import ErrorsIgnored
 from ...keys import DocumentKey, document_label
 from ...sqlalchemy_internals import savepoint_on, savepoints_of
-from ..instrumentation import LockInstrumentation, reports_released
+from ..instrumentation import report_released, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
@@ -34,14 +33,10 @@ T = TypeVar("T")
 class LocksOfSession(Protocol):
     """The parts of a LockContext that outlive the transaction."""
 
-    session: Callable[[], Session]
+    session: Callable[[], EventfulSession]
     options: SessionOptions
     calls: LockCalls
     parts: SessionParts
-
-    @property
-    def instrumentation(self) -> LockInstrumentation:
-        """The reports to the listeners of the session, and to the log."""
 
 
 class EndOfTransaction(ABC):
@@ -74,7 +69,7 @@ class LockTransaction(FailingTransaction):
     def __init__(self, locks: LocksOfSession) -> None:
         # Not the object itself: a cycle would keep the connections until the next collection.
         self._session = locks.session
-        self._parts, self._locks = locks.parts, ref(locks)
+        self._parts = locks.parts
         self.ledger = Ledger(locks.options.ranks, locks.calls)
         self.connections = TransactionConnections(self._session)
         self.savepoints: dict[SessionTransaction, Mark] = {}
@@ -330,9 +325,9 @@ class LockTransaction(FailingTransaction):
         return self._tell_parts(ledger.released(), outcome)
 
     def _report_released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
-        locks = self._locks()
-        if released and locks is not None:
-            locks.instrumentation.report_released(released, outcome)
+        session = self._session()
+        if released and session is not None:
+            report_released(session, released, outcome)
 
     def _tell_parts(self, released: Sequence[ReleasedLock], outcome: str) -> Sequence[ReleasedLock]:
         if released:

@@ -46,7 +46,7 @@ def _opening_level(session: Session, bind: Engine | Connection, plan: LockPlan) 
     chosen = of_session or bind.get_execution_options().get(ISOLATION)
     default: str | None = getattr(bind.dialect, "default_isolation_level", None)
     level, strategy = str(chosen) if chosen else default, plan.strategy
-    if level == "AUTOCOMMIT" or (strategy.autocommit_by_default and not chosen):
+    if level == "AUTOCOMMIT" or (AUTOCOMMIT in strategy.findings and not chosen):
         raise LockNotSupported(AUTOCOMMIT)
     if level in plan.fits:
         return _OpeningLevel(level)

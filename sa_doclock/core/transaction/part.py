@@ -16,8 +16,7 @@ from sqlalchemy.orm import Mapper, Session
 from ...dialects.base import Read
 from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
-from ...keys import DocumentKey, Identity, LockedName
-from ...options import LockOptions
+from ...keys import Identity
 from ..lock_request import LockCall, LockRequest
 from .connection import TransactionConnection
 from .plan import LockPlan
@@ -112,13 +111,26 @@ class Outbox(Protocol):
 
 
 class Pipelined(Protocol):
-    """Sends several statements of a session in one round trip: a pipeline."""
+    """Sends several statements of a session in one round trip: a pipeline.
+
+    :ivar learn: asks the server for the transaction together with the writes of a connection, where
+        the session looks up the outcome of its commits; returns whether it has asked.
+    """
+
+    learn: Callable[[Connection, Any], bool] | None
 
     def of_transaction(self) -> Outbox:
         """Return the outbox of a transaction, which is dropped with it."""
 
     def around_document(self, reads: Reads) -> AbstractContextManager[Any]:
         """Return a block around the lock of one document and the reads of its parts."""
+
+
+class CommitOutcome(Protocol):
+    """Looks up the COMMITs whose answer is lost."""
+
+    def commit_not_done(self) -> bool:
+        """Return whether the server has certainly not done the COMMIT whose connection was lost just now."""
 
 
 class Deadline(Protocol):
@@ -181,11 +193,8 @@ class SessionPart:
         """Return the limit of the wait of each try: ``limit``, or another in its place."""
         return limit
 
-    def granted(self, documents: Sequence[DocumentKey | LockedName], lock: LockOptions) -> None:
-        """Note the locks of a call that were not held as strongly before."""
-
-    def failed(self, error: LockFailed, call: LockCall) -> None:
-        """Note the failure of a call, before it is reported."""
+    def settled(self, call: LockCall, error: LockFailed | None) -> None:
+        """Note the new locks of a call, or its failure, before it is reported."""
 
     # The locks that are held.
 
@@ -211,10 +220,6 @@ class SessionPart:
 
     def before_commit(self) -> None:
         """The session is about to flush, and to commit its databases."""
-
-    def commit_not_done(self) -> bool:
-        """Return whether the server has certainly not done the COMMIT whose connection was lost just now."""
-        return False
 
     def discard(self) -> None:
         """Drop the unsent writes: the transaction is rolled back."""
@@ -260,20 +265,19 @@ class SessionParts:
     conditions: tuple[Precondition, ...] = ()
     pipeline: Pipelined | None = None
     deadline: Deadline | None = None
+    commit_outcome: CommitOutcome | None = None
 
     route: tuple[Callable[[LockRequest], LockRequest], ...] = ()
     around_take: tuple[Callable[[Take], Take], ...] = ()
     bound: NamedHook = ()
     around_limit: tuple[Callable[[Limit], Limit], ...] = ()
-    granted: tuple[Callable[[Sequence[DocumentKey | LockedName], LockOptions], None], ...] = ()
-    failed: tuple[Callable[[LockFailed, LockCall], None], ...] = ()
+    settled: tuple[Callable[[LockCall, LockFailed | None], None], ...] = ()
     released: tuple[Callable[[Sequence[ReleasedLock], str], None], ...] = ()
     using: tuple[Callable[[Engine | Connection], None], ...] = ()
     begun: NamedHook = ()
     roll_back_to: tuple[Callable[[int], None], ...] = ()
     before_flush: tuple[Callable[[Session], None], ...] = ()
     before_commit: tuple[Callable[[], None], ...] = ()
-    commit_not_done: tuple[Callable[[], bool], ...] = ()
     discard: tuple[Callable[[], None], ...] = ()
     ended: NamedHook = ()
     around_write: tuple[Callable[[Any, Any, Mapping[str, Any]], Noting], ...] = ()

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Table
 from sqlalchemy.orm import Mapper
 
-from ...dialects import known_strategies
+from ...dialects import kept_levels, known_strategies, levels_for
 from ...dialects.base import Limit, LockStrategy
-from ...options import LockOptions, base_of
+from ...options import LockOptions
 from ..documents import clear_with_mappers, own_table
 
 
@@ -42,25 +42,27 @@ def make_plan(
     *,
     upgrades: bool = False,
 ) -> LockPlan:
-    """Return the plan, and keep it among ``strategy.plans``.
+    """Return the plan, and keep it among ``strategy.findings``.
 
     :param mapper: None for a named lock, and for rows of tables.
     :raises LockNotSupported: this database cannot give that lock.
     """
     strategy.check_support(lock)
-    level = next(iter(strategy.isolation.levels_for(lock)), None)
+    level = next(iter(levels_for(strategy.isolation, lock)), None)
     row_lock = strategy.statements.row_lock(lock, level)
     table = None if mapper is None else own_table(mapper)
-    fits = frozenset({level, *strategy.isolation.kept.get(base_of(lock), ())})
+    fits = frozenset({level, *kept_levels(strategy.isolation, lock)})
     slow = any(row.limit is Limit.STATEMENT for row in strategy.errors.codes.values())
     plan = LockPlan(strategy, lock, level, row_lock, table, fits, upgrades, slow)
-    strategy.plans[mapper, lock, upgrades] = plan
+    strategy.findings[LockPlan, mapper, lock, upgrades] = plan
     return plan
 
 
 def _clear_plans() -> None:
     for strategy in known_strategies():
-        strategy.plans.clear()
+        for key in [*strategy.findings]:
+            if isinstance(key, tuple) and key[0] is LockPlan:
+                strategy.findings.pop(key, None)
 
 
 clear_with_mappers(_clear_plans)

@@ -28,10 +28,12 @@ from ..base import (
     NativeCode,
     Pipeline,
     PlainReads,
+    Reach,
     ServerClock,
     TransactionLifecycle,
     TransactionMarks,
     TransactionStatus,
+    note_default_level,
 )
 from ..compatible_servers import find_server
 from ..connection import ask_driver, asked_here, socket_descriptor
@@ -41,6 +43,7 @@ from ..names import quoted_name, schema_of
 from ..table_answers import kept_answer
 from .commit_outcome import PostgreSQLCommitOutcomes
 from .errors import PostgreSQLErrors
+from .limits import HAS_TRANSACTION_TIMEOUT as HAS_TRANSACTION_TIMEOUT
 from .limits import PostgreSQLHoldLimit, PostgreSQLWaits, limited_block
 from .lockable_rows import check_rows
 from .monitoring import PostgreSQLMonitoring
@@ -59,6 +62,9 @@ _TRANSACTION_ID = (
     "ELSE pg_catalog.txid_current()::pg_catalog.text END"
 )
 
+# Those that exist, in their order: the table may be in the second one.  pg_temp comes and goes.
+_SEARCH_PATH = "SELECT pg_catalog.array_to_string(pg_catalog.current_schemas(false), ', ')"
+
 # The policies for UPDATE count for FOR UPDATE and FOR SHARE too:
 # https://www.postgresql.org/docs/current/sql-createpolicy.html
 _ROW_SECURITY = (
@@ -66,8 +72,8 @@ _ROW_SECURITY = (
     "WHERE oid = pg_catalog.to_regclass(CAST(:name AS text))"
 )
 _HIDDEN = (
-    "the table, or that of the view, has row-level security, and FOR UPDATE and FOR SHARE find only "
-    "the rows that its policies for UPDATE let this account change"
+    "the table, or the table of the view, has row-level security: FOR UPDATE and FOR SHARE find only "
+    "the rows that its UPDATE policies let this account change"
 )
 
 
@@ -88,15 +94,12 @@ class PostgreSQLIsolation(IsolationLevels):
         "SERIALIZABLE": PlainReads.OLDER | PlainReads.CONFLICT,
     }
 
-    def note_default(self, connection: Connection) -> None:
-        connection.dialect.default_isolation_level = connection.get_isolation_level()
-
 
 class PostgreSQLStatements(LockStatements):
     # "If applied to a view or sub-query, it affects all tables used in the view or sub-query.
     # However, these clauses do not apply to WITH queries referenced by the primary query."
     # https://www.postgresql.org/docs/current/sql-select.html#SQL-FOR-UPDATE-SHARE
-    locks_subqueries = True
+    reach = Reach.ONE_TABLE | Reach.SUBQUERIES
     # READ COMMITTED re-checks the row version that it waited for.  One that was deleted and
     # inserted again meanwhile is another row, which only a new statement's snapshot shows.
     retries_missing_rows = True
@@ -148,6 +151,8 @@ class PostgreSQLLifecycle(TransactionLifecycle):
 class PostgreSQLMarks(TransactionMarks):
     """The ids of transactions."""
 
+    schema_setter = "set_config"  # SELECT set_config('search_path', ...)
+
     def mark_transaction(self, connection: Connection) -> object:
         return _transaction_id(connection)
 
@@ -158,8 +163,8 @@ class PostgreSQLMarks(TransactionMarks):
     def current_schema(self, connection: Connection) -> str | None:
         if PostgreSQLLocks.status.is_aborted(connection):
             return None
-        ((schema,),) = ask_driver(connection, "SELECT pg_catalog.current_schema()")
-        return None if schema is None else str(schema)
+        ((schemas,),) = ask_driver(connection, _SEARCH_PATH)
+        return str(schemas)
 
 
 class PostgreSQLLocks(LockStrategy):
@@ -208,6 +213,7 @@ class PostgreSQLLocks(LockStrategy):
         return super().asking(connection)
 
     def note_server(self, connection: Connection) -> None:
+        note_default_level(connection)
         ((version,),) = ask_driver(connection, "SELECT pg_catalog.version()")
         self.compatible = find_server("postgresql", str(version), connection.engine.url.host)
         if self.compatible is not None:

@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple, NoReturn
-from uuid import UUID
 from weakref import WeakSet, ref
 
 from sqlalchemy import Connection, RootTransaction, event
@@ -24,7 +21,8 @@ from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import greenlet_spawn
 
 from ...interruptions import ErrorsIgnored
-from ...pool import CallFunction, on_return, withdraw
+from ...keys import IMMUTABLE
+from ...pool import CallFunction, actions_of
 from ..base import Read
 from .limits import after_lock
 from .pipeline import (
@@ -43,12 +41,6 @@ _EXACTLY_ONE: Final = (
     "WITH doclock AS ({}\nRETURNING 1) "
     "SELECT width_bucket(1, 0, 1, (count(*) = 1)::int) FROM doclock"
 )
-
-# Values that cannot change between the flush and COMMIT, when the driver reads them.
-_IMMUTABLE: Final = frozenset(
-    {bool, bytes, date, datetime, Decimal, float, int, str, time, timedelta, type(None), UUID}
-)
-
 
 _COMMIT: Final = "COMMIT"
 
@@ -109,10 +101,11 @@ class PsycopgPipeline(CursorInterceptor):
         setattr(self.connection, _KEEPING, ref(self))
         self.install()
         # The transaction may end without a call of forget_writes(): the pool then restores the cursors.
-        self._on_return = CallFunction(
-            partial(_restore_cursors, ref(self), self.driver, self._factory, self._server_factory)
+        restore = partial(
+            _restore_cursors, ref(self), self.driver, self._factory, self._server_factory
         )
-        on_return(self.connection, self._on_return)
+        self._on_return, self._actions = CallFunction(restore), actions_of(self.connection)
+        self._actions[self._on_return] = None
 
     def expect_commit(self, may_commit: Callable[[], bool], *, alone: bool) -> None:
         self._may_commit = may_commit
@@ -131,7 +124,7 @@ class PsycopgPipeline(CursorInterceptor):
         self._kept = []
         if vars(self.connection).pop(_KEEPING, None) is not None:
             self.uninstall()
-            withdraw(self.connection, self._on_return)
+            self._actions.pop(self._on_return, None)
 
     def pause(self, *, paused: bool) -> None:
         self._paused = paused
@@ -380,9 +373,12 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
 
 def _are_immutable(rows: Any) -> bool:
     """Return whether these are rows by name, of values that cannot change."""
-    return isinstance(rows, Sequence) and all(
-        isinstance(row, Mapping) and _IMMUTABLE.issuperset(map(type, row.values())) for row in rows
-    )
+    if not isinstance(rows, (tuple, list)):
+        return False
+    for row in rows:
+        if not (isinstance(row, dict) and IMMUTABLE.issuperset(map(type, row.values()))):
+            return False
+    return True
 
 
 # Threads: a set's add() and the search in it are atomic.

@@ -15,8 +15,8 @@ from ..base import Ends, ErrorCode, ErrorCodes, EveryError, MetError, NativeCode
 # invalid_sql_statement_name and duplicate_prepared_statement: a pooler has executed the statement on
 # another connection of the server than the one that it was prepared on.
 _PREPARED_ELSEWHERE = (
-    "a pooler is in between, and the driver prepares statements on one connection of the server and "
-    'executes them on another; psycopg: connect_args={"prepare_threshold": None}; asyncpg: '
+    "a connection pooler executed a prepared statement on another server connection than the one that "
+    'prepared it. Switch prepared statements off. psycopg: connect_args={"prepare_threshold": None}; asyncpg: '
     'connect_args={"statement_cache_size": 0, "prepared_statement_cache_size": 0, '
     '"prepared_statement_name_func": lambda: f"__asyncpg_{uuid4()}__"}'
 )
@@ -43,16 +43,15 @@ class PostgreSQLErrors(ErrorCodes):
         "40001": ErrorCode(SnapshotConflict),
         CACHED_PLAN: ErrorCode(
             SnapshotConflict,
-            "DDL has changed the columns of a statement that the driver had prepared; run the whole "
-            "transaction again",
+            "DDL changed the columns of a prepared statement. Run the whole transaction again",
         ),
         "25P03": ErrorCode(ends=Ends.CONNECTION_BEFORE),  # idle_in_transaction_session_timeout
         "25P04": ErrorCode(ends=Ends.CONNECTION_BEFORE),  # transaction_timeout
         # read_only_sql_transaction: READ ONLY, or a hot standby, which refuses every FOR ...
         "25006": ErrorCode(
             in_lock=LockNotSupported,
-            why="a read-only transaction or a standby server cannot lock rows; "
-            "lock on the primary, or read with SnapshotRead",
+            why="a read-only transaction or a standby server cannot lock rows. "
+            "Lock on the primary, or read with SnapshotRead",
         ),
         # query_canceled: statement_timeout, or pg_cancel_backend()
         "57014": ErrorCode(

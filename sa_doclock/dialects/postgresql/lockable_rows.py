@@ -46,8 +46,8 @@ _BELOW: Final = (
 _PLAN: Final = "EXPLAIN (VERBOSE, COSTS OFF) SELECT * FROM {} FOR UPDATE"
 
 _REASONS: Final = {
-    "f": "is a foreign table, whose rows another server or program has: no lock here is a lock there",
-    "m": "is a materialized view, whose rows are copies",
+    "f": "is a foreign table: PostgreSQL cannot lock the rows of another server or program",
+    "m": "is a materialized view: a lock of its rows does not lock the rows of its tables",
     "v": (
         "is a view of which FOR UPDATE may lock no row: it goes on to tables in the view's FROM, and to no UNION, "
         "CTE or function; lock the row of the table that the view selects from"

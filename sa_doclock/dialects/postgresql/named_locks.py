@@ -71,8 +71,8 @@ class PostgreSQLNamedLocks(NamedLocks):
             found = lock_key(connection, key, lock)
         if found is None:
             raise LockNotSupported(
-                "a standby server knows nothing of the keys that are taken on its primary; "
-                "take the key there"
+                "a standby server does not know the named locks of its primary. "
+                "Take the lock on the primary"
             )
         return LockNotAvailable if found[0] is False else None
 

@@ -5,7 +5,6 @@ sees it, so that of two only one gets it, and who has lost it cannot write any m
 """
 
 from .changes import CheckOutCalls, CheckoutOrEpoch, check_lease, check_note, check_owner
-from .conditions import FREE
 from .part import CheckOuts, check_class, checkouts_of
 from .rows import list_checkouts
 from .table import (

@@ -15,7 +15,7 @@ from ...core.transaction import add_document, database_name, make_plan, open_for
 from ...dialects import strategy_for
 from ...dialects.base import Locked, LockStrategy
 from ...errors import DocLockError, LockMisuse, SnapshotConflict
-from ...guard import Execution, Target, is_header_target, rows_written, targets_of, touched_rows
+from ...guard import Execution, Target, is_header_target, rows_written, targets_here, touched_rows
 from ...keys import DocumentKey
 from ...options import LockOptions
 from ...sqlalchemy_internals import autoflush
@@ -32,7 +32,7 @@ def compared_with_checkouts(
     state = part.reader.state
     session, opens = state.session(), not state.session().in_transaction()
     run = Execution(session, statement, parameters, how)
-    found = filter(is_header_target, targets_of(statement, parameters))
+    found = filter(is_header_target, targets_here(run))
     targets = [target for target in found if declares(target.root, "checkout")]
     written = set[DocumentKey]()
     try:

@@ -24,7 +24,7 @@ from ...core.documents import (
     select_equal_keys,
 )
 from ...core.transaction import LockContext, add_document, database_name
-from ...dialects import strategy_for
+from ...dialects import locking_read_is_latest, strategy_for
 from ...errors import CheckoutLost, DocLockError
 from ...events import listened
 from ...keys import Identity, document_label, is_storable, key_text, public_key
@@ -174,15 +174,14 @@ class CheckOutCalls:
             checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
             time = time or checkout.lease
-            with self._named(checkout):
-                # It locks the row: later reads stay true.  On SQLite, it is the write lock.
-                written = {"lease": time // MILLISECOND}
-                if not rows.change_open(name, checkout.epoch, written):
-                    raise lost(checkout.epoch, rows.read_one(name))
-                before = rows.read_one(name)
-                values: dict[str, Any] = {"until": before.now + time, **written}
-                if not rows.change(before, values):
-                    raise lost(checkout.epoch, rows.read_one(name))
+            # It locks the row: later reads stay true.  On SQLite, it is the write lock.
+            written = {"lease": time // MILLISECOND}
+            if not rows.change_open(name, checkout.epoch, written):
+                raise self._lost_since(checkout, rows.read_one(name))
+            before = rows.read_one(name)
+            values: dict[str, Any] = {"until": before.now + time, **written}
+            if not rows.change(before, values):
+                raise self._lost_since(checkout, rows.read_one(name))
             self._part.read_again()
             renewed = replace(before, **values).as_checkout(*document_of(checkout))
             return self._report(renewed, "renewed")
@@ -192,9 +191,8 @@ class CheckOutCalls:
         with _undone_if_refused(self._state):
             checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
-            with self._named(checkout):
-                if not rows.change_open(name, checkout.epoch, {"until": None}):
-                    raise lost(checkout.epoch, rows.read_one(name))
+            if not rows.change_open(name, checkout.epoch, {"until": None}):
+                raise self._lost_since(checkout, rows.read_one(name))
             self._part.read_again()
             self._report(checkout, "checked in")
 
@@ -214,10 +212,7 @@ class CheckOutCalls:
         row = rows.read_one(name, timed=False)
         if row.open_epoch == epoch:
             return row.as_checkout(root, identity)
-        error = lost(epoch, row)
-        database = database_name(self._reader.session(), {"mapper": root})
-        add_document(error, root.class_, public_key(identity), LockOptions.ForUpdate, database)
-        raise error
+        raise self._lost(root.class_, public_key(identity), epoch, row)
 
     def _root_and_key(self, entity: type[Any], ident: Any) -> tuple[Mapper[Any], Identity]:
         """Return the root and the key that the database has.  :raises LockMisuse: not of this class."""
@@ -279,7 +274,7 @@ class CheckOutCalls:
         self, root: Mapper[Any], identity: Identity, *, writes: bool = False
     ) -> tuple[CheckoutRows, DocumentName]:
         connection = self._reader.connection(root, writes=writes)
-        latest = writes and strategy_for(connection).isolation.locking_read_is_latest
+        latest = writes and locking_read_is_latest(strategy_for(connection).isolation)
         rows = CheckoutRows(self._table, connection, latest=latest)
         return rows, document_name(connection, root, identity)
 
@@ -301,19 +296,18 @@ class CheckOutCalls:
             extra={**fields, "outcome": change},
         )
         if "checkout_changed" in listened:
-            dispatch = self._state.instrumentation.dispatch
+            dispatch = self._state.session().dispatch
             dispatch.checkout_changed(self._reader.session(), checkout, change)
         return checkout
 
-    @contextmanager
-    def _named(self, checkout: Checkout) -> Iterator[None]:
-        """Name the document in an error."""
-        try:
-            yield
-        except CheckoutLost as error:
-            database = database_name(self._reader.session(), {"mapper": inspect(checkout.entity)})
-            add_document(error, checkout.entity, checkout.ident, LockOptions.ForUpdate, database)
-            raise
+    def _lost_since(self, checkout: Checkout, row: CheckoutRow) -> CheckoutLost:
+        return self._lost(checkout.entity, checkout.ident, checkout.epoch, row)
+
+    def _lost(self, entity: type[Any], ident: Any, epoch: int, row: CheckoutRow) -> CheckoutLost:
+        error = lost(epoch, row)
+        database = database_name(self._reader.session(), {"mapper": inspect(entity)})
+        add_document(error, entity, ident, LockOptions.ForUpdate, database)
+        return error
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from ...checkout_info import Checkout
+from ...checkout_info import NOBODY, Checkout
 from ...errors import CheckedOut, CheckoutLost, DocLockError
 from ...keys import key_text
 from .rows import CheckoutRow
@@ -64,7 +64,7 @@ def condition_of(given: Any) -> Condition:
 
     :raises TypeError: it is neither a Checkout nor an epoch.
     """
-    if given is None:
+    if given is None or given is NOBODY:
         return FREE
     if isinstance(given, Condition):
         return given

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, Table, inspect
 from sqlalchemy.orm import Mapper
 
-from ...checkout_info import Checkout
+from ...checkout_info import NO_TABLE, NOBODY, Checkout
 from ...core.documents import declares, document_key, identity_of, root_of
 from ...core.transaction import (
     Limit,
@@ -30,7 +30,6 @@ from ...events import ReleasedLock
 from ...guard import is_atomic
 from ...keys import DocumentKey, LockedName, document_label, public_key
 from ...options import LockOptions, base_of
-from ..no_checkouts import NO_TABLE
 from .atomic import compared_with_checkouts
 from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
@@ -73,7 +72,7 @@ class CheckOuts(SessionPart):
     def check_request(self, request: LockRequest) -> None:
         """See :class:`Condition`: rows of this class can be checked out, and by such a lock."""
         given = request.given.get("checkout")
-        if given is None:
+        if given is None or given is NOBODY:
             return
         condition_of(given)
         check_class(_mapper_of(request))
@@ -147,7 +146,7 @@ class CheckOuts(SessionPart):
     def check_found(self, request: LockRequest, found: object) -> None:
         """See :class:`Condition`: a document that may be held already is that of the caller."""
         given = request.given.get("checkout")
-        if given is not None:
+        if given is not None and declares(inspect(found).mapper, "checkout"):
             state: Any = inspect(found)
             document, condition = document_key(state.mapper, state.identity), condition_of(given)
             for refused, row in self._refused([document], condition, again=True).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine, Table, inspect, update
 from sqlalchemy.orm import Mapper, Session
 
 from ...core.transaction import LockContext
-from ...dialects import strategy_for
+from ...dialects import levels_for, locking_read_is_latest, strategy_for
 from ...dialects.base import Read
 from ...errors import WrongIsolation
 from ...keys import DocumentKey, Identity
@@ -28,7 +28,7 @@ class CheckoutReader:
     def __init__(self, state: LockContext, table: Table) -> None:
         self.table = table
         self.session = state.session
-        self._state = ref(state)
+        self._state: Callable[[], LockContext] = ref(state)  # type: ignore[assignment]
 
     @property
     def binds(self) -> dict[Mapper[Any], Engine | Connection]:
@@ -38,9 +38,7 @@ class CheckoutReader:
     @property
     def state(self) -> LockContext:
         """The state of the session."""
-        state = self._state()
-        assert state is not None  # the session reads
-        return state
+        return self._state()
 
     def connection(self, root: Mapper[Any], *, writes: bool = False) -> Connection:
         """Return the connection to the database of these documents; it may begin a transaction.
@@ -117,11 +115,10 @@ class CheckoutReader:
         """
         strategy, joined = strategy_for(connection), self.state.connections.find(connection)
         level = None if joined is None else self.state.connections.current_level(joined)
-        levels = strategy.isolation.levels_for(LockOptions.ForUpdate)
-        kept = strategy.isolation.kept.get(LockOptions.ForUpdate, ())
-        if not levels or level in levels or level in kept:
+        levels = levels_for(strategy.isolation, LockOptions.ForUpdate)
+        if not levels or level in levels:
             return False
-        if strategy.isolation.locking_read_is_latest:
+        if locking_read_is_latest(strategy.isolation):
             return True
         raise WrongIsolation(
             f"the transaction is open at {level}, which cannot see check-outs that were committed "

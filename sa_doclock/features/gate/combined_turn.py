@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.orm.exc import StaleDataError
 from sqlalchemy.util import await_only
 
+from ...checkout_info import NOBODY
 from ...core.documents import declares, document_key, mapper_of
 from ...core.loading import is_loaded
 from ...core.transaction import (
@@ -173,7 +174,7 @@ class Turn(SessionPart):
     _state: Any
     _document: Any
     _root: Any
-    _free: Any = None  # the condition that nobody has the document checked out, if the session asks
+    _free: Any  # the condition that nobody has the document checked out, if that is possible
 
     def __init__(self, head: Call, *, most: int, alone: bool) -> None:
         self.head, self.most, self._alone = head, most, alone
@@ -275,10 +276,7 @@ class Turn(SessionPart):
             lock_timeout=head.left(),
             checkout=head.checkout,
         )
-        if declares(mapper, "checkout"):
-            from ..checkouts import FREE, CheckOuts  # noqa: PLC0415  # of a class that has check-outs
-
-            self._free = None if self._state.parts.find(CheckOuts) is None else FREE
+        self._free = NOBODY if declares(mapper, "checkout") else None
         self._root = session.get_transaction()
         state: Any = inspect(self._document)
         self._key = document_key(state.mapper, state.identity)  # as it is spelled in the row
@@ -318,12 +316,10 @@ class Turn(SessionPart):
         """Run one function.  :raises _Undone: it raised after a change, or ended the transaction."""
         if call is self.taken[0]:
             call.forget()  # its error came behind functions that are saved now
-        if not self._watches and not self._alone and (self.standing or self.taken[1:]):
-            self._watches = True  # another function may be saved though this one raises
-            for connection in self._state.connections.all():
-                self.begun(connection, lent=False)
         if call.is_skipped:
             return
+        if not self._watches:
+            self._watch()
         self._flush_before(call)
         self._changed = False
         self._statements.clear()
@@ -342,6 +338,13 @@ class Turn(SessionPart):
             self._is_stale |= has_row_twice(self._session)
         finally:
             self._pending, self._running = _NOTHING, None
+
+    def _watch(self) -> None:
+        # Another function may be saved though this one raises.
+        self._watches = not self._alone and bool(self.standing or self.taken[1:])
+        if self._watches:
+            for connection in self._state.connections.all():
+                self.begun(connection, lent=False)
 
     def _flush_before(self, call: Call) -> None:
         """Have the call see what those before it have done, also by statements of their own."""
@@ -392,14 +395,12 @@ class Turn(SessionPart):
     def _is_open(self) -> bool:
         return not self._ended and self._session.get_transaction() is self._root
 
-    def _is_whole(self) -> bool:
-        """Return whether the transaction goes on, with the lock."""
+    def _is_whole(self) -> bool:  # the transaction goes on, with the lock
         with suppress(DocLockError):  # of a part that ends the transaction, whose locks are gone
             self._state.transaction.check_locks()
         return self._is_open and self._key in self._state.ledger.held
 
     def _take_on_commit(self) -> Sequence[Callable[[], object]]:
-        """Return what came to ``session.on_commit()`` since the last time; the gate calls it."""
         part = self._state.parts.find(AfterCommit)
         return () if part is None else part.take_all()
 
@@ -464,17 +465,18 @@ class Turn(SessionPart):
 
     def settle(self) -> None:
         """Finish the calls of which all is known; the others run again.  It may be called twice."""
-        error = self.error
-        if self._is_sent and not self.is_saved and error is None:
-            error = self.head.named(_doubt("the thread that committed it was interrupted"))
+        is_known = self.is_saved or self.error is not None
+        if self._is_sent and not is_known:
+            self.error = self.head.named(_doubt("the thread that committed it was interrupted"))
+            is_known = True
         for one in self.taken:
-            if self.is_saved or error is not None:
-                one.finish(None if self.is_saved else error)
+            if is_known:
+                one.finish(None if self.is_saved else self.error)
             elif not one.is_done and (self.suspects or not one.is_skipped):
                 one.forget()
             one.turn = None  # last: from here on another transaction may take it
-        if error is not None:  # before any was taken, or of a listener behind the COMMIT
-            self.head.finish(error)
+        if self.error is not None:  # before any was taken, or of a listener behind the COMMIT
+            self.head.finish(self.error)
 
 
 def _is_of_write(error: Exception) -> bool:

@@ -8,11 +8,8 @@ from __future__ import annotations
 import operator
 from collections import defaultdict
 from collections.abc import Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from itertools import chain
-from typing import Any, Final
-from uuid import UUID
+from typing import Any
 
 from sqlalchemy import CompoundSelect, Select, TextClause, inspect
 from sqlalchemy.orm import FromStatement, Session
@@ -22,11 +19,8 @@ from sqlalchemy.sql.functions import FunctionElement, GenericFunction
 from sqlalchemy.sql.visitors import iterate
 
 from ...core.documents import mapper_cache
+from ...keys import IMMUTABLE
 from ...sqlalchemy_internals import all_mappers
-
-_IMMUTABLE: Final = frozenset(
-    (*(type(None), bool, int, float, str, bytes), *(Decimal, UUID, date, time, datetime, timedelta))
-)
 
 
 def pending_changes(session: Session) -> list[object]:
@@ -45,7 +39,7 @@ def pending_changes(session: Session) -> list[object]:
             value = state.dict.get(name)
             found.append(name)
             if name not in relationships:  # a value of another type may change in its place
-                found.append(value if type(value) in _IMMUTABLE else object())
+                found.append(value if type(value) in IMMUTABLE else object())
             elif value is not None and relationships[name].uselist:
                 found += collection_adapter(value)
             else:

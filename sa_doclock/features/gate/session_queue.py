@@ -30,6 +30,9 @@ from .queue import QueueEntry
 
 _STEPS = 10  # of what is left for the server: it is a part of the statement's text on some
 
+Places = dict[QueueEntry, Sequence[Hashable]]
+"""The entries of a session in the queues, each with what is in the ledger once it is granted."""
+
 _LIMIT = "sa_doclock.features.gate.longest_wait"
 
 
@@ -40,7 +43,7 @@ class SessionQueue(SessionPart):
     """
 
     def __init__(self, gate: DocumentGate, state: LockContext) -> None:
-        self._places: dict[QueueEntry, Sequence[Hashable]] = {}  # with what is in the ledger then
+        self._places: Places = {}
         self.waits_in: tuple[DocumentGate, Hashable] | None = None
         if not isinstance(gate, DocumentGate):
             raise TypeError(f"gate must be a DocumentGate, not {gate!r}")
@@ -65,51 +68,45 @@ class SessionQueue(SessionPart):
         return take_in_turn
 
     def _enter(self, request: LockRequest, call: LockCall) -> LockRequest:
-        """Wait for this session's turn; return the request with what is left of its time.
-
-        :raises LockNotAvailable: the time is over; or somebody else is in the queue, where this
-            request does not wait.
-        """
-        lock, session = request.lock, self._session()
-        tries = LockOptions.NoWait in lock and request.seconds is not None  # of a batch
-        # Without a key it names no document before it is sent.
-        if not (session.is_active and request.by_key and (tries or may_queue(lock))):
+        """Wait for this session's turn; return the request with what is left of its time."""
+        database = self._database(request)
+        if database is None:
             return request
-        engine = session.get_bind(**request.bind_arguments)
-        if isinstance(engine, Connection):  # of its own
-            return request
-        strategy = strategy_for(engine)
-        strategy.check_support(lock)
-        if not may_wait(strategy, lock):
-            return request
-        shared = base_of(lock) is LockOptions.SharedRead
+        engine, strategy = database
         queues = self._queues_for(request, engine, strategy)
-        if tries and any(self._queues.is_busy(key, shared=shared) for key in queues):
-            raise call.refused(LockNotAvailable, strategy.name)
-        if tries or connections_of(session).all():  # it asks the database
+        shared = base_of(request.lock) is LockOptions.SharedRead
+        if LockOptions.NoWait in request.lock:  # a try of a batch
+            if any(self._queues.is_busy(key, shared=shared) for key in queues):
+                raise call.refused(LockNotAvailable, strategy.name)
+            return request
+        if connections_of(self._session()).all():  # it asks the database
             return request
         limit = _limit_of(strategy, engine) if request.seconds is None else request.seconds
         follows = self.gate.next_waits_at_server and not _is_of_file(strategy)
-        entries = {QueueEntry(key, shared, follows): queues[key] for key in queues}
-        left = (
-            1.0 if limit == 0 else self._wait(entries, limit, under_asyncio=engine.dialect.is_async)
-        )
+        places = {QueueEntry(key, shared, follows): queues[key] for key in queues if limit != 0}
+        left = self._wait(places, limit, under_asyncio=engine.dialect.is_async)
         if left <= 0:
             raise call.refused(LockNotAvailable, strategy.name)
-        if request.seconds is None or left == 1:
-            return request
-        return request._replace(seconds=math.ceil(left * _STEPS) * request.seconds / _STEPS)
+        return _shortened(request, left)
 
-    def _wait(
-        self,
-        entries: Mapping[QueueEntry, Sequence[Hashable]],
-        limit: float | None,
-        *,
-        under_asyncio: bool,
-    ) -> float:
+    def _database(self, request: LockRequest) -> tuple[Engine, LockStrategy] | None:
+        """Return the database at which this request may wait; None where it does not."""
+        session, lock = self._session(), request.lock
+        tries = LockOptions.NoWait in lock and request.seconds is not None  # of a batch
+        # Without a key it names no document before it is sent.
+        if not (session.is_active and request.by_key and (tries or may_queue(lock))):
+            return None
+        engine = session.get_bind(**request.bind_arguments)
+        if isinstance(engine, Connection):  # of its own
+            return None
+        strategy = strategy_for(engine)
+        strategy.check_support(lock)
+        return (engine, strategy) if may_wait(strategy, lock) else None
+
+    def _wait(self, places: Places, limit: float | None, *, under_asyncio: bool) -> float:
         """Wait in all queues; return the share of the limit that is left, 0 if the wait was in vain."""
         started, left = time.monotonic(), 1.0
-        for entry, documents in entries.items():
+        for entry, documents in places.items():
             self._places[entry] = documents  # before it enters: whatever comes, it is left
             self._queues.join(entry, under_asyncio=under_asyncio)
             if entry.wakeup is not None:
@@ -156,18 +153,20 @@ class SessionQueue(SessionPart):
 
     def _note_granted(self) -> None:
         """Keep the places of what was granted, until it is released."""
-        ledger = ledger_of(self._session())
         asked = [place for place in self._places if not place.granted]
-        unknown = [place for place in asked if not self._is_held(place)]
-        if unknown:
-            # A key asked for as "1" is in the ledger as 1.  Of several such places each is kept as long
-            # as any of the locks, since it is not known which lock it belongs to.
-            known = {document for place in asked for document in self._places[place]}
-            granted = [document for document in ledger.held if document not in known]
-            self._places.update(dict.fromkeys(unknown, granted))
         if asked:
+            self._find_in_ledger([place for place in asked if not self._is_held(place)])
             self._queues.note_granted([place for place in asked if self._is_held(place)])
             self._leave_ungranted()
+
+    def _find_in_ledger(self, unknown: Sequence[QueueEntry]) -> None:
+        # A key asked for as "1" is in the ledger as 1.  Of several such places each is kept as long
+        # as any of the locks, since it is not known which lock it belongs to.
+        if unknown:
+            known = {document for documents in self._places.values() for document in documents}
+            held = ledger_of(self._session()).held
+            granted = [document for document in held if document not in known]
+            self._places.update(dict.fromkeys(unknown, granted))
 
     def _is_held(self, place: QueueEntry) -> bool:
         return any(
@@ -186,6 +185,12 @@ class SessionQueue(SessionPart):
             self._queues.leave(places)
         for place in places:  # last: an interruption before it changes nothing
             del self._places[place]
+
+
+def _shortened(request: LockRequest, left: float) -> LockRequest:
+    if request.seconds is None or left == 1:
+        return request
+    return request._replace(seconds=math.ceil(left * _STEPS) * request.seconds / _STEPS)
 
 
 def _is_of_file(strategy: LockStrategy) -> bool:

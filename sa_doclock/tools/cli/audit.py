@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from ...testing.auditor import import_auditor, is_installed
+from ...testing import import_auditor, is_installed
 from .console import say
 
 _ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import QueuePool
 
-from ...dialects.base import AUTOCOMMIT
+from ...dialects.base import AUTOCOMMIT, levels_for
 from ...errors import LockNotSupported
 from ...options import LockOptions
 from ...pool import rolls_back_by_listener
@@ -58,7 +58,7 @@ def isolation_level(subject: Subject) -> Iterator[Problem]:
     than the lock. A lock at the start of a transaction sets the right level; a lock after a read
     raises WrongIsolation.
     """
-    levels = subject.strategy.isolation.levels_for(LockOptions.ForUpdate)
+    levels = levels_for(subject.strategy.isolation, LockOptions.ForUpdate)
     with subject.engine.connect() as connection:
         level = connection.get_isolation_level() if levels else None
     if level is not None and level not in levels:

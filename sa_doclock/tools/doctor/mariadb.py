@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects.mariadb import HAS_SKIP_LOCKED
+from ...dialects import HAS_SKIP_LOCKED
 from .check import Problem, Subject, check
 
 

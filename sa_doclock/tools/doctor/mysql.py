@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...dialects.mysql import HAS_MODIFIERS
+from ...dialects import HAS_MODIFIERS
 from .check import Problem, Subject, check
 
 _LONG_IDLE = 3600  # seconds; the default is 8 hours

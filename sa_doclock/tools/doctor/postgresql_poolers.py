@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from ...dialects import side_connection
+from ...dialects import HAS_TRANSACTION_TIMEOUT, side_connection
 from ...dialects.base import READ_COMMITTED
-from ...dialects.postgresql.limits import HAS_TRANSACTION_TIMEOUT
 from .check import Problem, Subject, check
 
 # A pooler chooses by chance which connection, or which server, a client gets.

@@ -23,7 +23,7 @@ from ...core.documents import (
     unique_key,
 )
 from ...core.loading import reads_of
-from ...dialects import schema_translation, side_engine, strategy_for
+from ...dialects import levels_for, schema_translation, side_engine, strategy_for
 from ...dialects.base import Locked
 from ...errors import LockNotSupported
 from ...keys import printable
@@ -179,7 +179,7 @@ def explain_lock(
         driver, count = bind.dialect.driver, len(sent.statements)
         trips = round_trips_of(strategy, driver, lock, count, travelling, limited=bool(limit))
     conflicts = conflicts_of(strategy.name, lock)
-    levels = strategy.isolation.levels_for(lock)
+    levels = levels_for(strategy.isolation, lock)
     notes = (*modifier_notes(lock), *conflicts.notes)
     if found is None and parts_of(lockable_root(mapper)):
         notes += (_NO_KEY_KNOWN,)

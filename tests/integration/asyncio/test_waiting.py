@@ -18,7 +18,7 @@ from sa_doclock import (
     LockNotSupported,
     LockOptions,
 )
-from sa_doclock.features import shared_query
+from sa_doclock.features import diagnosis
 from tests.integration.asyncio.drivers import connected, in_a_loop
 from tests.integration.asyncio.plays import (
     FOR_UPDATE,
@@ -224,7 +224,7 @@ async def test_forty_tasks_that_give_up_open_one_connection(
     database: Database, ann: Player, url: sa.URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SHARED_FOR", "PATIENCE"):  # however slow the machine is
-        monkeypatch.setattr(shared_query, name, 2 * PATIENCE)
+        monkeypatch.setattr(diagnosis, name, 2 * PATIENCE)
     ann.does(playing(add_ten))
     wait_until_reported(database, ann)
 

@@ -100,6 +100,18 @@ def test_an_atomic_update_asks(engine: sa.Engine, factory: Factory, way: str, gu
 
 
 @pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
+def test_an_atomic_update_of_another_object_for_the_table_asks(
+    engine: sa.Engine, factory: Factory
+) -> None:
+    taken(factory)
+    other = TABLE.to_metadata(sa.MetaData())
+    adds = sa.update(other).where(other.c.id == 1).values(total=other.c.total + 1)
+    with factory() as session, pytest.raises(CheckedOut):
+        session.execute(atomic_update(adds))
+    assert total(engine) == 0
+
+
+@pytest.mark.databases("postgresql", "mysql", "mariadb", "sqlite")
 def test_in_a_transaction_of_the_caller_it_writes_nothing(
     engine: sa.Engine, factory: Factory
 ) -> None:

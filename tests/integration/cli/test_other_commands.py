@@ -122,7 +122,7 @@ def test_json(documents: Database) -> None:
     [
         (("tests.support.models:Order", "Update"), "there is no lock 'Update': None_, NoLock"),
         (("tests.support.models:Order", "ForUpdate|SharedRead"), "collide"),
-        (("tests.support.models:Order", "ForUpdate|SkipLocked"), "there is nothing to skip"),
+        (("tests.support.models:Order", "ForUpdate|SkipLocked"), "cannot skip single rows"),
         (("tests.support.models:ROWS", "ForUpdate"), "there is no ROWS in tests.support.models"),
         (("json:JSONDecoder", "ForUpdate"), "entity must be a mapped class"),
         (("tests.support.models:Order", "SnapshotRead", "--lock-timeout", "1"), "never waits"),

@@ -386,3 +386,31 @@ def test_a_table_of_this_name_in_another_database_is_not_the_class(
     with Session(binds={Order: session.get_bind(), table: there}) as both:
         assert both.execute(statement).all()
         assert (Order, (1,)) not in both.held_locks
+
+
+def _constant(orders: Any) -> Any:
+    return sa.select(sa.literal(1)).select_from(orders).where(orders.c.id == 1).with_for_update()
+
+
+def _locked(orders: Any) -> Any:
+    return sa.select(orders).where(orders.c.id == 1).with_for_update()
+
+
+WITHOUT_KEY: dict[str, Callable[[Any], Any]] = {
+    "a constant": _constant,
+    "EXISTS": lambda orders: sa.select(_locked(orders).exists()),
+    "a subquery": lambda orders: sa.select(_locked(orders).subquery()),
+}
+
+
+@pytest.mark.parametrize("make", WITHOUT_KEY.values(), ids=WITHOUT_KEY)
+def test_without_the_key_the_objects_are_read_again(
+    session: Session, other: Session, orders: Any, make: Callable[[Any], Any]
+) -> None:
+    order = session.get_one(Order, 1)
+    assert seen(order) == FIRST
+    add_ten(other)
+    other.commit()
+    session.execute(make(orders)).all()
+    assert not session.held_locks
+    assert order.total == TEN_MORE[0]

@@ -248,6 +248,8 @@ def test_a_function_that_waits_holds_up_the_queue_alone(
         second = send(add(2), lock_timeout=PATIENCE)
         if session_factory.kw["bind"].dialect.name != "sqlite":
             assert gate.run(session_factory, Order, 2, add(5)) == 10
+        late = send(add(4), lock_timeout=0.1)  # the queue waits, and so long it does not
+        assert isinstance(late.exception(PATIENCE), LockNotAvailable)
         assert not second.done()
         goes_on.set()
         assert (slow.result(PATIENCE), second.result(PATIENCE)) == (31, 33)

@@ -260,7 +260,8 @@ def test_where_one_has_committed_by_itself_nothing_is_doubled(
         else:
             session.connection().commit()
 
-    calls = [send(first), send(commit), send(add(10))]
+    seen = Seen()
+    calls = [send(first), send(seen("commit", commit)), send(add(10))]
     held()
     assert isinstance(calls[1].exception(PATIENCE), (LockMisuse, DBAPIError))
     error = calls[0].exception(PATIENCE)
@@ -268,7 +269,26 @@ def test_where_one_has_committed_by_itself_nothing_is_doubled(
         assert isinstance(error, CommitUnknown)
         assert not isinstance(error, LockLost)
         assert "may or may not be saved" in str(error)
+        assert seen.runs["commit"] == 1  # so may its own changes
     assert calls[2].result(PATIENCE) == total(session) == 41
+
+
+@pytest.mark.databases("mysql", "mariadb")  # where DDL ends the transaction
+def test_one_that_ends_the_transaction_by_ddl_is_not_called_again(
+    send: Send, held: Release, session: Session
+) -> None:
+    def create(session: Session, order: Any) -> None:
+        order.total += 5
+        session.flush()
+        session.execute(sa.text("CREATE TABLE IF NOT EXISTS gate_ddl (id INTEGER)"))
+
+    seen = Seen()
+    calls = [send(add(1)), send(seen("create", create)), send(add(10))]
+    held()
+    assert isinstance(calls[0].exception(PATIENCE), CommitUnknown)
+    assert isinstance(calls[1].exception(PATIENCE), LockMisuse)
+    assert seen.runs["create"] == 1
+    assert calls[2].result(PATIENCE) == total(session) == 46  # each is saved once
 
 
 def test_what_a_failed_try_has_added_is_gone_and_on_commit_runs_once(

@@ -40,6 +40,15 @@ def renamed(table: sa.Table, _: Session) -> Any:
     return sa.Table(table.name, sa.MetaData(), *columns)
 
 
+def in_capitals(table: sa.Table, session: Session) -> Any:
+    """Make one whose names are in capital letters, where the database does not mind."""
+    dialect = session.connection().dialect.name
+    written = str if dialect == "postgresql" else str.upper
+    columns = (sa.Column(written(one.name), one.type, key=one.name) for one in table.columns)
+    name = table.name.upper() if dialect == "sqlite" else table.name
+    return sa.Table(name, sa.MetaData(), *columns)
+
+
 OBJECTS: dict[str, Make] = {
     "to_metadata()": lambda t, _: t.to_metadata(sa.MetaData()),
     "reflected": lambda t, s: sa.Table(t.name, sa.MetaData(), autoload_with=s.connection()),
@@ -53,6 +62,7 @@ OBJECTS: dict[str, Make] = {
         sa.MetaData(),
         *(sa.Column(one.name, one.type) for one in reversed(list(t.columns))),
     ),
+    "in capital letters": in_capitals,
 }
 each_object = pytest.mark.parametrize("make", OBJECTS.values(), ids=OBJECTS)
 ORDERS: Any = Order.__table__
@@ -180,7 +190,20 @@ def test_other_keys_of_columns_and_columns_that_are_not_mapped(session: Session)
     assert held
 
 
-@each_object
+@pytest.mark.databases("postgresql")
+def test_a_name_in_other_letters_is_that_of_another_table(session: Session) -> None:
+    capitals = sa.Table(
+        ORDERS.name.upper(), sa.MetaData(), *(sa.Column(one.name, one.type) for one in ORDERS.c)
+    )
+    capitals.create(session.connection())
+    session.execute(sa.insert(capitals).values(id=1, total=1))
+    session.execute(sa.select(capitals.c.id).with_for_update()).all()
+    assert not session.held_locks
+    session.execute(sa.update(capitals).values(total=2))
+    session.rollback()
+
+
+@pytest.mark.parametrize("make", [make for make in OBJECTS.values() if make is not in_capitals])
 def test_a_lock_by_it_permits_the_write(session: Session, make: Make) -> None:
     orders = make(ORDERS, session)
     statement = sa.select(orders.c.id, orders.c.total).where(orders.c.id == 1).with_for_update()

@@ -281,7 +281,9 @@ def test_a_with_for_update_read_does_not_permit(session: LockingSession) -> None
 def test_what_only_reads_does_not_permit(session: LockingSession, lock: LockOptions) -> None:
     order = session.get_one_entity(Order, 1, lock)
     order.lines[0].value = 11
-    words = ("holds by SHARED READ only",) if lock is SharedRead else ("does not hold",)
+    words = (
+        ("holds the document by SHARED READ only",) if lock is SharedRead else ("does not hold",)
+    )
     with refused(session, Order, 1, *words):
         session.flush()
 

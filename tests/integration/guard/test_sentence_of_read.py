@@ -138,9 +138,7 @@ def test_a_row_read_under_a_lock_that_has_ended(
     order = session.get_one_entity(entity, 1, lock)
     session.commit()
     order.total += 1
-    assert sentence_of_read(session).startswith(
-        "It was read under a lock that is not held any more"
-    )
+    assert sentence_of_read(session).startswith("It was read under a lock that has been released")
 
 
 def test_a_row_of_a_set_read_under_a_lock_that_has_ended(make_session: MakeSession) -> None:
@@ -148,9 +146,7 @@ def test_a_row_of_a_set_read_under_a_lock_that_has_ended(make_session: MakeSessi
     orders = session.scalars(session.entity_set(Order, ForUpdate)).all()
     session.commit()
     orders[0].total += 1
-    assert sentence_of_read(session).startswith(
-        "It was read under a lock that is not held any more"
-    )
+    assert sentence_of_read(session).startswith("It was read under a lock that has been released")
 
 
 def test_a_row_read_again_after_the_lock_has_ended(session: LockingSession) -> None:

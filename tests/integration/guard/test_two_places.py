@@ -261,6 +261,34 @@ def test_the_schema_may_be_set_before_the_first_lock_and_set_back(
     session.commit()
 
 
+SETS: dict[str, Step] = {
+    "the second schema of the path": lambda s, path: s.execute(
+        sa.text(f"SET search_path TO pg_catalog, {path}")
+    ),
+    "a function": lambda s, path: s.execute(
+        sa.select(sa.func.set_config("search_path", f"pg_catalog, {path}", sa.false()))
+    ),
+    "a function, on the connection": lambda s, path: s.connection().execute(
+        sa.select(sa.literal_column(f"set_config('search_path', 'pg_catalog, {path}', true)"))
+    ),
+}
+
+
+@pytest.mark.databases("postgresql")
+@pytest.mark.parametrize("set_path", SETS.values(), ids=SETS)
+def test_the_whole_search_path_is_compared(session: Session, tenant: str, set_path: Step) -> None:
+    now = session.scalar(sa.text(CURRENT["postgresql"]))
+    session.execute(sa.text(f"SET search_path TO pg_catalog, {now}"))
+    session.get_one_entity(Order, 1, ForUpdate)
+    set_path(session, tenant)
+    with pytest.raises(LockMisuse, match="current schema"):
+        session.get_entity(Order, 1, ForUpdate)
+    set_path(session, str(now))
+    session.get_one_entity(Order, 1, ForUpdate).total = 1
+    session.flush()
+    session.rollback()
+
+
 @pytest.mark.databases("sqlite", "postgresql", "mysql", "mariadb")
 def test_two_databases(engine: sa.Engine, tmp_path: Any) -> None:
     """SQLite as the second one: only its word decides, and it is never asked."""

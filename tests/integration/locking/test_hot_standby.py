@@ -129,8 +129,8 @@ SnapshotRead = LockOptions.SnapshotRead
 
 
 __all__ = ["replication", "replications"]
-ROWS = "a standby server cannot lock rows; lock on the primary, or read with SnapshotRead"
-KEYS = "a standby server knows nothing of the keys .* take the key there"
+ROWS = "a standby server cannot lock rows. Lock on the primary, or read with SnapshotRead"
+KEYS = "a standby server does not know the named locks .* Take the lock on the primary"
 
 
 @pytest.fixture

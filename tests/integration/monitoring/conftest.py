@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from sa_doclock import LockingSession
-from sa_doclock.features import shared_query
+from sa_doclock.features import diagnosis
 from tests.integration.monitoring.steps import account
 from tests.support.databases import Database
 
@@ -17,7 +17,7 @@ from tests.support.databases import Database
 @pytest.fixture(autouse=True)
 def asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """Share no answer with who asks later: most tests ask twice, and change something between."""
-    monkeypatch.setattr(shared_query, "SHARED_FOR", 0.0)
+    monkeypatch.setattr(diagnosis, "SHARED_FOR", 0.0)
 
 
 @pytest.fixture

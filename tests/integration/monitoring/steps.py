@@ -15,7 +15,7 @@ from sqlalchemy import event
 
 from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions, LockWait
 from sa_doclock.dialects import strategy_for
-from sa_doclock.features.shared_query import SharedQueries
+from sa_doclock.features.diagnosis import SharedQueries
 from tests.support.actors import PATIENCE, Actor
 from tests.support.databases import Database
 from tests.support.models import Order

@@ -17,7 +17,7 @@ import sa_doclock.features.diagnosis
 from sa_doclock import LockConnection, LockingSession, LockNotAvailable, LockOptions
 from sa_doclock.dialects import side_connection
 from sa_doclock.dialects.postgresql import monitoring as postgresql_holders
-from sa_doclock.features import shared_query
+from sa_doclock.features import diagnosis
 from tests.integration.locking.connections import patience_of
 from tests.integration.locking.steps import locks
 from tests.integration.monitoring.steps import (
@@ -246,8 +246,8 @@ ALL_OF_THEM = {"pool_size": MANY, "max_overflow": 0}
 @pytest.fixture
 def shared_for_long(asked_anew: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001  # it comes first
     """Share an answer until the end of the test, however slow the machine is."""
-    monkeypatch.setattr(shared_query, "SHARED_FOR", 2 * PATIENCE)
-    monkeypatch.setattr(shared_query, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(diagnosis, "SHARED_FOR", 2 * PATIENCE)
+    monkeypatch.setattr(diagnosis, "PATIENCE", PATIENCE)
 
 
 @ON_SERVERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import sqlalchemy as sa
@@ -27,7 +27,7 @@ class Steps:
 
     def step(self) -> Step:
         """Return a step."""
-        some = (self.flush,) * 4, (self.update,) * 3, (self.delete,) * 2, (self.insert,) * 2
+        some = (self.flush,) * 12, (self.update,) * 3, (self.delete,) * 2, (self.insert,) * 2
         ways = (
             *sum(some, ()),
             self.by_key,
@@ -251,15 +251,17 @@ class Steps:
     # Flushes.
 
     def flush(self) -> Step | None:
-        loaded = (self._set, self._move, self._delete, self._of_kind, self._key, self._expression)
-        changes = (*loaded, self._new, self._relate, self._customer)
+        changes = (
+            *(self._move, self._of_kind, self._expression, self._relate, self._new) * 3,
+            *(self._set, self._delete, self._key, self._customer),
+        )
         found = [self.draw.choice(changes)() for _ in range(self.draw.choice([1, 1, 1, 2, 3]))]
         some = [one for one in found if one is not None]
 
         def flush(session: Any) -> None:
-            with session.no_autoflush:
+            with ExitStack() as session.info["flush"], session.no_autoflush:
                 kept = [change(session) for _, change in some]
-            session.flush()
+                session.flush()
             del kept
 
         return (
@@ -276,9 +278,17 @@ class Steps:
         return run
 
     def _setting(self, kind: Kind, values: Row) -> Run:
-        def change(_: Any, found: Any) -> None:
-            for name, value in values.items():
-                setattr(found, name, value)
+        """Set these: on a loaded object, on an expired one, or by a listener during the flush."""
+        when, other = self.draw.choice(["loaded", "expired", "listener"]), self.fresh()
+
+        def change(session: Any, found: Any) -> None:
+            if when == "listener":
+                setattr(found, kind.value, other)
+                _set_in_flush(session, "before_update", found, values)
+                return
+            if when == "expired":
+                session.expire(found)
+            _set_all(found, values)
 
         return self._of_loaded(kind, change)
 
@@ -310,20 +320,22 @@ class Steps:
     def _expression(self) -> Step:
         kind = self.kind()
         owner = self.owner(kind, whole=True)
-        if kind.moves and self.draw.random() < 0.4 and isinstance(owner[kind.moves[0]], int):
+        if kind.moves and self.draw.random() < 0.7 and isinstance(owner[kind.moves[0]], int):
             new = {kind.moves[0]: sa.literal(owner[kind.moves[0]]) + 0}
             return f"owner expression {kind.name}", self._setting(kind, new)
         new = {kind.value: getattr(kind.entity, kind.value) + 1}
         return f"expression {kind.name}", self._setting(kind, new)
 
     def _new(self) -> Step:
-        kind = self.kind()
+        """Add a new object, whose owner a listener may set during the flush."""
+        kind, late = self.kind(), self.draw.random() < 0.5
         row = self.row(kind)
 
         def add(session: Any) -> None:
-            new = kind.entity()
-            for name, value in row.items():
-                setattr(new, name, value)
+            new, owner = kind.entity(), {name: row[name] for name in kind.moves if name in row}
+            _set_all(new, {name: row[name] for name in row if not (late and name in owner)})
+            if late:
+                _set_in_flush(session, "before_insert", new, owner)
             session.add(new)
 
         return f"new {kind.name}", add
@@ -361,3 +373,19 @@ class Steps:
             return order
 
         return "customer.orders", self._of_loaded(customer, change)
+
+
+def _set_all(found: Any, values: Row) -> None:
+    for name, value in values.items():
+        setattr(found, name, value)
+
+
+def _set_in_flush(session: Any, event: str, found: Any, values: Row) -> None:
+    """Set these values of one object when the flush is about to write it."""
+
+    def listener(_mapper: Any, _connection: Any, target: Any) -> None:
+        if target is found:
+            _set_all(found, values)
+
+    sa.event.listen(type(found), event, listener)
+    session.info["flush"].callback(sa.event.remove, type(found), event, listener)

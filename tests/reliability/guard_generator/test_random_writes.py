@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
+from sa_doclock.core.documents import owners
+from sa_doclock.guard import rules
+from sa_doclock.guard.targets import Write
+from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.guard_generator.__main__ import run
 from tests.support.databases import Database
 
@@ -28,3 +35,45 @@ def test_without_the_guard_many_pass(database: Database) -> None:
     found = run(database.engine(), seed=8, programs=50, guard="off")
     assert len(found.missed) > 10
     assert not found.refused
+
+
+_build_rules, _check_row = rules._build_rules, WriteGuard.check_row
+
+
+def _without(**fields: Any) -> Callable[..., Any]:
+    return lambda *given: _build_rules(*given)._replace(**fields)
+
+
+def _changed_rows_alone(guard: WriteGuard, state: Any, write: Write) -> None:
+    if write is not Write.INSERT:
+        _check_row(guard, state, write)
+
+
+EMPTY: frozenset[str] = frozenset()
+DEFECTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "no row is checked when it is written": (WriteGuard, "check_row", lambda *_: None),
+    "no new row is checked when it is inserted": (WriteGuard, "check_row", _changed_rows_alone),
+    "a value that a listener sets is not seen": (
+        *(rules, "_build_rules"),
+        _without(checked=EMPTY, columns=EMPTY),
+    ),
+    "an SQL expression that a listener sets is not seen": (
+        *(rules, "_build_rules"),
+        _without(columns=EMPTY),
+    ),
+    "the old owner of an expired row is not asked for": (
+        owners,
+        "_is_set_unread",
+        lambda *_: False,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.databases("sqlite")
+@pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
+def test_a_defect_that_a_flush_alone_meets_is_found(
+    database: Database, monkeypatch: pytest.MonkeyPatch, defect: tuple[Any, str, Any]
+) -> None:
+    monkeypatch.setattr(*defect)
+    assert run(database.engine(), seed=7, programs=500).missed

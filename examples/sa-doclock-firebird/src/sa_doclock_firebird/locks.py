@@ -35,10 +35,12 @@ from sa_doclock.dialects.base import (
     MaxParameters,
     MetError,
     NativeCode,
+    Reach,
     TransactionLifecycle,
     TransactionStatus,
     asked_here,
     base_of,
+    levels_for,
 )
 
 from .monitoring import FirebirdMonitoring, remember_id
@@ -114,13 +116,6 @@ class FirebirdIsolation(IsolationLevels):
     # sqlalchemy-firebird 2.2 has no set_isolation_level() that works with firebird-driver 2: the
     # level is a parameter of each transaction, which begin() starts: see set_once().
 
-    def note_default(self, connection: Connection) -> None:
-        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
-        default = TPB()
-        default.parse_buffer(_driver(connection).main_transaction.default_tpb)
-        level = _LEVELS.get(default.isolation, READ_COMMITTED)
-        connection.dialect.default_isolation_level = level  # type: ignore[assignment]
-
     def set_once(self, connection: Connection, level: str) -> None:
         """Leave it to begin(), which is called next."""
 
@@ -134,7 +129,7 @@ class FirebirdStatements(LockStatements):
     max_parameters = MaxParameters(1_400)  # an IN list has at most 1500 members
     # Measured: who waits for a row that is deleted and inserted again meanwhile does not find it.
     retries_missing_rows = True
-    locks_one_table_of_join = False  # "WITH LOCK" is not available "for joined sets"
+    reach = Reach(0)  # "WITH LOCK" is not available "for joined sets"
 
     def row_lock(self, lock: LockOptions, level: str | None) -> LockOptions:
         """Return no lock for readers in a snapshot, and else ForUpdate: never weaker than asked."""
@@ -184,6 +179,13 @@ class FirebirdLocks(LockStrategy):
     waits = FirebirdWaits()
     monitoring = FirebirdMonitoring()
 
+    def note_server(self, connection: Connection) -> None:
+        """Tell SQLAlchemy the level of the driver's transactions, which its dialect does not know."""
+        default = TPB()
+        default.parse_buffer(_driver(connection).main_transaction.default_tpb)
+        level = _LEVELS.get(default.isolation, READ_COMMITTED)
+        connection.dialect.default_isolation_level = level  # type: ignore[assignment]
+
     def check_support(self, lock: LockOptions) -> None:
         """Refuse SkipLocked, which came with Firebird 5."""
         if LockOptions.SkipLocked in lock:
@@ -212,7 +214,7 @@ class FirebirdLocks(LockStrategy):
         self, connection: Connection, lock: LockOptions, seconds: float | None
     ) -> None:
         found = _driver(connection).main_transaction.info.isolation
-        if _LEVELS.get(found, READ_COMMITTED) not in self.isolation.levels_for(lock):
+        if _LEVELS.get(found, READ_COMMITTED) not in levels_for(self.isolation, lock):
             raise WrongIsolation("a listener has opened the transaction at another level")
         _refuse_other_limit(connection, lock, seconds)
 

@@ -106,6 +106,51 @@ def test_what_a_listener_changes_before_the_lock_is_refused(
     assert seen(session.get_one(Order, 1)) == TEN_MORE
 
 
+def _set_total(_session: LockingSession, order: Order, _: Line) -> None:
+    order.total = FIRST[0] + 1
+
+
+def _set_value(_session: LockingSession, _: Order, line: Line) -> None:
+    line.value = FIRST[1][0] + 1
+
+
+def _delete_line(session: LockingSession, _: Order, line: Line) -> None:
+    session.delete(line)
+
+
+@pytest.mark.not_databases("sqlite", "mssql")
+@pytest.mark.read_committed
+@pytest.mark.parametrize("name", ["expire", "before_execute", "before_cursor_execute"])
+@pytest.mark.parametrize("change", [_set_total, _set_value, _delete_line])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_what_another_listener_changes_before_the_lock_is_refused(
+    session: LockingSession,
+    elsewhere: Elsewhere,
+    way: Callable[[LockingSession], Order],
+    change: Callable[[LockingSession, Order, Line], None],
+    name: str,
+) -> None:
+    order = session.get_one(Order, 1)
+    assert seen(order) == FIRST
+    line, done = order.lines[0], list[bool]()
+
+    def listen(*_: object) -> None:
+        if not done:
+            done.append(True)
+            change(session, order, line)
+            elsewhere(*_ADD_TEN)
+
+    target: Any = Line if name == "expire" else session.get_bind()
+    event.listen(target, name, listen)
+    try:
+        with pytest.raises(UnsavedChanges):
+            way(session)
+    finally:
+        event.remove(target, name, listen)
+    session.rollback()
+    assert seen(session.get_one(Order, 1)) == TEN_MORE
+
+
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_what_changes_as_the_transaction_begins_is_refused(

@@ -7,20 +7,19 @@ What the two longest ways consist of, in calls:
 A later lock of a transaction on PostgreSQL, of which 35 calls in 10 files were the goal:
 
 - 5 are the method and its arguments: the lock with its timeout, the mapper, the key, the target;
-- 4 ask whether the locks before it are still held: whether the transaction that is believed is the session's,
-  what SQLAlchemy knows of the connection, and what the driver does;
-- 4 are ``acquire()``, its part that may be tried again, and the object of the call, by which an error finds it;
-- 3 ask whether it is held already, and whether it may be locked;
-- 3 make the transaction fit: the plan, what the transaction is fit for, and the driver's AUTOCOMMIT;
-- 4 find out where the row is, and 3 whether what is known of its table still holds;
-- 7 send it: one statement or two, the lock that this level needs, the statement, and its execution;
+- 4 ask whether the locks before it are still held: what the session, SQLAlchemy and the driver know of it;
+- 3 are ``acquire()``, its part that may be tried again, and the object of the call, by which an error finds it;
+- 2 ask whether it is held already, and whether it may be locked;
+- 4 make the transaction fit: its database, the plan, what the transaction is fit for, the driver's AUTOCOMMIT;
+- 2 find out where the row is, and 3 whether what is known of its table still holds;
+- 6 send it: the lock that this level needs, the statement, and its execution;
 - 2 are SQLAlchemy's calls of our listeners for a statement;
 - 3 note that the driver has begun a transaction, and the lock in the ledger; 1 ends the call.
 
 None of the kinds can go, and what is left of each is a step to another object: one for each kind of lock or
 database, or a file of one subject.
 
-A lock with a ``lock_timeout`` on PostgreSQL by psycopg: 43 are those of a lock without one, of which 4
+A lock with a ``lock_timeout`` on PostgreSQL by psycopg: 41 are those of a lock without one, of which 3
 find out where the row is (``_check_place``), as class and key do not tell two tenants apart, and 3 whether what is
 known of its table still holds (``table_answers.py``).  4 limit
 the wait: ``_blocks``, and ``WaitLimit``'s ``around()``, ``send()`` and ``timed()``.  22 send BEGIN, the limit, the lock and the end of
@@ -46,7 +45,7 @@ early read takes the place of a cursor.
 - 12 are the guard: 4 group the rows by their classes, each class is asked for the headers of its rows (4), and the
   document, which is one, is asked for once (2); warnings are reset before, and all is forgotten at the end;
 - 3 are the guard's memory of the transaction, which it looks up once;
-- 7 end the transaction, one of them its condition, and 5 tell the loaded documents and the parts of the session.
+- 7 end the transaction, one of them its condition, and 4 tell the parts of the session.
 """
 
 from __future__ import annotations
@@ -77,18 +76,18 @@ class Budget(NamedTuple):
 BUDGETS = {
     "sqlite": {
         "idle": Budget(3, 3, 2),
-        "begin": Budget(17, 12, 9),
-        "lock": Budget(47, 14, 10),
-        "save": Budget(31, 13, 6),
-        "operation": Budget(105, 28, 11),
+        "begin": Budget(15, 10, 8),
+        "lock": Budget(42, 14, 10),
+        "save": Budget(30, 12, 6),
+        "operation": Budget(95, 27, 11),
     },
     "postgresql": {
-        "declared lock": Budget(45, 16, 10),
-        "declared later lock": Budget(42, 17, 10),
+        "declared lock": Budget(40, 16, 9),
+        "declared later lock": Budget(35, 16, 8),
         # The end of a pipeline waits for the server once or twice, each time by a call.
-        "declared lock_in_time": Budget(71, 20, 13),
-        "declared lock_by_scalars": Budget(81, 20, 11),
-        "declared save": Budget(50, 18, 6),
+        "declared lock_in_time": Budget(67, 20, 13),
+        "declared lock_by_scalars": Budget(77, 20, 11),
+        "declared save": Budget(49, 17, 6),
     },
 }
 
