@@ -7,7 +7,7 @@ and any two values of two parameters together.  Both journals of SQLite, and Pos
 pipeline, are one database here, and each is in the selection of a file that has it.
 
 MySQL and MariaDB, which share InnoDB, take turns by test: they too are one database here.  But a test is on both of them
-where a marker or the text of its file names one: what it says of one need not hold for the other.
+where a marker names one, or its text, or that of what it uses of its file: what it says of one need not hold for the other.
 
 Where the library decides by itself, the database is no part of a pair: each is somewhere in the file.
 
@@ -16,6 +16,7 @@ The selection depends on nothing but the items and the text of their files.
 
 from __future__ import annotations
 
+import ast
 import heapq
 import itertools
 import re
@@ -31,6 +32,9 @@ import pytest
 from tests.support.databases import product
 
 Pairs = frozenset[Hashable]
+
+#: The comment above a section of a file of tests, whose heading comes behind it.
+_SECTION = "# -----"
 
 _ON_INNODB = re.compile("mysql|mariadb", re.IGNORECASE)
 
@@ -100,12 +104,54 @@ def _names_one(item: pytest.Item) -> bool:
     names = itertools.chain.from_iterable(
         mark.args for kind in ("databases", "not_databases") for mark in item.iter_markers(kind)
     )
-    return any(map(_ON_INNODB.fullmatch, names)) or _file_names_one(item.path)
+    test = item.nodeid.partition("::")[2].partition("[")[0].partition("::")[0]
+    return any(map(_ON_INNODB.fullmatch, names)) or test in _tests_that_name_one(item.path)
 
 
 @cache
-def _file_names_one(path: Path) -> bool:
-    return _ON_INNODB.search(path.read_text(encoding="utf-8")) is not None
+def _tests_that_name_one(path: Path) -> set[str]:
+    """Return the names of a file whose text names MySQL or MariaDB, or that of a name which they use."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    uses: dict[str, set[str]] = defaultdict(set)
+    found: set[str] = set()
+    end, of_section = 0, False
+    for node in ast.parse(text).body:
+        above = "\n".join(lines[end : node.lineno - 1])
+        end = node.end_lineno or 0
+        if _SECTION in above:
+            of_section = _ON_INNODB.search(above) is not None
+        if isinstance(node, ast.Expr):  # the docstring is of all tests
+            of_section = _ON_INNODB.search(ast.unparse(node)) is not None
+        if isinstance(node, ast.Import | ast.ImportFrom | ast.Expr):
+            continue
+        parts = [*ast.walk(node)]
+        used = {part.id for part in parts if isinstance(part, ast.Name)}
+        used |= {part.arg for part in parts if isinstance(part, ast.arg)}  # its fixtures
+        used |= {  # in usefixtures()
+            part.value
+            for part in parts
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        }
+        own = "\n".join([above, *lines[node.lineno - 1 : end]])
+        named = of_section or _ON_INNODB.search(own) is not None
+        for name in _bound(node):
+            uses[name] |= used
+            if named:
+                found.add(name)
+    while more := {name for name, used in uses.items() if name not in found and used & found}:
+        found |= more
+    return found
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement of a module binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    else:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                yield part.id
 
 
 def _comparable(value: Any) -> Hashable:

@@ -73,7 +73,7 @@ def databases_of_tests(path: Path, *marks: pytest.Mark, tests: int) -> dict[str,
 
 def test_mysql_and_mariadb_take_turns_and_each_file_has_both(tmp_path: Path) -> None:
     file = tmp_path / "test_any.py"
-    file.write_text("def test_any(database): ...")
+    file.write_text("def test_other(): mysql\n\ndef test_0(database): ...")
     many = databases_of_tests(file, tests=20)
     assert all("postgresql" in found and len(found & INNODB) == 1 for found in many.values())
     assert all(3 < sum(one in found for found in many.values()) < 17 for one in INNODB)
@@ -85,16 +85,23 @@ def test_mysql_and_mariadb_take_turns_and_each_file_has_both(tmp_path: Path) -> 
     [
         ("", [pytest.mark.databases("postgresql", "mysql", "mariadb").mark]),
         ("", [pytest.mark.not_databases("mariadb").mark]),
-        ('KILL = {"mysql": "KILL {}"}', []),
-        ("...  # MariaDB counts whole seconds", []),
+        ('"""On MySQL."""', []),
+        ("# -----\n# On MySQL\n\nX = 1", []),
+        ('KILL = {"mysql": "KILL {}"}\n\ndef kill(): return KILL', []),
+        ("# MariaDB counts whole seconds\n\ndef kill(): ...", []),
+        ("@pytest.fixture\ndef kill(): ...  # MariaDB counts whole seconds", []),
     ],
-    ids=["a marker", "a marker that excludes", "a table", "a comment"],
+    ids=[
+        *("a marker", "a marker that excludes", "the docstring", "a heading", "a table"),
+        *("a comment above", "a comment"),
+    ],
 )
 def test_a_test_that_names_one_of_the_two_is_on_both(
     tmp_path: Path, text: str, marks: list[pytest.Mark]
 ) -> None:
     file = tmp_path / "test_one.py"
-    file.write_text(text)
+    tests = "".join(f"\n\ndef test_{number}(database, kill): ..." for number in range(5))
+    file.write_text(text + tests)
     found = databases_of_tests(file, *marks, tests=5)
     assert set(map(frozenset, found.values())) == {frozenset({"postgresql", *INNODB})}
 
