@@ -71,6 +71,10 @@ class Program:
 
     def run(self, times: int) -> Result:
         """Run the suite with and without the audit, by turns."""
+        imports = (
+            "import sqlalchemy, pytest_sa_doclock, doclock_audit.pytest_run"  # and compiles them
+        )
+        subprocess.run([self._python, "-c", imports], env=self._environment(), check=True)
         plain, audited = [], []
         for _ in range(times):
             plain.append(self._run())
@@ -89,26 +93,29 @@ class Program:
             self._replay(),
         )
 
-    def _replay(self) -> tuple[int, int]:
-        """Return how many orders of a replayed error are wrong, and how many there are."""
+    def _replay(self) -> tuple[tuple[int, int], ...]:
+        """Return how many orders of each replayed error are wrong, and how many there are."""
         if not file_of(self.name).exists():
-            return 0, 0
+            return ()
         with TemporaryDirectory() as folder:
             done = subprocess.run(
                 [self._python, "-m", "lab.programs.replay", self.name, folder],
-                env={**os.environ, "PYTHONPATH": _PATH},
+                env=self._environment(),
                 capture_output=True,
                 text=True,
                 timeout=_LIMIT,
                 check=True,
             )
-        wrong, orders = json.loads(done.stdout.splitlines()[-1])
-        print(f"{self.name}: {wrong} of {orders} orders are wrong", flush=True)
-        return wrong, orders
+        counts = json.loads(done.stdout.splitlines()[-1])
+        print(f"{self.name}: {counts} orders are wrong, of all", flush=True)
+        return tuple((wrong, orders) for wrong, orders in counts)
 
     def _environment(self) -> dict[str, str]:
         """Return that of a run: modules of the audit are compiled once, as those of an installed package."""
-        bytecode = {"PYTHONPYCACHEPREFIX": str(self._venv / "bytecode"), "PYTHONDONTWRITEBYTECODE": ""}
+        bytecode = {
+            "PYTHONPYCACHEPREFIX": str(self._venv / "bytecode"),
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
         return {**os.environ, **bytecode, "PYTHONPATH": _PATH}
 
     def _place(self, site: str) -> str:
