@@ -50,7 +50,10 @@ def begin_audit(config: pytest.Config) -> None:
 
     :raises pytest.UsageError: the auditor is not installed, or an option is wrong.
     """
-    if config.getoption("doclock_audit") is not None or config.getoption("doclock_audit_html"):
+    html = config.getoption("doclock_audit_html")
+    if html == "":
+        raise pytest.UsageError(f"{_OPTION}-html needs the name of a file")
+    if config.getoption("doclock_audit") is not None or html:
         # SQLAlchemy, only where it is used.
         from sa_doclock.testing.auditor import import_auditor  # noqa: PLC0415
 
@@ -59,5 +62,7 @@ def begin_audit(config: pytest.Config) -> None:
         except ModuleNotFoundError as error:
             raise pytest.UsageError(str(error)) from None
         config.pluginmanager.register(run.RunAudit(config), "sa_doclock.audit")
-    elif config.getoption("doclock_audit_strict"):
-        raise pytest.UsageError(f"{_OPTION}-strict needs {_OPTION}")
+        return
+    for name in ("strict", "package"):
+        if config.getoption(f"doclock_audit_{name}"):
+            raise pytest.UsageError(f"{_OPTION}-{name} needs {_OPTION}")

@@ -111,9 +111,11 @@ class InsertRace(Rule):
             for key, of in attributes_of(table).items()
         )
         entity = short_name(entity_of_table(table))
+        files = {place.file for place in inserted}
         return [
             (read, race)
             for read in known.values()
+            if not files.isdisjoint(place.file for place in read.places)
             for race in races_of(read.places, inserted, read.aggregates, columns, entity)
             if not self.is_test(read.places[0])
         ]

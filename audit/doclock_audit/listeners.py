@@ -30,8 +30,8 @@ from .rows import (
     entity_of_table,
     header_rows_of_values,
     mapper_of_statement,
-    row_inserted,
     row_of,
+    row_written,
 )
 from .sent import (
     Sent,
@@ -422,7 +422,8 @@ class Listeners:
         if seen is None or instance is None or (kind == "update" and not changed):
             return
         transaction, inserts = seen.transaction, kind == "insert"
-        row = row_of(state) or row_inserted(state)
+        deleted = row_of(state) if kind == "delete" else None
+        row = deleted or row_written(state)
         if inserts and row in transaction.deleted:
             changed = dict(changed_attributes(state))
         places = (added if inserts else None) or seen.lines_of_flush()

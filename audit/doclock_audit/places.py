@@ -159,14 +159,18 @@ def _kind_of(frame: FrameType) -> int:
     return known
 
 
-def files_of_program() -> Iterator[str]:
-    """Yield the files of the modules that the program has imported of its own."""
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None) or ""
-        is_ours = name.partition(".")[0] in ("sa_doclock", "doclock_audit", "sqlalchemy")
-        installed = file.startswith(_INSTALLED) and not is_of_own_package(file)
-        if file.endswith(".py") and not is_ours and not installed:
-            yield file
+def files_of_program() -> frozenset[str]:
+    """Return the files of the program that were executed, and those whose functions they import by name."""
+    seen = {str(key) for key, kind in list(_kinds.items()) if kind == _PROGRAM}
+    modules = {getattr(one, "__file__", None): one for one in list(sys.modules.values())}
+    for module in filter(None, map(modules.get, list(seen))):
+        names = {str(getattr(one, "__module__", "")) for one in list(vars(module).values())}
+        seen |= {getattr(sys.modules.get(name), "__file__", None) or "" for name in names}
+    return frozenset(
+        file
+        for file in seen
+        if file.endswith(".py") and (not file.startswith(_INSTALLED) or is_of_own_package(file))
+    )
 
 
 def _forget_kinds() -> None:

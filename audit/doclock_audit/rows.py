@@ -59,8 +59,8 @@ def entity_name(mapper: Mapper[Any]) -> str:
     return found
 
 
-def row_inserted(state: InstanceState[Any]) -> Row:
-    """Return the row of an object that was inserted just now, which has no identity key yet."""
+def row_written(state: InstanceState[Any]) -> Row:
+    """Return the row of an object that was written just now, whose identity key is not yet the new one."""
     mapper, values = state.mapper, state.dict
     names = _keys.get(ref(mapper))
     if names is None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-import sys
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Final, NamedTuple
@@ -126,8 +125,13 @@ class Scope:
             case _ if field in _ELEMENTS:
                 yield from self._of_items(parent, inner)
 
-    def _of_items(self, items: ast.AST, use: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, as those of ``wanted - known``."""
+    def _of_items(
+        self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
+    ) -> Iterator[Guard]:
+        """Yield the conditions that all items of a loop fulfil, as those of ``wanted - known``.
+
+        :param seen: the variables on the way here.
+        """
         match items:
             case (
                 ast.BinOp(left=wanted, op=ast.Sub(), right=known)
@@ -136,13 +140,22 @@ class Scope:
                 missing = ast.Compare(wanted, [ast.NotIn()], [known])
                 yield Guard(ast.copy_location(missing, items), outcome=True)
             case ast.Call(func=ast.Name(), args=[inner]):  # sorted(), list()
-                yield from self._of_items(inner, use)
-            case ast.Name(id=name):
+                yield from self._of_items(inner, use, seen)
+            case ast.Name(id=name) if name not in seen:
                 for value in self.definitions(name, use):
-                    yield from self._of_items(value, value) if value is not items else ()
+                    yield from self._of_items(value, value, seen | {name})
+                    yield from self._of_append(value)
         for loop in getattr(items, "generators", ()):
             yield from (Guard(test, outcome=True) for test in loop.ifs)
-            yield from self._of_items(loop.iter, items)
+            yield from self._of_items(loop.iter, items, seen)
+
+    def _of_append(self, value: ast.AST) -> Iterator[Guard]:
+        """Yield the conditions around an ``append()`` of this value."""
+        around = [*self.around(value)]
+        if around and isinstance(around[0][1], ast.Call):
+            for _, parent, field in around:
+                if isinstance(parent, ast.If) and field in _BRANCHES:
+                    yield Guard(parent.test, outcome=field == "body")
 
     def definitions(self, name: str, use: ast.AST) -> list[ast.AST]:
         """Return the values that a variable may have where it is used."""
@@ -330,22 +343,26 @@ def reaches_driver(places: Places) -> bool:
     """
     scopes = filter(None, map(scope_of, places))
     names = {name for scope in scopes for name in _names_used(scope.node)}
-    return not names.isdisjoint(_TO_DRIVER) or not names.isdisjoint(_reaching(len(sys.modules)))
+    return not names.isdisjoint(_TO_DRIVER) or not names.isdisjoint(_reaching(files_of_program()))
 
 
 @lru_cache(maxsize=2)
-def _reaching(_modules: int) -> frozenset[str]:
+def _reaching(files: frozenset[str]) -> frozenset[str]:
     """Return the names of the program's functions that use the driver's connection, or call such a one."""
-    found: set[str] = set()
-    files = [*files_of_program()]
+    found = frozenset[str]()
     for _ in range(_CALLS):
-        wanted = found | _TO_DRIVER
-        pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, wanted))})\b")
-        for file in files:
-            if pattern.search("".join(linecache.getlines(file))):
-                functions = (node for _, _, node in functions_of(file))
-                found |= {one.name for one in functions if not wanted.isdisjoint(_names_used(one))}
-    return frozenset(found)
+        found = found.union(*(_users_in(file, found | _TO_DRIVER) for file in files))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
+    """Return the functions of a file that use one of these names."""
+    words = rf"\b(?:{'|'.join(map(re.escape, wanted))})\b"
+    if not re.search(words, "".join(linecache.getlines(file))):
+        return frozenset()
+    functions = (node for _, _, node in functions_of(file))
+    return frozenset(one.name for one in functions if not wanted.isdisjoint(_names_used(one)))
 
 
 @lru_cache(maxsize=4096)

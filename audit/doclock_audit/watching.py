@@ -146,6 +146,10 @@ class Audit:
             f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
             f"{self.transactions} transactions"
         )
+        if not self.statements:
+            lines.append(
+                "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
+            )
         if left_out:
             lines.append(f"{left_out} observations had no room, so findings may be missing")
         if times:

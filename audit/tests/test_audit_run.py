@@ -115,8 +115,14 @@ def test_a_strict_run_fails(run: pytest.Pytester) -> None:
     result = run.runpytest_subprocess("--doclock-audit", "--doclock-audit-strict")
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result = run.runpytest_subprocess("--doclock-audit-strict")
+
+
+@pytest.mark.parametrize("option", ["-strict", "-package=shop", "-html="])
+def test_an_option_without_the_audit_is_refused(run: pytest.Pytester, option: str) -> None:
+    result = run.runpytest_subprocess(f"--doclock-audit{option}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
+    name = option.partition("=")[0]
+    result.stderr.fnmatch_lines([f"ERROR: --doclock-audit{name} needs *"])
 
 
 @pytest.mark.slow
@@ -239,6 +245,12 @@ def test_a_tally_is_bounded_and_says_so() -> None:
     merged = Tally()
     merged.merge(json.loads(json.dumps(tally.export())))
     assert (dict(merged), merged.left_out) == ({(1,): 2, (2,): 1}, 2)
+
+
+def test_a_run_without_a_statement_says_so() -> None:
+    first, second = Audit().report().splitlines()
+    assert first == "0 errors, 0 warnings in 0 statements of 0 transactions"
+    assert second.startswith("no statement was seen")
 
 
 def test_what_had_no_room_is_reported() -> None:

@@ -1,17 +1,22 @@
-"""explore() on Flask-Security: two logins of one user at once, on SQLite."""
+"""explore() on Flask-Security: two logins of one user at once, and two recovery codes, on SQLite."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from doclock_audit import Exploration, explore
 
 
-def replay(folder: str) -> Exploration:
-    """Run the orders in which a user logs in twice; login_user() counts with login_count + 1."""
+def replays(folder: str) -> Iterator[Exploration]:
+    """Run the orders in which a user logs in twice, and uses two codes.
+
+    login_user() counts with login_count + 1; a code that is used is taken out of the list that was read.
+    """
     flask, security = import_module("flask"), import_module("flask_security")
-    fsqla = import_module("flask_security.models.fsqla_v2")
+    fsqla = import_module("flask_security.models.fsqla_v3")
     db = import_module("flask_sqlalchemy").SQLAlchemy()
     app = flask.Flask(__name__)
     app.config.update(
@@ -24,6 +29,7 @@ def replay(folder: str) -> Exploration:
     fsqla.FsModels.set_db_info(db)
     role: Any = type("Role", (db.Model, fsqla.FsRoleMixin), {})
     user: Any = type("User", (db.Model, fsqla.FsUserMixin), {})
+    type("WebAuthn", (db.Model, fsqla.FsWebAuthnMixin), {})
     users = security.SQLAlchemyUserDatastore(db, user, role)
     security.Security(app, users)
     with app.app_context():
@@ -33,7 +39,8 @@ def replay(folder: str) -> Exploration:
 
     def start_over() -> None:
         with app.app_context():
-            users.find_user(email="ann@example.org").login_count = 5
+            ann = users.find_user(email="ann@example.org")
+            ann.login_count, ann.mf_recovery_codes = 5, ["red", "green", "blue"]
             db.session.commit()
 
     def login() -> None:
@@ -46,4 +53,18 @@ def replay(folder: str) -> Exploration:
             count = users.find_user(email="ann@example.org").login_count
             assert count == 5 + 2, "a login is not counted"
 
-    return explore(login, login, before=start_over, invariant=both_are_counted)
+    yield explore(login, login, before=start_over, invariant=both_are_counted)
+
+    def use(code: str) -> None:
+        with app.app_context():
+            ann = users.find_user(email="ann@example.org")
+            users.mf_delete_recovery_code(ann, users.mf_get_recovery_codes(ann).index(code))
+            users.commit()
+
+    def both_are_used_up() -> None:
+        with app.app_context():
+            codes = users.mf_get_recovery_codes(users.find_user(email="ann@example.org"))
+            assert codes == ["blue"], "a code that was used is valid"
+
+    red, green = partial(use, "red"), partial(use, "green")
+    yield explore(red, green, before=start_over, invariant=both_are_used_up)

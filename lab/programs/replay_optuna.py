@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
 from doclock_audit import Exploration, explore
 
 
-def replay(folder: str) -> Exploration:
+def replays(folder: str) -> Iterator[Exploration]:
     """Run the orders in which two workers call set_trial_state_values(trial, RUNNING).
 
     Optuna locks the trial's row with with_for_update(), which SQLite does not have.
@@ -28,4 +29,4 @@ def replay(folder: str) -> Exploration:
     def one_has_it(first: Any, second: Any) -> None:
         assert [first.value, second.value] != [True, True], "both workers have taken the trial"
 
-    return explore(take, take, before=enqueue, invariant=one_has_it)
+    yield explore(take, take, before=enqueue, invariant=one_has_it)

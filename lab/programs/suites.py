@@ -103,6 +103,10 @@ SUITES = {
         ),
         ("fakeredis[lua]", "moto", "boto3", "scipy"),
     ),
+    "sqlalchemy-celery-beat": Suite(
+        *("farahats9/sqlalchemy-celery-beat", "v0.8.4", ("tests/test_schedulers.py",)),
+        ("celery<5.6", "sqlalchemy<2.1", "ephem", "pytz"),
+    ),
     "sqlalchemy-file": Suite(
         *("jowilf/sqlalchemy-file", "0.6.0", ("tests",)),
         ("apache-libcloud", "fasteners", "Pillow", "sqlmodel", "flask", "fastapi"),

@@ -32,7 +32,7 @@ class Result:
 
     :ivar errors: code and places of each.
     :ivar cost: the time of the processor with the audit, in times of that without.
-    :ivar replayed: the orders of an error that were wrong, and all of them; 0 where there is no replay.
+    :ivar replayed: of each error that was replayed, the orders that were wrong, and all of them.
     """
 
     program: str
@@ -41,7 +41,7 @@ class Result:
     errors: tuple[tuple[str, tuple[str, ...]], ...]
     warnings: int
     cost: float
-    replayed: tuple[int, int] = (0, 0)
+    replayed: tuple[tuple[int, int], ...] = ()
 
 
 def read_verdicts() -> list[Verdict]:
@@ -56,7 +56,7 @@ def read_results() -> dict[str, Result]:
     found = {}
     for one in read:
         errors = tuple(dict.fromkeys((code, tuple(places)) for code, places in one["errors"]))
-        replayed = tuple(one.get("replayed", (0, 0)))
+        replayed = tuple((wrong, orders) for wrong, orders in one["replayed"])
         found[one["program"]] = Result(**{**one, "errors": errors, "replayed": replayed})
     return found
 
@@ -76,7 +76,7 @@ def without_verdict(result: Result) -> list[tuple[str, tuple[str, ...]]]:
 def rows() -> Iterator[str]:
     """Yield the lines of the table."""
     verdicts = {(one.program, one.code, one.places): one.verdict for one in read_verdicts()}
-    yield "| program | version | errors | true | false | replayed | warnings | cost |"
+    yield "| program | version | errors | true | false | orders that are wrong | warnings | cost |"
     yield "|---|---|---|---|---|---|---|---|"
     judged_true = judged_false = 0
     for name, result in sorted(read_results().items()):
@@ -91,5 +91,4 @@ def rows() -> Iterator[str]:
 
 
 def _replay(result: Result) -> str:
-    wrong, orders = result.replayed
-    return f"{wrong} of {orders} orders" if orders else ""
+    return ", ".join(f"{wrong} of {orders}" for wrong, orders in result.replayed)

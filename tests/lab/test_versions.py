@@ -220,7 +220,7 @@ _LEAST_TRUE = 0.95
 
 def test_every_error_has_a_verdict() -> None:
     results = read_results()
-    assert results.keys() <= SUITES.keys()
+    assert results.keys() == SUITES.keys()
     assert [one for result in results.values() for one in without_verdict(result)] == []
 
 
@@ -235,7 +235,6 @@ def test_what_is_called_certain_is_true() -> None:
 
 
 def test_each_replay_has_shown_its_error() -> None:
-    replayed = {name: result.replayed for name, result in read_results().items()}
-    assert {name for name in SUITES if file_of(name).exists()} == {"flask-security", "optuna"}
-    for name, (wrong, orders) in replayed.items():
-        assert (0 < wrong <= orders) == file_of(name).exists()
+    for name, result in read_results().items():
+        assert bool(result.replayed) == file_of(name).exists()
+        assert all(0 < wrong <= orders for wrong, orders in result.replayed)

@@ -295,6 +295,7 @@ class Listeners:
     def _go(self, participant: Participant, connection: Connection, step: Step) -> None:
         step.line = line_of_program()
         participant.steps.append(step)
+        self._unseen.note_step(participant)
         if self.turns is None:
             participant.step = step
         else:

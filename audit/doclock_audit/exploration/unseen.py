@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import CodeType
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
@@ -14,6 +15,7 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool
 from sa_doclock.testing.instruments import (
     frames,
     is_kit_asking,
+    is_of_library,
     is_of_sqlalchemy,
     line_of_program,
     listening,
@@ -41,6 +43,8 @@ _PROCESS_EVENTS: Final = frozenset(
 )
 _CONNECT_EVENTS: Final = frozenset({"sqlite3.connect"})
 _WATCHED: Final = _PROCESS_EVENTS | _CONNECT_EVENTS
+_TO_DRIVER: Final = frozenset({"cursor", "driver_connection", "dbapi_connection", "raw_connection"})
+_CALLS: Final = 2  # functions between one that sends a statement and the driver
 # Threads: two that begin at once add two hooks, which note the same reason once.
 _hooked: list[bool] = []
 
@@ -54,6 +58,7 @@ class Unseen(Observer):
     def __init__(self) -> None:
         self.watches = False
         self._reasons: dict[str, str] = {}  # by kind: the first of each
+        self._reaches_driver: dict[CodeType, bool] = {}
         self._ran: dict[int, bool] = {}  # by function: whether an order has a statement of it
 
     @contextmanager
@@ -123,6 +128,20 @@ class Unseen(Observer):
             "conflicts: bind the sessions to the engine, and use no StaticPool",
         )
 
+    def note_step(self, participant: Participant) -> None:
+        """Note if a function on the way to this statement reaches for the driver's connection."""
+        of_program = False
+        for frame in frames():
+            if is_of_library(frame):
+                if of_program and not is_of_sqlalchemy(frame):
+                    return  # what has called explore() is no part of it
+                continue
+            of_program, code = True, frame.f_code
+            if code not in self._reaches_driver:
+                self._reaches_driver[code] = _reaches_driver(code, frame.f_globals, _CALLS)
+            if self._reaches_driver[code]:
+                self.note_raw(participant, f"{code.co_filename}:{frame.f_lineno}")
+
     def note_raw(self, participant: Participant, line: str | None) -> None:
         """Note a connection of the driver, past SQLAlchemy's Connection."""
         who = _NAMES[participant.number]
@@ -160,6 +179,17 @@ class Unseen(Observer):
         participant, line = record.info.pop(_RAW, (None, None))
         if participant is not None and participant.unseen is self:
             self.note_raw(participant, line)
+
+
+def _reaches_driver(code: CodeType, names: Mapping[str, Any], calls: int) -> bool:
+    """Return whether a function, or one of its module that it calls, uses the driver's connection or a cursor."""
+    if not _TO_DRIVER.isdisjoint(code.co_names):
+        return True
+    called = (getattr(names.get(name), "__code__", None) for name in code.co_names if calls)
+    within = (one for one in code.co_consts if isinstance(one, CodeType))
+    return any(_reaches_driver(one, names, calls - 1) for one in called if one) or any(
+        _reaches_driver(one, names, calls) for one in within
+    )
 
 
 def _at_line(line: str | None = None) -> str:

@@ -480,6 +480,16 @@ def check_then_insert_of_the_missing(engine: Engine) -> None:
         session.add_all([Person(email=email) for email in missing])
 
 
+def check_then_insert_of_the_missing_that_a_loop_collects(engine: Engine) -> None:
+    with Session(engine) as session, session.begin():
+        known = [person.email for person in session.scalars(select(Person))]
+        missing = []
+        for email in _EMAILS:
+            if email not in known:
+                missing.append(email)  # noqa: PERF401
+        session.add_all([Person(email=email) for email in missing])
+
+
 def check_then_insert_of_the_missing_in_bulk(engine: Engine) -> None:
     with Session(engine) as session, session.begin():
         known = {person.email for person in session.scalars(select(Person))}

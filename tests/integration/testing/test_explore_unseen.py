@@ -203,6 +203,19 @@ def test_a_connection_of_the_driver(run: Run, engine: sa.Engine) -> None:
     blind(run(own), "uses a raw connection in ")
 
 
+def _by_a_cursor(session: Session) -> None:
+    session.connection().connection.cursor().close()
+
+
+def test_a_cursor_of_the_driver_beside_statements(run: Run, engine: sa.Engine) -> None:
+    def seen_and_unseen() -> None:
+        with Session(engine) as session:
+            session.scalar(TOTAL)
+            _by_a_cursor(session)
+
+    blind(run(seen_and_unseen), "uses a raw connection in ")
+
+
 def test_a_connection_that_both_functions_use(run: Run, engine: sa.Engine) -> None:
     """As the sessions of a fixture that rolls back do."""
     mutex = threading.Lock()
