@@ -79,9 +79,9 @@ def conflict_of(statement: ValuesBase) -> Conflict | None:
     if constraint is not None:
         table: Any = statement.table
         found = [
-            one.columns.keys()
-            for one in (*table.constraints, *table.indexes)
-            if one.name == constraint
+            unique.columns.keys()
+            for unique in (*table.constraints, *table.indexes)
+            if unique.name == constraint
         ]
         return Conflict(frozenset(*found), _by_key(clause.update_values_to_set)) if found else None
     return _inferred(clause)
@@ -92,7 +92,7 @@ def _inferred(clause: Any) -> Conflict | None:
     elements = clause.inferred_target_elements
     if elements is None:
         return Conflict(None, sets)
-    if not all(isinstance(one, (str, Column)) for one in elements):
+    if not all(isinstance(element, (str, Column)) for element in elements):
         return None  # an index of expressions
     return Conflict(frozenset(map(_key_of, elements)), sets)
 
@@ -129,10 +129,10 @@ def _label_literals(statement: Any) -> Any:
     # Within a subquery, nothing else names them.
     if isinstance(statement, CompoundSelect):
         named = statement._generate()
-        named.selects = [_label_literals(one) for one in statement.selects]
+        named.selects = [_label_literals(select) for select in statement.selects]
         return named
     columns = getattr(statement, "_raw_columns", ())
-    labelled = [_labelled(one) for one in columns]
+    labelled = [_labelled(column) for column in columns]
     if all(one is other for one, other in zip(columns, labelled, strict=True)):
         return statement
     return statement.with_only_columns(*labelled)

@@ -57,7 +57,7 @@ class _ShortRepr(Repr):
         if level <= 0:
             return "{...}"
         pairs = islice(x.items(), self.maxdict)
-        shown = [": ".join(self.repr1(one, level - 1) for one in pair) for pair in pairs]
+        shown = [": ".join(self.repr1(item, level - 1) for item in pair) for pair in pairs]
         return f"{{{', '.join(shown + ['...'] * (len(x) > self.maxdict))}}}"
 
 
@@ -71,7 +71,7 @@ def key_text(key: Any) -> str:
 
 def is_storable(text: str) -> bool:
     """Return whether every database can store the text: it has no NUL, and no half of a character."""
-    return "\0" not in text and not any("\ud800" <= one <= "\udfff" for one in text)
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def short_text(text: str) -> str:
@@ -83,7 +83,7 @@ def printable(text: str) -> str:
     """Return the text with its line breaks, escape codes and the like as ``repr()`` writes them."""
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 def _shortened(text: str) -> str:
@@ -117,4 +117,6 @@ def folded_key(key: Any) -> str:
     A collation may ignore case, accents, the width of a letter, and spaces at the end.
     """
     letters = unicodedata.normalize("NFKD", repr(key).casefold())
-    return "".join(one for one in letters if not (unicodedata.combining(one) or one.isspace()))
+    return "".join(
+        letter for letter in letters if not (unicodedata.combining(letter) or letter.isspace())
+    )

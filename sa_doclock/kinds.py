@@ -34,7 +34,9 @@ def kind_attributes(mapper: Mapper[Any]) -> tuple[str, ...]:
     base = mapper.base_mapper
     if base.polymorphic_on is None:
         return ()
-    columns = (one for one in iterate(base.polymorphic_on) if isinstance(one, Column))
+    columns = (element for element in iterate(base.polymorphic_on) if isinstance(element, Column))
     return tuple(
-        base.get_property_by_column(one).key for one in columns if base.columns.contains_column(one)
+        base.get_property_by_column(column).key
+        for column in columns
+        if base.columns.contains_column(column)
     )

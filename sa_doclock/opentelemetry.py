@@ -262,7 +262,7 @@ class _Telemetry:
     def locks_released(
         self, session: Session, released: Sequence[ReleasedLock], outcome: str
     ) -> None:
-        self._held.discard(session, [one.document for one in released])
+        self._held.discard(session, [ended.document for ended in released])
         for (entity, identity), lock, held in released:
             attributes = self._attributes(entity, public_key(identity), lock)
             self._holds.record(held, attributes | {"doclock.end": outcome.replace(" ", "_")})
@@ -382,5 +382,7 @@ _calls: WeakKeyDictionary[Session, list[_Call]] = WeakKeyDictionary()
 
 def _words_of(lock: LockOptions) -> str:
     """Return the lock as a program writes it: ``ForUpdate|NoWait``."""
-    names = (one.name for one in LockOptions if one.value and one in lock and one.name)
+    names = (
+        member.name for member in LockOptions if member.value and member in lock and member.name
+    )
     return "|".join(names) or "None_"

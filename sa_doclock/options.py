@@ -146,8 +146,8 @@ def _members(of: tuple[LockOptions, ...], lock: LockOptions) -> list[LockOptions
     return [member for member in of if member in lock]
 
 
-def _collision(one: LockOptions, other: LockOptions, why: str) -> ValueError:
-    return ValueError(f"LockOptions.{one.name} and LockOptions.{other.name} collide: {why}")
+def _collision(member: LockOptions, other: LockOptions, why: str) -> ValueError:
+    return ValueError(f"LockOptions.{member.name} and LockOptions.{other.name} collide: {why}")
 
 
 def check_wait(lock: LockOptions, lock_timeout: LockTimeout) -> tuple[LockOptions, float | None]:

@@ -178,9 +178,9 @@ def checked_policy(
 
 def _exception_classes(retry_on: type | tuple[object, ...]) -> tuple[type[Exception], ...]:
     classes = retry_on if isinstance(retry_on, tuple) else (retry_on,)
-    for one in classes:
-        if not (isinstance(one, type) and issubclass(one, Exception)):
-            raise TypeError(f"retry_on must name subclasses of Exception, and {one!r} is not one")
+    for cls in classes:
+        if not (isinstance(cls, type) and issubclass(cls, Exception)):
+            raise TypeError(f"retry_on must name subclasses of Exception, and {cls!r} is not one")
     return cast("tuple[type[Exception], ...]", classes)
 
 

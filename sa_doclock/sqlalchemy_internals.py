@@ -115,20 +115,20 @@ def narrowed_by(options: Iterable[Any]) -> Iterator[Any]:
             yield "*"
         for element in getattr(option, "context", ()):
             if "eager_from_alias" in element.local_opts or element._extra_criteria:
-                yield next((one for one in element.path.path[::-1] if hasattr(one, "key")), "*")
+                yield next((step for step in element.path.path[::-1] if hasattr(step, "key")), "*")
 
 
 def expressions_of(options: Iterable[Any]) -> Iterator[tuple[Any, str, Any]]:
     """Yield the arguments of with_expression(): the mapper or alias, the attribute, its expression."""
-    for element in chain.from_iterable(getattr(one, "context", ()) for one in options):
+    for element in chain.from_iterable(getattr(option, "context", ()) for option in options):
         if "query_expression" in dict(element.strategy or ()):
             *_, entity, attribute = element.path.path
-            yield from ((entity, attribute.key, one) for one in element._extra_criteria)
+            yield from ((entity, attribute.key, criterion) for criterion in element._extra_criteria)
 
 
 def undefers(options: Iterable[Any]) -> bool:
     """Return whether an option loads a deferred column, or sets a ``query_expression()``."""
-    for element in chain.from_iterable(getattr(one, "context", (one,)) for one in options):
+    for element in chain.from_iterable(getattr(option, "context", (option,)) for option in options):
         strategy = dict(getattr(element, "strategy", None) or ())
         groups = (str(name) for name in getattr(element, "local_opts", ()))
         if strategy.get("deferred") is False or "query_expression" in strategy:
@@ -186,7 +186,7 @@ class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can ha
         self._change(lambda now: (*now, *listeners))
 
     def remove(self, listener: Any) -> None:
-        self._change(lambda now: (one for one in now if one != listener))
+        self._change(lambda now: (known for known in now if known != listener))
 
     def clear(self) -> None:
         self._change(lambda _now: ())
@@ -309,7 +309,7 @@ def cache_key_of(statement: Any) -> Any | None:
 def for_update_tables(statement: Select[Any]) -> list[Any]:
     """Return the tables of its ``with_for_update(of=)``; none: all that the statement reads."""
     found = for_update_clause(statement)
-    return [] if found is None else [getattr(one, "table", one) for one in found.of or ()]
+    return [] if found is None else [getattr(target, "table", target) for target in found.of or ()]
 
 
 def buffer_rows(result: Result[Any]) -> list[Any]:
@@ -393,7 +393,7 @@ def without_hints(statement: S, table: Any, dialects: Collection[str]) -> S:
 
 def without_statement_hints(statement: S, hints: Collection[tuple[str, str]]) -> S:
     """Return the statement without these of its hints: the names of dialects, and the texts."""
-    kept = tuple(one for one in statement._statement_hints if one not in hints)
+    kept = tuple(hint for hint in statement._statement_hints if hint not in hints)
     return _copy(statement, "_statement_hints", kept)
 
 
@@ -409,7 +409,7 @@ def with_hint_comment(statement: S, comment: TextClause) -> S:
     """Return the statement with this comment of hints behind SELECT, in place of those it has."""
     hinted = statement.prefix_with(comment)
     *before, ours = hinted._prefixes
-    kept = (one for one in before if re.fullmatch(_HINT_COMMENT, str(one[0])) is None)
+    kept = (prefix for prefix in before if re.fullmatch(_HINT_COMMENT, str(prefix[0])) is None)
     hinted._prefixes = (ours, *kept)
     return hinted
 
@@ -598,7 +598,7 @@ def all_sessions() -> list[Session]:
 
     SQLAlchemy knows them for ``object_session()`` and ``close_all_sessions()``.
     """
-    return [session for one in _sessions.valuerefs() if (session := one()) is not None]
+    return [session for reference in _sessions.valuerefs() if (session := reference()) is not None]
 
 
 # Not a function of ours, which every commit would call.

@@ -145,7 +145,9 @@ def raise_versions(session: Session, root: Mapper[Any], identities: Iterable[Ide
 
     Not of a header whose version the program has set, which the next flush writes.
     """
-    keys = [one for one in identities if not _is_set(_loaded(session, root, one), root)]
+    keys = [
+        identity for identity in identities if not _is_set(_loaded(session, root, identity), root)
+    ]
     column: Any = root.version_id_col
     if not callable(root.version_id_generator):  # the server raises it
         other: Any = root.column_attrs[_other_attribute(root) or ""].columns[0]
@@ -249,7 +251,9 @@ def _raise_versions(session: Session) -> None:
 def _changed_headers(session: Session) -> Iterator[Any]:
     left_alone = set(_inserted_or_written_by_second_classes(session))
     found = dict.fromkeys(
-        one for one in _documents_of(session, _written(session)) if one not in left_alone
+        document
+        for document in _documents_of(session, _written(session))
+        if document not in left_alone
     )
     for root, identity in found:
         with session.no_autoflush:
@@ -359,7 +363,7 @@ def _owner_of_new_kind(session: Session, state: InstanceState[Any], part: Part) 
 
 
 def _written(session: Session) -> Iterator[InstanceState[Any]]:
-    changed = (one for one in session.dirty if session.is_modified(one))
+    changed = (dirty for dirty in session.dirty if session.is_modified(dirty))
     for instance in chain(list(session.new), list(changed), list(session.deleted)):
         yield instance_state(instance)
 

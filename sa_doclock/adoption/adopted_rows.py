@@ -287,7 +287,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         keys = adopted.keys
         if keys:
             width = self._width_of(result)
-            whole = [one for one in keys if one.width == width and self._is_same_table(one)]
+            whole = [key for key in keys if key.width == width and self._is_same_table(key)]
             self._keys = _keys_of_rows(buffer_rows(result) if whole else (), whole)
 
     def _is_same_table(self, key: KeyPlaces) -> bool:
@@ -341,7 +341,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         """Give back attributes that were not read again, expire older ones, and record."""
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
-        headers = [one for one in map(instance_state, self._headers) if one not in refused]
+        headers = [header for header in map(instance_state, self._headers) if header not in refused]
         beside = None
         if self._objects:  # attributes that the statement has read of rows that it has not locked
             again = None if self.writes else self._run_again
@@ -411,11 +411,15 @@ class AdoptedRows(LockTarget[Result[Any]]):
 
         Their lock is that of their own class.
         """
-        same = {one.mapper: declared_on_same_table(one.mapper) for one in headers}
+        same = {header.mapper: declared_on_same_table(header.mapper) for header in headers}
         for mapper, found in same.items():
             if found:
-                keys = [one for one in found if self._is_same_table(one)]
-                rows = [one.identity for one in headers if one.mapper is mapper and one.identity]
+                keys = [key for key in found if self._is_same_table(key)]
+                rows = [
+                    header.identity
+                    for header in headers
+                    if header.mapper is mapper and header.identity
+                ]
                 for root, identity in _keys_of_rows(rows, keys):
                     if (root.class_, identity) not in self.context.ledger.held:
                         self._expire_row(root, identity)
@@ -436,12 +440,12 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def _changes_of(self, header: InstanceState[Any]) -> Iterator[str]:
         """Yield the collisions of the pending changes of this document, but for those of the header."""
         pending = self.context.loaded.of(root_of(header.mapper)).pending([header.identity or ()])
-        touched = [one for one in pending if one in self._touched]
-        for one in in_session_order(self.session, touched, lambda state: state):
-            yield _TOUCHED.format(_label(one))
+        touched = [changed for changed in pending if changed in self._touched]
+        for changed in in_session_order(self.session, touched, lambda state: state):
+            yield _TOUCHED.format(_label(changed))
         found = [*changed_beside(self.context, header, self.request.bind_arguments)]
-        for one, name in in_session_order(self.session, found, itemgetter(0)):
-            yield CHANGED.format(f"{name!r} of {_label(one)}")
+        for changed, name in in_session_order(self.session, found, itemgetter(0)):
+            yield CHANGED.format(f"{name!r} of {_label(changed)}")
 
     def _finish(self, loaded: LoadedHeaders) -> list[Collision]:
         """Return the pending changes of headers that would overwrite another's."""
@@ -510,7 +514,7 @@ def _is_streamed(options: Mapping[str, Any]) -> bool:
 
 
 def _objects_at(places: Sequence[int], rows: Iterable[Any]) -> list[Any]:
-    return [one for one in objects_at(places, rows) if one is not None]
+    return [instance for instance in objects_at(places, rows) if instance is not None]
 
 
 def _keys_of_rows(

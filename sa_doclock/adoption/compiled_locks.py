@@ -48,7 +48,9 @@ class CompiledLock(NamedTuple):
 
         :raises LockNotSupported: there are none.
         """
-        return dict.fromkeys(table for one in self.froms for table in one.tables_on(statements))
+        return dict.fromkeys(
+            table for source in self.froms for table in source.tables_on(statements)
+        )
 
 
 class CompiledLocks(NamedTuple):
@@ -86,7 +88,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     # The ORM's statement has the expressions of the mapping and of its options too.
     made = getattr(compiled.compile_state, "statement", None)
     elements = [*_elements_within(given, made)]
-    queries = [one for one in elements if isinstance(one, _QUERIES)]
+    queries = [element for element in elements if isinstance(element, _QUERIES)]
     # The SELECTs with a lock, by its clause: the ORM writes one SELECT as several.
     by_clause: dict[int | None, list[_Query]] = {}
     for query in queries:
@@ -105,7 +107,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
         outermost,
         within if select is given else (*own, *within),
         reads_more,
-        any(isinstance(one, UpdateBase) for one in elements),
+        any(isinstance(element, UpdateBase) for element in elements),
         frozenset(
             [
                 *_tables_of(
@@ -120,8 +122,8 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
 
 def _tables_of(locks: Iterable[CompiledLock], read: Collection[Any] = ()) -> Iterator[TableName]:
     """Yield the names of the tables that these lock, but for these FROM clauses."""
-    for froms in chain.from_iterable(one.froms for one in locks if not one.key_share):
-        unread = froms._replace(tables=tuple(one for one in froms.tables if one not in read))
+    for froms in chain.from_iterable(lock.froms for lock in locks if not lock.key_share):
+        unread = froms._replace(tables=tuple(named for named in froms.tables if named not in read))
         yield from map(name_of_table, unread.tables_below(froms.subqueries))
 
 
@@ -136,17 +138,17 @@ def _reads_more(
 
 def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:
     """Return one lock that is as strong as all of them; None where there are none."""
-    wanted = [one.lock for one in locks if one.lock is not None]
+    wanted = [lock.lock for lock in locks if lock.lock is not None]
     if not wanted:
         return None
-    exclusive = any(base_of(one) is LockOptions.ForUpdate for one in wanted)
-    modifiers = reduce(or_, [one & ~(base_of(one) | LockOptions.NoKey) for one in wanted])
+    exclusive = any(base_of(lock) is LockOptions.ForUpdate for lock in wanted)
+    modifiers = reduce(or_, [lock & ~(base_of(lock) | LockOptions.NoKey) for lock in wanted])
     return (LockOptions.ForUpdate if exclusive else LockOptions.SharedRead) | modifiers
 
 
 def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
     """Return the lock of these, which have one clause."""
-    written = [one for one in selects if isinstance(one, Select)]
+    written = [select for select in selects if isinstance(select, Select)]
     lock = lock_of_for_update(written[0]) if len(written) == len(selects) else None
     hints = frozenset[tuple[str, str]]().union(*map(hints_of, written))
     key_share = any(map(is_key_share, written))

@@ -104,8 +104,8 @@ class LockedFroms(NamedTuple):
     def tables_below(self, subqueries: Iterable[Any]) -> Iterator[Any]:
         """Yield its tables, and those of these subqueries."""
         yield from map(base_of_from, self.tables)
-        for one in subqueries:
-            yield from _tables_below(one)
+        for subquery in subqueries:
+            yield from _tables_below(subquery)
 
 
 def locked_froms(select: Select[Any]) -> LockedFroms:
@@ -124,15 +124,15 @@ def froms_to_hint(select: Select[Any]) -> tuple[Any, ...]:
     return found.tables
 
 
-def base_of_from(one: Any) -> Any:
+def base_of_from(from_clause: Any) -> Any:
     """Return the table, statement or function that this FROM clause is an alias of."""
-    while isinstance(one, AliasedReturnsRows) and not isinstance(one, CTE):
-        one = one.element
-    return one.element if isinstance(one, SelectStatementGrouping) else one
+    while isinstance(from_clause, AliasedReturnsRows) and not isinstance(from_clause, CTE):
+        from_clause = from_clause.element
+    return from_clause.element if isinstance(from_clause, SelectStatementGrouping) else from_clause
 
 
 def _sorted_by_kind(froms: Iterable[Any]) -> LockedFroms:
-    bases = [(one, base_of_from(one)) for one in from_clauses_within(froms)]
+    bases = [(clause, base_of_from(clause)) for clause in from_clauses_within(froms)]
     return LockedFroms(
         tuple(one for one, base in bases if isinstance(base, TableClause)),
         tuple(base for one, base in bases if is_subquery(one)),
@@ -140,9 +140,9 @@ def _sorted_by_kind(froms: Iterable[Any]) -> LockedFroms:
     )
 
 
-def is_subquery(one: Any) -> bool:
+def is_subquery(from_clause: Any) -> bool:
     """Return whether this FROM clause is a statement, and no CTE."""
-    return isinstance(base_of_from(one), SelectBase)
+    return isinstance(base_of_from(from_clause), SelectBase)
 
 
 def _tables_below(statement: Any) -> Iterator[Any]:
@@ -150,5 +150,5 @@ def _tables_below(statement: Any) -> Iterator[Any]:
     if isinstance(statement, Select) and for_update_clause(statement) is None:
         found = _sorted_by_kind(statement.get_final_froms())
         yield from map(base_of_from, found.tables)
-        for one in found.subqueries:
-            yield from _tables_below(one)
+        for subquery in found.subqueries:
+            yield from _tables_below(subquery)

@@ -114,14 +114,14 @@ class LoadedHeaders:
 
     def put_back(self) -> None:
         """Give all objects their attributes back, except those read meanwhile."""
-        for one in self._expired:
-            if one.state.session is not self._session:
+        for expired in self._expired:
+            if expired.state.session is not self._session:
                 continue
-            if not one.state.expired:
-                for name in one.values.keys() - one.state.dict.keys():
-                    set_committed_value(one.instance, name, one.values[name])
-            for name, pending in one.pending.items():
-                _set_pending(one, name, pending)
+            if not expired.state.expired:
+                for name in expired.values.keys() - expired.state.dict.keys():
+                    set_committed_value(expired.instance, name, expired.values[name])
+            for name, pending in expired.pending.items():
+                _set_pending(expired, name, pending)
         self._expired = []
 
     def finish(self, returned: Iterable[Any]) -> Sequence[tuple[InstanceState[Any], str]]:
@@ -130,16 +130,18 @@ class LoadedHeaders:
         :param returned: the objects of its rows.
         :returns: the attributes with a pending change whose column another has changed meanwhile.
         """
-        states = dict.fromkeys(instance_state(one) for one in returned if one is not None)
+        states = dict.fromkeys(
+            instance_state(instance) for instance in returned if instance is not None
+        )
         self._note_locked(states)
-        again = [one for one in self._expired if one.state in states]
-        self._expired = [one for one in self._expired if one.state not in states]
+        again = [expired for expired in self._expired if expired.state in states]
+        self._expired = [expired for expired in self._expired if expired.state not in states]
         self.put_back()
-        return [(one.state, name) for one in again for name in self._finish_one(one)]
+        return [(expired.state, name) for expired in again for name in self._finish_one(expired)]
 
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
         """Note the objects that the session had, and expire attributes that the statement cannot have read."""
-        for state in [one for one in states if not self._is_held(one)]:
+        for state in [found for found in states if not self._is_held(found)]:
             of_row = self._documents.of(root_of(state.mapper)).objects_of_row(state.identity or ())
             for other in of_row:  # of another class that is mapped on the row
                 if other is not state and other.session is self._session:
@@ -149,32 +151,32 @@ class LoadedHeaders:
                 if self._flushed:
                     expire_unchanged(self._session, state)
 
-    def _finish_one(self, one: _Loaded) -> Iterator[str]:
+    def _finish_one(self, expired: _Loaded) -> Iterator[str]:
         """Yield the pending changes that collide; unread attributes of its row stay expired.
 
         A DELETE would overwrite each change that another has made.
         """
-        state, deleted = one.state, one.state in deleted_states(self._session)
-        names = one.pending.keys() | one.values.keys()
+        state, deleted = expired.state, expired.state in deleted_states(self._session)
+        names = expired.pending.keys() | expired.values.keys()
         now = {name: state.dict[name] for name in names & state.dict.keys()}
-        read = {name: pending.read for name, pending in one.pending.items()}
-        for name, pending in one.pending.items():
-            _set_pending(one, name, pending)
+        read = {name: pending.read for name, pending in expired.pending.items()}
+        for name, pending in expired.pending.items():
+            _set_pending(expired, name, pending)
         if deleted:
-            read.update(only_columns(state.mapper, one.values))
+            read.update(only_columns(state.mapper, expired.values))
         collisions = compare(self._context, state, read, now, self._bind_arguments)
         for name in collisions:
             yield name
-            if name in one.values:  # and once more, should the program try again
-                set_committed_value(one.instance, name, one.values[name])
-        for name in one.pending.keys() & now.keys() - {*collisions}:
+            if name in expired.values:  # and once more, should the program try again
+                set_committed_value(expired.instance, name, expired.values[name])
+        for name in expired.pending.keys() & now.keys() - {*collisions}:
             state.committed_state[name] = now[name]
 
     def keep_expired(self) -> None:
         """Leave all of it expired, for rows that are read one after the other from now on."""
-        for one in self._expired:
-            for name, pending in one.pending.items():
-                _set_pending(one, name, pending)
+        for expired in self._expired:
+            for name, pending in expired.pending.items():
+                _set_pending(expired, name, pending)
         self._expired = []
 
 
@@ -205,7 +207,7 @@ def _columns_read_again(mapper: Mapper[Any]) -> frozenset[str]:
     return frozenset(mapper.column_attrs.keys()) - key
 
 
-def _set_pending(one: _Loaded, name: str, pending: _Pending) -> None:
-    one.state.dict[name] = pending.value
-    flag_modified(one.instance, name)
-    one.state.committed_state[name] = pending.read
+def _set_pending(expired: _Loaded, name: str, pending: _Pending) -> None:
+    expired.state.dict[name] = pending.value
+    flag_modified(expired.instance, name)
+    expired.state.committed_state[name] = pending.read

@@ -140,18 +140,18 @@ def _selected(described: Iterable[Any], above: tuple[int, ...]) -> Iterator[_Sel
 def adopted_by(statement: Statement) -> Adopted:
     """Return the tables that the statement's ``with_for_update()`` locks."""
     selected, entities = _selected_by(statement), _locked_entities(statement)
-    locked = {id(one) for one in entities}
-    objects = [one for one in selected if one.expression is one.entity is not None]
-    returned = [one for one in objects if id(one.entity) in locked]
+    locked = {id(entity) for entity in entities}
+    objects = [item for item in selected if item.expression is item.entity is not None]
+    returned = [item for item in objects if id(item.entity) in locked]
     keys = [one for one, _ in _keys_of(statement, selected, entities)]
-    mappers: list[Mapper[Any]] = [inspect(one).mapper for one in entities]
+    mappers: list[Mapper[Any]] = [inspect(entity).mapper for entity in entities]
     return Adopted(
         next(iter(mappers), None),
         frozenset(map(root_of, mappers)),
-        frozenset(root_of(inspect(one.entity).mapper) for one in returned),
-        [one.place[0] for one in returned],
+        frozenset(root_of(inspect(item.entity).mapper) for item in returned),
+        [item.place[0] for item in returned],
         keys,
-        [one.place[0] for one in objects],
+        [item.place[0] for item in objects],
     )
 
 
@@ -159,9 +159,9 @@ def froms_returned(statement: Statement) -> AbstractSet[Any]:
     """Return the FROM clauses whose rows the statement returns, as objects or by their keys."""
     selected, entities = _selected_by(statement), _locked_entities(statement)
     froms = {froms for _, froms in _keys_of(statement, selected, entities)}
-    for one in selected:
-        if one.expression is one.entity is not None:
-            froms.update(tables_of(one.entity))
+    for item in selected:
+        if item.expression is item.entity is not None:
+            froms.update(tables_of(item.entity))
     return froms
 
 
@@ -176,9 +176,9 @@ def check_headers(
         alone: with True for objects of the class, with False for keys in place of them.
     :raises LockNotSupported: a class is read from a subquery or CTE, whose rows are not locked.
     """
-    for one in _locked_entities(statement):
-        if not (Reach.SUBQUERIES in statements.reach and is_subquery(inspect(one).selectable)):
-            header_table(one)
+    for entity in _locked_entities(statement):
+        if not (Reach.SUBQUERIES in statements.reach and is_subquery(inspect(entity).selectable)):
+            header_table(entity)
     shared = base_of(lock) is LockOptions.SharedRead
     in_index = shared and statements.locked is Locked.SHARED_ENTRIES
     return _roots_in_index(statement) if in_index else frozenset()
@@ -199,7 +199,7 @@ def columns_beside(
     # joinedload() makes another alias each time, which has no hint either.
     there = {*from_clauses_within(select.get_final_froms())}
     beside = ReadBeside((), by_key=False)
-    for table in [one for one in tables if one in there]:
+    for table in [candidate for candidate in tables if candidate in there]:
         unread = _unread_of(table, read, statements)
         by_key = unread is None and _is_by_key_of(select, base_of_from(table))
         if unread is None and not by_key:
@@ -215,7 +215,11 @@ def _unread_of(
     base = base_of_from(table)
     mapped = next((root.local_table for root in _roots_of_table(base)), base)
     key = {column.name for column in mapped.primary_key}  # each index has it
-    unread = [one for one in table.columns if one not in read and one.name not in key]
+    unread = [
+        candidate
+        for candidate in table.columns
+        if candidate not in read and candidate.name not in key
+    ]
     if not isinstance(mapped, Table):
         return unread
     unknown = {column.name for column in mapped.columns}.difference(
@@ -232,9 +236,9 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     """
     select = inner_select(statement)
     selected = _selected_by(select)
-    columns = [_column_of(one.expression) for one in selected]
+    columns = [_column_of(item.expression) for item in selected]
     if not any(getattr(column, "table", None) is not None for column in columns):
-        expressions = [one.expression for one in selected if one.expression is not one.entity]
+        expressions = [item.expression for item in selected if item.expression is not item.entity]
         for element in chain.from_iterable(map(iterate, expressions)):
             of_many = isinstance(element, (FunctionElement, TextClause))
             if of_many or getattr(element, "is_literal", False):
@@ -242,20 +246,20 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     # A loader option may leave columns out; the class of from_statement() reads the columns present.
     whole = not (options_of(select) or reads_only_some(select)) and select is statement
     read = {*columns} - {None}
-    for one in selected if whole else ():
-        if one.expression is one.entity is not None:
-            read.update(_columns_of_entity(one.entity))
+    for item in selected if whole else ():
+        if item.expression is item.entity is not None:
+            read.update(_columns_of_entity(item.entity))
     return read
 
 
 def _columns_of_entity(entity: Any) -> Iterator[Any]:
     """Yield the columns that a SELECT of this class or alias reads, in its own tables."""
     mapper = inspect(entity).mapper
-    read = {column for one in mapper.column_attrs if not one.deferred for column in one.columns}
+    read = {column for attr in mapper.column_attrs if not attr.deferred for column in attr.columns}
     for table in tables_of(entity):
         base = base_of_from(table)
         own = base.columns if isinstance(base, Table) else ()
-        yield from (table.columns[one.key] for one in own if one in read)
+        yield from (table.columns[attr.key] for attr in own if attr in read)
 
 
 def without_documents(
@@ -284,10 +288,13 @@ def without_documents(
 
 def _keys_selected(select: Select[Any]) -> Iterator[tuple[Mapper[Any], Sequence[Any]]]:
     """Yield the roots of the headers that the SELECT locks and returns, with the columns of their keys."""
-    adopted, described = adopted_by(select), [one["expr"] for one in select.column_descriptions]
+    adopted, described = (
+        adopted_by(select),
+        [description["expr"] for description in select.column_descriptions],
+    )
     for place in adopted.places:
         yield root_of(inspect(described[place]).mapper), key_columns(described[place])
-    columns = {one.place: _column_of(one.expression) for one in _selected_by(select)}
+    columns = {item.place: _column_of(item.expression) for item in _selected_by(select)}
     for key in adopted.keys:
         yield key.root, [columns[place] for place in key.places]
 
@@ -298,7 +305,7 @@ def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]
     for entity in _locked_entities(statement):
         unread = header_table(entity).columns if has_options else unread_columns(entity)
         found.append((root_of(inspect(entity).mapper), True, unread))
-    columns = {one.place: _column_of(one.expression) for one in _selected_by(statement)}
+    columns = {item.place: _column_of(item.expression) for item in _selected_by(statement)}
     for key in adopted_by(statement).keys:
         table = getattr(columns[key.places[0]], "table", None)
         read = {
@@ -322,7 +329,11 @@ def _is_by_key_of(select: Select[Any], table: Any) -> bool:
     if len(froms) > 1 or select.whereclause is None:
         return False
     given = {_base_of(column) for column, _ in compared_with_constants(select.whereclause)}
-    read = {_base_of(one) for one in iterate(select.whereclause) if isinstance(one, ColumnClause)}
+    read = {
+        _base_of(element)
+        for element in iterate(select.whereclause)
+        if isinstance(element, ColumnClause)
+    }
     return given == read == {*getattr(table, "primary_key", ())}
 
 
@@ -339,7 +350,7 @@ def _locked_entities(statement: Statement) -> list[Any]:
         named = [*select.get_final_froms()]
     of = {*from_clauses_within(named)}
     entities = {
-        id(one.entity): one.entity for one in _selected_by(statement) if one.entity is not None
+        id(item.entity): item.entity for item in _selected_by(statement) if item.entity is not None
     }
     if not of:
         return [*entities.values()]
@@ -362,9 +373,9 @@ def _keys_of(
     for entity in entities:
         mapper: Mapper[Any] = inspect(entity).mapper
         places = {
-            _attribute_of(mapper, column): one.place
-            for one in selected
-            if one.entity is entity and (column := _column_of(one.expression)) is not None
+            _attribute_of(mapper, column): item.place
+            for item in selected
+            if item.entity is entity and (column := _column_of(item.expression)) is not None
         }
         root = root_of(mapper)
         for key in _whole(root, key_attributes(root), places, width):
@@ -381,11 +392,11 @@ def _keys_of_tables(
     Not those of attributes of a class.
     """
     by_table: dict[Any, dict[Any, tuple[int, ...]]] = {}
-    for one in selected:
-        column = _column_of(one.expression) if one.entity is None else None
+    for item in selected:
+        column = _column_of(item.expression) if item.entity is None else None
         if column is not None and column.table is not None:
             name = getattr(_base_of(column), "name", None)
-            by_table.setdefault(column.table, {})[name] = one.place
+            by_table.setdefault(column.table, {})[name] = item.place
     locked = {*locked_froms(statement).tables} if by_table else ()
     for table in by_table.keys() & locked:
         base = base_of_from(table)
@@ -404,14 +415,18 @@ def _roots_of_table(table: Any) -> tuple[Mapper[Any], ...]:
     declared ones, if there is one; else all of them.  Of a table that is another object than the
     mapped one, they are those of its name.
     """
-    roots = [one for one in all_mappers() if root_of(one) is one]
+    roots = [mapper for mapper in all_mappers() if root_of(mapper) is mapper]
     declared = set(declared_roots())
-    same = [one for one in roots if one.local_table is table]
-    found = [one for one in same if one in declared] or same
+    same = [root for root in roots if root.local_table is table]
+    found = [mapper for mapper in same if mapper in declared] or same
     if declared.isdisjoint(found):
-        named = [one for one in roots if one not in same and may_be_same(one.local_table, table)]
-        found = found + [one for one in named if one in declared] or named
-    chosen = sorted((one.class_ for one in found), key=attrgetter("__module__", "__qualname__"))
+        named = [
+            root for root in roots if root not in same and may_be_same(root.local_table, table)
+        ]
+        found = found + [mapper for mapper in named if mapper in declared] or named
+    chosen = sorted(
+        (mapper.class_ for mapper in found), key=attrgetter("__module__", "__qualname__")
+    )
     return tuple(map(mapper_of, chosen))
 
 
@@ -425,10 +440,10 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
     found = []
     for root in declared_roots():
         own = root.local_table
-        others = [one for one in mapper.tables if one is not own and may_be_same(one, own)]
+        others = [table for table in mapper.tables if table is not own and may_be_same(table, own)]
         if others and own not in mapper.tables:
-            keys = _whole(root, [one.name for one in root.primary_key], names, len(names))
-            found += [one._replace(other=others[0]) for one in keys]
+            keys = _whole(root, [column.name for column in root.primary_key], names, len(names))
+            found += [key._replace(other=others[0]) for key in keys]
     return tuple(found)
 
 
@@ -440,7 +455,7 @@ def name_of_table(table: Any) -> TableName:
 @mapper_cache
 def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
     """Return the roots of the classes that may have columns in a table of one of these names."""
-    mapped = {one: {*map(name_of_table, one.tables)} for one in all_mappers()}
+    mapped = {mapper: {*map(name_of_table, mapper.tables)} for mapper in all_mappers()}
     found = (
         root_of(one)
         for one, tables in mapped.items()
@@ -453,7 +468,7 @@ def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
 def _whole(
     root: Mapper[Any], key: Iterable[Any], places: Mapping[Any, tuple[int, ...]], width: int
 ) -> Iterator[KeyPlaces]:
-    found = [places.get(one) for one in key]
+    found = [places.get(column) for column in key]
     whole = [place for place in found if place is not None]
     if len(whole) == len(found):
         yield KeyPlaces(root, whole, width)

@@ -110,9 +110,9 @@ def _lock_schemas(
     options: Mapping[str, Any],
 ) -> None:
     """Have the locks in the schemas of their tables too, of whatever class these are."""
-    for one in locks:
-        lock = one.lock or LockOptions.None_
-        tables = (froms.tables_below(froms.subqueries) for froms in one.froms)
+    for held in locks:
+        lock = held.lock or LockOptions.None_
+        tables = (froms.tables_below(froms.subqueries) for froms in held.froms)
         for table in dict.fromkeys(
             chain.from_iterable(tables)
         ):  # the ORM writes one SELECT as several

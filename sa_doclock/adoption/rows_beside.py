@@ -113,7 +113,9 @@ class RowsBeside:
                 self._parts.setdefault(part, []).append(state.obj())
                 self._expire(state, frozenset((part.name,)))
             else:  # the program has left members out, and means to
-                found = [(one, _values(instance_state(one), part.attributes)) for one in members]
+                found = [
+                    (member, _values(instance_state(member), part.attributes)) for member in members
+                ]
                 self._chosen.append((state, part, found))
             for detail in map(instance_state, members):
                 if self._expire_part(detail):
@@ -245,9 +247,11 @@ def _expressions_beside(
 def _named_by_columns(mapper: Mapper[Any]) -> dict[str, list[str]]:
     """Return the relationships to objects that the row names, with the attributes of the foreign key."""
     return {
-        one.key: [mapper.get_property_by_column(column).key for column in one.local_columns]
-        for one in mapper.relationships
-        if one.direction is RelationshipDirection.MANYTOONE
+        relationship.key: [
+            mapper.get_property_by_column(column).key for column in relationship.local_columns
+        ]
+        for relationship in mapper.relationships
+        if relationship.direction is RelationshipDirection.MANYTOONE
     }
 
 
@@ -258,7 +262,10 @@ def _columns_beside(mapper: Mapper[Any], of: frozenset[Any]) -> frozenset[str]:
     :param of: the tables that are locked; empty: all of them.
     """
     return frozenset(
-        one.key for one in mapper.column_attrs for column in one.columns if _is_beside(column, of)
+        attr.key
+        for attr in mapper.column_attrs
+        for column in attr.columns
+        if _is_beside(column, of)
     )
 
 

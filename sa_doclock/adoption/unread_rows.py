@@ -32,7 +32,11 @@ def roots_unread(
     """
     roots = roots_with_tables(names) if names else ()
     above = {*roots, *read}
-    return [one for one in roots if not any(is_part(root, one) for root in above - {one})]
+    return [
+        candidate
+        for candidate in roots
+        if not any(is_part(root, candidate) for root in above - {candidate})
+    ]
 
 
 def is_part(root: Mapper[Any], mapper: Mapper[Any]) -> bool:

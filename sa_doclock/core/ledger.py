@@ -70,8 +70,8 @@ class RowPlace(NamedTuple):
 def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace:
     """Return the place of the rows that a statement with these execution options reads or writes."""
     schemas = bind.get_execution_options().get(SCHEMA_OPTION)
-    for one in options:
-        schemas = one.get(SCHEMA_OPTION, schemas)
+    for option in options:
+        schemas = option.get(SCHEMA_OPTION, schemas)
     if not schemas:
         return RowPlace(bind.engine, _UNTRANSLATED)
     # A copy, as SQLAlchemy writes "_none" into the program's map while it renders a statement.

@@ -49,7 +49,10 @@ def document_tables() -> Mapping[Any, DocumentTable]:
     for root in declared_roots():
         parts = parts_of(root)
         for member in (root, *(part.detail for part in parts)):
-            lines = (reversed([*one.iterate_to_root()]) for one in member.self_and_descendants)
+            lines = (
+                reversed([*descendant.iterate_to_root()])
+                for descendant in member.self_and_descendants
+            )
             for mapper in dict.fromkeys(chain.from_iterable(lines)):
                 for table in own_tables(mapper):
                     found[table].roots[root] = found[table].classes[mapper] = None
@@ -64,7 +67,7 @@ def document_tables() -> Mapping[Any, DocumentTable]:
 def own_tables(mapper: Mapper[Any]) -> Sequence[Any]:
     """Return the tables of the class that are not those of its base class: of a join() there are several."""
     own = set(tables_within([mapper.local_table]))
-    return [one for one in mapper.tables if one in own] or mapper.tables
+    return [table for table in mapper.tables if table in own] or mapper.tables
 
 
 @mapper_cache
@@ -93,17 +96,17 @@ def mapped_table(table: Any) -> Any:
     known = _tables_by_name().get(folded_name(table))
     if known is None or table in known or not isinstance(table, TableClause):
         return table
-    found = [one for one in known if may_be_same(one, table)]
-    found.sort(key=lambda one: (one.name != table.name, one.schema != table.schema))
+    found = [other for other in known if may_be_same(other, table)]
+    found.sort(key=lambda other: (other.name != table.name, other.schema != table.schema))
     return next(iter(found), table)
 
 
-def may_be_same(one: Any, other: Any) -> bool:
+def may_be_same(table: Any, other: Any) -> bool:
     """Return whether two objects have the name of one table, if None is its schema's name too."""
-    if not (isinstance(one, TableClause) and isinstance(other, TableClause)):
+    if not (isinstance(table, TableClause) and isinstance(other, TableClause)):
         return False
-    schemas = [getattr(each, "schema", None) for each in (one, other)]
-    same = one.name == other.name or folded_name(one) == folded_name(other)
+    schemas = [getattr(each, "schema", None) for each in (table, other)]
+    same = table.name == other.name or folded_name(table) == folded_name(other)
     return same and (None in schemas or schemas[0] == schemas[1])
 
 
@@ -115,8 +118,12 @@ def folded_name(table: Any) -> str:
 def other_objects(tables: Iterable[Any]) -> list[Any]:
     """Return those of these tables that may be tables of documents under another object."""
     names = _tables_by_name()
-    named = [one for one in tables if folded_name(one) in names]
-    return [one for one in named if one not in names[folded_name(one)] and is_other_object(one)]
+    named = [candidate for candidate in tables if folded_name(candidate) in names]
+    return [
+        column
+        for column in named
+        if column not in names[folded_name(column)] and is_other_object(column)
+    ]
 
 
 def root_of_table(table: Any) -> Mapper[Any]:
@@ -131,8 +138,8 @@ def is_other_object(table: Any) -> bool:
 
 def column_named(table: Any, name: str) -> Any:
     """Return the column that has this name in the database; None if the table does not have it."""
-    columns = [one for one in table.columns if one.name.lower() == name.lower()]
-    return next((one for one in columns if one.name == name), next(iter(columns), None))
+    columns = [column for column in table.columns if column.name.lower() == name.lower()]
+    return next((column for column in columns if column.name == name), next(iter(columns), None))
 
 
 def same_attribute(mapper: Mapper[Any], of_document: Any) -> str | None:
@@ -157,14 +164,16 @@ def same_attribute(mapper: Mapper[Any], of_document: Any) -> str | None:
 def other_objects_of(mapper: Mapper[Any]) -> tuple[Any, ...]:
     """Return the tables of a class that may be tables of documents under another object, if none is itself."""
     names = _tables_by_name()
-    known = any(one in names.get(folded_name(one), ()) for one in mapper.tables)
+    known = any(table in names.get(folded_name(table), ()) for table in mapper.tables)
     return () if known else tuple(filter(is_other_object, mapper.tables))
 
 
 def is_class_elsewhere(session: Session, mapper: Mapper[Any]) -> bool:
     """Return whether the tables of a class only have the names of tables of documents."""
     others = other_objects_of(mapper)
-    return bool(others) and all(is_elsewhere(session, one, {"mapper": mapper}) for one in others)
+    return bool(others) and all(
+        is_elsewhere(session, other, {"mapper": mapper}) for other in others
+    )
 
 
 def is_elsewhere(
@@ -187,16 +196,16 @@ def is_elsewhere(
 def classes_of_other_objects(root: Mapper[Any]) -> frozenset[Mapper[Any]]:
     """Return the classes that may map the tables of these documents by other objects."""
     members = (root, *(part.detail for part in parts_of(root)))
-    mappers = chain.from_iterable(one.self_and_descendants for one in members)
-    tables = set(chain.from_iterable(one.tables for one in mappers))
+    mappers = chain.from_iterable(member.self_and_descendants for member in members)
+    tables = set(chain.from_iterable(mapper.tables for mapper in mappers))
     names = {*map(folded_name, tables)}
     return frozenset(
-        one
-        for one in all_mappers()
-        if tables.isdisjoint(one.tables)
+        mapper
+        for mapper in all_mappers()
+        if tables.isdisjoint(mapper.tables)
         and any(
             folded_name(table) in names and any(may_be_same(table, own) for own in tables)
-            for table in one.tables
+            for table in mapper.tables
         )
     )
 
@@ -222,10 +231,10 @@ def header_by_name(mapper: Mapper[Any], root: Mapper[Any]) -> tuple[str, ...] | 
 def _attributes_named(
     mapper: Mapper[Any], table: Any, columns: Sequence[Any]
 ) -> tuple[str, ...] | None:
-    named = [column_named(table, one.name) for one in columns]
-    if not all(one is not None and mapper.columns.contains_column(one) for one in named):
+    named = [column_named(table, column.name) for column in columns]
+    if not all(column is not None and mapper.columns.contains_column(column) for column in named):
         return None
-    return tuple(mapper.get_property_by_column(one).key for one in named)
+    return tuple(mapper.get_property_by_column(column).key for column in named)
 
 
 def is_in_one_database(session: Session, root: Mapper[Any], mapper: Mapper[Any]) -> bool:
@@ -254,7 +263,7 @@ def is_another_table(
     connection = Session.connection(session, dict(bind_arguments))
     default = connection.dialect.default_schema_name
     all_options = (connection.get_execution_options(), *options)
-    schema, other = (translated_schema(one, *all_options) or default for one in (own, table))
+    schema, other = (translated_schema(side, *all_options) or default for side in (own, table))
     if schema != other or (
         own.name != table.name and not _ignores_case(connection, own, table, schema)
     ):
@@ -267,7 +276,7 @@ def is_another_table(
 
 @mapper_cache
 def _mapped_tables() -> frozenset[Any]:
-    return frozenset(chain.from_iterable(one.tables for one in all_mappers()))
+    return frozenset(chain.from_iterable(mapper.tables for mapper in all_mappers()))
 
 
 def _uses(session: Session, root: Mapper[Any]) -> bool:
@@ -275,7 +284,7 @@ def _uses(session: Session, root: Mapper[Any]) -> bool:
     if ledger_of(session).place_of(root.class_) is not None:
         return True
     members = (root, *(part.detail for part in parts_of(root)))
-    classes = {one.base_mapper.class_ for one in members}
+    classes = {member.base_mapper.class_ for member in members}
     return any(key[0] in classes for key in session.identity_map.keys())  # noqa: SIM118  # no Mapping
 
 
@@ -322,8 +331,8 @@ def _has_columns(connection: Connection, table: Table, schema: str | None) -> bo
             columns = inspect(connection).get_columns(table.name, schema)
         except NoSuchTableError:
             return False
-        names = {one["name"].lower() for one in columns}
-        if not names.issuperset(one.name.lower() for one in table.columns):
+        names = {column["name"].lower() for column in columns}
+        if not names.issuperset(column.name.lower() for column in table.columns):
             return False
         found.add((schema, table))
     return True

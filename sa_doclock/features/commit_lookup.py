@@ -140,28 +140,30 @@ class CommitLookup(SessionPart):
         found = state.connections.find(connection)
         return found if found is not None and found.connection is connection else None
 
-    def _learn(self, one: TransactionConnection) -> Transaction | None:
+    def _learn(self, joined: TransactionConnection) -> Transaction | None:
         """Return the transaction; None: the session has written nothing that it knows of."""
         learned = self._of_transaction().learned
-        if one.connection in learned:
-            return learned.pop(one.connection)
-        if not self._may_have_written(one) or one.strategy.status.is_aborted(one.connection):
+        if joined.connection in learned:
+            return learned.pop(joined.connection)
+        if not self._may_have_written(joined) or joined.strategy.status.is_aborted(
+            joined.connection
+        ):
             return None
         # By the driver: SQLAlchemy is in the midst of the commit, and handles its errors.
-        cursor = one.connection.connection.cursor()
+        cursor = joined.connection.connection.cursor()
         try:
-            cursor.execute(_outcomes_of(one).question)
+            cursor.execute(_outcomes_of(joined).question)
             return cast("Transaction", cursor.fetchone())
         finally:
             cursor.close()
 
-    def _may_have_written(self, one: TransactionConnection) -> bool:
+    def _may_have_written(self, joined: TransactionConnection) -> bool:
         """Return whether there may be something to save, as far as the session can see."""
         state = self._state()
         assert state is not None
         # A statement that the session cannot read may write, and so may the owner of the Connection.
-        foreign = state.connections.foreign_statements or is_watched(one)
-        return bool(foreign) or one.connection in self._of_transaction().wrote
+        foreign = state.connections.foreign_statements or is_watched(joined)
+        return bool(foreign) or joined.connection in self._of_transaction().wrote
 
     def _look_up(
         self, connection: Connection, outcomes: CommitOutcomes, transaction: Transaction
@@ -195,8 +197,8 @@ def look_up_commits(session: Session, state: LockContext) -> None:
             pipeline.learn = lookup.learn_with_writes
 
 
-def _outcomes_of(one: TransactionConnection) -> CommitOutcomes:
-    outcomes = one.strategy.commit_outcomes
+def _outcomes_of(joined: TransactionConnection) -> CommitOutcomes:
+    outcomes = joined.strategy.commit_outcomes
     assert outcomes is not None  # else its COMMIT is not intercepted
     return outcomes
 

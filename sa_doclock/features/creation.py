@@ -167,7 +167,7 @@ class Creation(Generic[T]):
             *(
                 mapper,
                 self.key.columns,
-                tuple(({**given, **defaults})[one] for one in given),
+                tuple(({**given, **defaults})[name] for name in given),
                 defaults,
             )
         )

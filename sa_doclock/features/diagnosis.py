@@ -80,8 +80,12 @@ class Diagnosis(SessionPart):
         monitoring = strategy.monitoring
         if monitoring is None:
             return ()
-        ours = [one for one in connections_of(self._session()).all() if one.engine is bind.engine]
-        own = {monitoring.connection_id(one) for one in ours}
+        ours = [
+            connection
+            for connection in connections_of(self._session()).all()
+            if connection.engine is bind.engine
+        ]
+        own = {monitoring.connection_id(connection) for connection in ours}
         header = own_table(mapper)
         keys = _in_order_of(header, root_of(mapper).primary_key, keys)
         shared = base_of(lock) is LockOptions.SharedRead
@@ -92,11 +96,11 @@ class Diagnosis(SessionPart):
         )
         query = (header, repr(keys), shared, repr(options))
         holders = queries.ask(query, find, lambda: side_connection(bind.engine, {})) or ()
-        return tuple(one for one in holders if one.connection_id not in own)
+        return tuple(holder for holder in holders if holder.connection_id not in own)
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
         of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
-        of_connections = (one.get_execution_options() for one in reversed(ours))
+        of_connections = (our.get_execution_options() for our in reversed(ours))
         return schema_translation(bind.get_execution_options(), of_session, *of_connections)
 
 
@@ -116,7 +120,7 @@ def _holders(
         described = describe_connections(monitoring, connection, found)
     finally:
         connection.rollback()  # the next query sees the server as it is by then
-    return [replace(described[one], certain=found[one]) for one in sorted(found)]
+    return [replace(described[number], certain=found[number]) for number in sorted(found)]
 
 
 def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
@@ -133,8 +137,8 @@ def blockers_text(blockers: Sequence[LockConnection], hide: bool) -> str:
 
     :param hide: the engine hides parameters, whose values may be in a statement.
     """
-    held = "held by " if all(one.certain for one in blockers) else "perhaps held by "
-    listed = [_described(one, hide) for one in blockers[:_LISTED]]
+    held = "held by " if all(blocker.certain for blocker in blockers) else "perhaps held by "
+    listed = [_described(blocker, hide) for blocker in blockers[:_LISTED]]
     if len(blockers) > _LISTED:
         listed.append(f"{len(blockers) - _LISTED} more")
     return held + "; ".join(listed)

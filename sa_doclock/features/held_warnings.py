@@ -66,12 +66,12 @@ class HeldWarnings(SessionPart):
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Warn of those of these locks that were held for long."""
-        for one in released:
-            held = self._held.pop(one.document, None)
+        for lock in released:
+            held = self._held.pop(lock.document, None)
             if held is not None:
                 _watcher.remove(held, self._seconds)
-                if one.held >= self._seconds:
-                    held.warn(one.held, outcome, outcome)
+                if lock.held >= self._seconds:
+                    held.warn(lock.held, outcome, outcome)
 
 
 class _Watcher:

@@ -62,7 +62,7 @@ class HoldLimit(SessionPart):
         """
         state = self._state()
         assert state is not None
-        own = [one for one in state.connections.all() if not state.connections.is_lent(one)]
+        own = [used for used in state.connections.all() if not state.connections.is_lent(used)]
         error = _exceeded(state, self.seconds)
         for discard in state.parts.discard:
             discard()
@@ -101,7 +101,7 @@ class HoldLimit(SessionPart):
             yield
         self.note_server_limited(connection)
 
-    def limit_to_send(self, one: TransactionConnection, request: LockRequest) -> float | None:
+    def limit_to_send(self, joined: TransactionConnection, request: LockRequest) -> float | None:
         """Return the seconds that the server is to be given with this lock.
 
         From now on the clock is looked at before each statement of this connection.
@@ -110,38 +110,38 @@ class HoldLimit(SessionPart):
         """
         if not is_row_lock(request.lock):
             return None
-        self._watch(one)
+        self._watch(joined)
         state = self._state()
         assert state is not None
-        server = one.strategy.hold_limit
-        lent = state.connections.is_lent(one.connection)
+        server = joined.strategy.hold_limit
+        lent = state.connections.is_lent(joined.connection)
         if server is None or lent:
             return None
         # A rollback to a savepoint may undo the setting.
-        if self._limited(state).get(one) == (state.ledger, state.ledger.releases):
+        if self._limited(state).get(joined) == (state.ledger, state.ledger.releases):
             return None
         # The call for a named lock is none of a row's SELECTs.
         if request.named or request.as_is:
-            server.limit(one.connection, self.seconds)
-            self.note_server_limited(one)
+            server.limit(joined.connection, self.seconds)
+            self.note_server_limited(joined)
             return None
         return self.seconds
 
-    def note_server_limited(self, one: TransactionConnection) -> None:
+    def note_server_limited(self, joined: TransactionConnection) -> None:
         """Note that this server has the limit."""
         state = self._state()
         assert state is not None
-        self._limited(state)[one] = state.ledger, state.ledger.releases
+        self._limited(state)[joined] = state.ledger, state.ledger.releases
 
     def _limited(self, state: LockContext) -> dict[TransactionConnection, tuple[Ledger, int]]:
         """Return the connections whose server has the limit, each with the ledger of then."""
         return state.transaction.memory(self, dict)
 
-    def _watch(self, one: TransactionConnection) -> None:
-        if not one.is_listened(_WATCHING):
-            one.listen("before_cursor_execute", self._before_statement, _WATCHING)
-            one.listen("commit", self._before_commit, _WATCHING)
-            one.listen("rollback", self._before_rollback, _WATCHING)
+    def _watch(self, joined: TransactionConnection) -> None:
+        if not joined.is_listened(_WATCHING):
+            joined.listen("before_cursor_execute", self._before_statement, _WATCHING)
+            joined.listen("commit", self._before_commit, _WATCHING)
+            joined.listen("rollback", self._before_rollback, _WATCHING)
 
     def _before_statement(
         self, _connection: Connection, _cursor: Any, statement: str, *_: Any

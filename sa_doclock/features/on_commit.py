@@ -63,7 +63,7 @@ def call_all(functions: Sequence[Callable[[], object]]) -> None:
             failed.append((function, error))
     if not failed:
         return
-    _, raised = next((one for one in failed if not isinstance(one[1], Exception)), failed[0])
+    _, raised = next((pair for pair in failed if not isinstance(pair[1], Exception)), failed[0])
     for function, other in failed:
         if other is not raised:
             _log.error("on_commit: %r failed, as another did", function, exc_info=other)

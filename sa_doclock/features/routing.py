@@ -190,7 +190,7 @@ class BindRouter(SessionPart):
 
     def _answers_at_random(self, write: Mapping[str, Any], answer: Bind) -> bool:
         again = (self._ask_quietly(write) for _ in range(_TRIES))
-        return any(one is None or not _is_same_database(one, answer) for one in again)
+        return any(bind is None or not _is_same_database(bind, answer) for bind in again)
 
     def _ask(self, *args: Any, **kwargs: Any) -> Bind:
         session = self._session()
@@ -221,16 +221,20 @@ def _names_locked(request: LockRequest) -> Iterable[TableName | None]:
 
 def _names_in(clause: Any) -> Sequence[TableName]:
     within = () if clause is None else visitors.iterate(clause)
-    return [(one.schema, one.name) for one in within if isinstance(one, Table)]
+    return [(element.schema, element.name) for element in within if isinstance(element, Table)]
 
 
 @mapper_cache
 def _names_of_tables(mapper: Mapper[Any]) -> Sequence[TableName]:
     """Return the tables of a class and its hierarchy by schema and name: several classes may map one."""
     tables = dict.fromkeys(
-        chain.from_iterable(one.tables for one in mapper.base_mapper.self_and_descendants)
+        chain.from_iterable(
+            descendant.tables for descendant in mapper.base_mapper.self_and_descendants
+        )
     )
-    return [(one.schema, one.name) for one in tables if isinstance(one, Table)]
+    return [
+        (candidate.schema, candidate.name) for candidate in tables if isinstance(candidate, Table)
+    ]
 
 
 @mapper_cache
@@ -240,11 +244,11 @@ def _names_of_document(root: Mapper[Any]) -> Sequence[TableName]:
     return list(dict.fromkeys(chain.from_iterable(map(_names_of_tables, mappers))))
 
 
-def _is_same_database(one: Bind, other: Bind) -> bool:
-    if one.engine is other.engine:
+def _is_same_database(known: Bind, other: Bind) -> bool:
+    if known.engine is other.engine:
         return True
-    names = [bind.get_execution_options().get("schema_translate_map") for bind in (one, other)]
-    return one.engine.pool is other.engine.pool and names[0] == names[1]
+    names = [bind.get_execution_options().get("schema_translate_map") for bind in (known, other)]
+    return known.engine.pool is other.engine.pool and names[0] == names[1]
 
 
 def _write(mapper: Mapper[Any] | None, clause: Any = None) -> Mapping[str, Any]:
@@ -255,7 +259,7 @@ def _write(mapper: Mapper[Any] | None, clause: Any = None) -> Mapping[str, Any]:
     if mapper is not None:
         return {"mapper": mapper, "clause": _update_of(mapper)}
     within = () if clause is None else visitors.iterate(clause)
-    tables = (one for one in within if isinstance(one, Table))
+    tables = (element for element in within if isinstance(element, Table))
     return {"clause": next(map(update, tables), _WRITE)}
 
 

@@ -62,7 +62,12 @@ class SecondSession(SessionPart):
         self.where, known = _where(), _here.get()
         if ref(self) not in known:
             # Another tuple: a context that was copied before does not see it.
-            _here.set((*(one for one in known if (other := one()) and other.pools), ref(self)))
+            _here.set(
+                (
+                    *(reference for reference in known if (other := reference()) and other.pools),
+                    ref(self),
+                )
+            )
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """See :class:`SessionPart`."""
@@ -85,7 +90,7 @@ class SecondSession(SessionPart):
 
     def _others(self) -> Iterator[SecondSession]:
         """Yield the others of this gate, task and thread."""
-        for other in [one() for one in _here.get()]:
+        for other in [reference() for reference in _here.get()]:
             if other not in (None, self) and other.gate is self.gate and other.where == _where():
                 yield other
 

@@ -84,7 +84,9 @@ def checked_statement(
     by_key = writes_by_key(statement, parameters)
     rows = values_of(statement).rows if write is Write.UPDATE and not by_key else ()
     of_headers = partial(_leaves_version, rows)
-    with _checked(refusals, targets, write, lambda one: one.statement(run), of_headers) as checks:
+    with _checked(
+        refusals, targets, write, lambda refusal: refusal.statement(run), of_headers
+    ) as checks:
         asked = _number_asked(checks, run)
         yield partial(_after, refusals, statement, write, checks, asked)
 
@@ -105,7 +107,7 @@ def _tables_elsewhere(run: Execution) -> Collection[Any]:
     if mapper is not None:
         binds = {"mapper": mapper, **binds}
     options = statement.get_execution_options(), run.how.get("execution_options", {})
-    return [one for one in others if is_elsewhere(session, one, binds, *options)]
+    return [other for other in others if is_elsewhere(session, other, binds, *options)]
 
 
 def _number_asked(checks: Sequence[StatementCheck], run: Execution) -> int | None:
@@ -113,7 +115,7 @@ def _number_asked(checks: Sequence[StatementCheck], run: Execution) -> int | Non
     statement = run.statement
     if not _can_count(checks, statement, run.given):
         return None
-    left, first = sum(one.left for one in checks), checks[0]
+    left, first = sum(candidate.left for candidate in checks), checks[0]
     if checks == [first] and covers(first.target, statement):
         return (first.asked or 0) - left
     return sum(int(count) for _, ((count,),) in run.ask(select_number(statement))) - left
@@ -139,7 +141,7 @@ def _after(
         check.refuse_others(asked, written, result)
     if write is not Write.INSERT or values_of(statement).conditional:
         return result
-    for target in filter(is_header_target, (one.target for one in checks)):
+    for target in filter(is_header_target, (candidate.target for candidate in checks)):
         result, keys = _keys_of_result(statement, target, result)
         for key in keys:
             refusals.add_inserted(document_key(target.root, key))
@@ -171,7 +173,10 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
         if headers:
             return result, headers
     assert target.mapper is not None
-    returned = [target.attribute_of(one) if hasattr(one, "key") else None for one in columns]
+    returned = [
+        target.attribute_of(candidate) if hasattr(candidate, "key") else None
+        for candidate in columns
+    ]
     names = key_attributes(target.mapper)
     if not {*names} <= {*returned}:
         return result, []
@@ -222,18 +227,18 @@ def _checked(
     if checks:
         refusals.reset_warnings()
     with session.no_autoflush:
-        for one in checks:
-            inserted += check(one)
+        for candidate in checks:
+            inserted += check(candidate)
     yield checks
-    for one in checks:
-        root = one.target.root
+    for candidate in checks:
+        root = candidate.target.root
         if declares(root, "version") and (
-            not is_header_target(one.target) or of_headers(one.target)
+            not is_header_target(candidate.target) or of_headers(candidate.target)
         ):
-            refusals.raise_versions(root, [key for key in one.headers if not has_null(key)])
+            refusals.raise_versions(root, [key for key in candidate.headers if not has_null(key)])
     for key in inserted:
         refusals.add_inserted(key)
-    for document, identity in chain.from_iterable(one.new_keys for one in checks):
+    for document, identity in chain.from_iterable(candidate.new_keys for candidate in checks):
         refusals.add_key(document, identity)
 
 
@@ -247,7 +252,7 @@ def _leaves_version(rows: Sequence[Row], target: Target) -> bool:
 
 def _can_count(checks: Sequence[StatementCheck], statement: Any, given: Sequence[Row]) -> bool:
     """Return whether the driver's number of rows is that of the rows that were asked about."""
-    if not checks or any(one.asked is None for one in checks):
+    if not checks or any(candidate.asked is None for candidate in checks):
         return False
     if isinstance(statement, Update) and other_tables(statement):
         return False  # of several tables the driver gives the number of all rows
@@ -310,10 +315,10 @@ def _versioned(statement: Update) -> list[Mapper[Any]]:
         return []  # another object for the table, of which only a session knows whether it is here
     if named is None:
         headers = filter(is_header_target, targets_of(statement, None))
-        found = [*dict.fromkeys(one.mapper for one in headers if one.mapper is not None)]
+        found = [*dict.fromkeys(header.mapper for header in headers if header.mapper is not None)]
     else:
         found = [named]
-    return [one for one in found if one.version_id_col is not None]
+    return [mapper for mapper in found if mapper.version_id_col is not None]
 
 
 def _key_of(name: Any) -> str:

@@ -227,7 +227,9 @@ class FullCheck:
             history = state.attrs[name].history
             kinds: Iterable[Mapper[Any]] = state.mapper.polymorphic_map.values()
             if history.deleted:  # else only the database knows of which class the row was
-                kinds = chain.from_iterable(kinds_of(state.mapper, one) for one in history.sum())
+                kinds = chain.from_iterable(
+                    kinds_of(state.mapper, value) for value in history.sum()
+                )
             for kind in kinds:
                 root = document_root(kind)
                 if root is not None and not state.mapper.isa(kind):
@@ -295,7 +297,7 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
     if rules.root is None or rules.keys.isdisjoint(state.committed_state):
         return None
     key = tuple(state.dict.get(name) for name in key_attributes(rules.root))
-    return None if any(one is None or isinstance(one, ClauseElement) for one in key) else key
+    return None if any(value is None or isinstance(value, ClauseElement) for value in key) else key
 
 
 def _touched(state: InstanceState[Any], name: str, write: Write) -> list[Any]:
@@ -308,14 +310,18 @@ def _touched(state: InstanceState[Any], name: str, write: Write) -> list[Any]:
         found = list(history.sum())
     else:
         found = list(attribute.load_history().sum())  # as the flush would do
-    return [one for one in found if one is not None and instance_state(one).key is not None]
+    return [
+        instance
+        for instance in found
+        if instance is not None and instance_state(instance).key is not None
+    ]
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
     """Return the first attribute whose change is a change of the document."""
     mapper = state.mapper
     parts = names_of_parts(root, mapper)
-    names = [one.key for one in mapper.column_attrs if one.key in state.manager]
+    names = [attr.key for attr in mapper.column_attrs if attr.key in state.manager]
     names += [
         relationship.key
         for relationship in mapper.relationships
@@ -327,6 +333,6 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
 def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:
     """Return the first attribute whose change is one of the target's row."""
     tables = [table] if target.mapper is None else target.mapper.tables
-    columns = chain.from_iterable(one.columns for one in tables)
+    columns = chain.from_iterable(written.columns for written in tables)
     names = filter(None, (same_attribute(state.mapper, column) for column in columns))
     return next((name for name in names if state.attrs[name].history.has_changes()), None)

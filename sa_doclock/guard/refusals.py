@@ -100,8 +100,8 @@ class ReadProvenance:
             if len(reads) > READS_REMEMBERED:
                 del reads[: READS_REMEMBERED // 2]
         elif type(result) is MergedResult:  # of a sharded session
-            for one in merged_results(result):
-                self._note(above, one)
+            for part in merged_results(result):
+                self._note(above, part)
 
     def describe(self, state: InstanceState[Any]) -> str:
         """Return the sentence that says where the object was read; empty if that is not known."""
@@ -110,7 +110,7 @@ class ReadProvenance:
         if run is None:
             return ""
         # The first of them: one that has run within another is noted before it.
-        found = next((one for one in self._reads if one.has(run)), None)
+        found = next((read for read in self._reads if read.has(run)), None)
         return "" if found is None else _sentence(found)
 
 
@@ -148,7 +148,7 @@ def _follow_documents() -> None:
                 if mapper in _followed:
                     continue
                 _followed.add(mapper)
-                managers = (one.class_manager for one in mapper.self_and_descendants)
+                managers = (descendant.class_manager for descendant in mapper.self_and_descendants)
                 allow_listening(managers, "refresh")
                 event.listen(mapper.class_, "refresh", _note_refresh, raw=True, propagate=True)
 
@@ -297,15 +297,18 @@ class Refusals:
         :param expected: classes of which headers are inserted along: a line whose header is not
             in the database yet is checked when both are written.
         """
-        keys = {root: {one.identity for one in refusals if one.root is root} for root in resolvers}
+        keys = {
+            root: {refusal.identity for refusal in refusals if refusal.root is root}
+            for root in resolvers
+        }
         stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
-        refusals = sorted(refusals, key=lambda one: repr(one.identity))  # of one object too
-        for one in in_session_order(self.session(), refusals, lambda one: one.state):
-            key = stored[one.root].get(one.identity)
+        refusals = sorted(refusals, key=lambda refusal: repr(refusal.identity))  # of one object too
+        for refusal in in_session_order(self.session(), refusals, lambda refusal: refusal.state):
+            key = stored[refusal.root].get(refusal.identity)
             if key is not None:
-                self._refuse_unless_held(one, key)
-            elif one.root.class_ not in expected:
-                self.refuse(one)
+                self._refuse_unless_held(refusal, key)
+            elif refusal.root.class_ not in expected:
+                self.refuse(refusal)
 
     def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
         """Refuse the write, unless the document is held by the key that the database has."""

@@ -82,13 +82,13 @@ def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target)
     has_key = is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
     if is_header_target(target) and not has_key:
         return False
-    told, parts = (parts_with_detail(root, one) for one in (mapper, other))
+    told, parts = (parts_with_detail(root, each_class) for each_class in (mapper, other))
     # The key of an object may find the row of the other class, which it cannot move then.
     found = [*mapper.primary_key] == [*other.primary_key] and not any(
         same_attribute(mapper, column) for column in _deciding_columns(target, other.local_table)
     )
-    named = {(one.owner, one.name) for one in told if one.foreign_key or found}
-    return named.issuperset((one.owner, one.name) for one in parts)
+    named = {(part.owner, part.name) for part in told if part.foreign_key or found}
+    return named.issuperset((part.owner, part.name) for part in parts)
 
 
 @mapper_cache
@@ -121,7 +121,7 @@ def key_in_table(
     :param written: as it was written; else as it was before.
     """
     names = key_of_table(target, table, target.source)
-    return _values(state, [table.columns[one] for one in names], written=written)
+    return _values(state, [table.columns[member] for member in names], written=written)
 
 
 def owner_in_association(
@@ -130,7 +130,7 @@ def owner_in_association(
     """Return the owner that an object on an association table names; None if only the database knows it."""
     if target.mapper is not None:
         return None
-    return _values(state, [target.table.columns[one] for one in target.read], written=written)
+    return _values(state, [target.table.columns[name] for name in target.read], written=written)
 
 
 def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
@@ -159,7 +159,7 @@ def stored_headers_of(
     """Yield the headers that the database has for rows of the target, each with the row's key in the table."""
     columns = [*key_of_table(target, table, target.source).values()]
     own = (
-        [table.columns[one] for one in target.read]
+        [table.columns[name] for name in target.read]
         if target.mapper is None
         else key_columns(target.source)
     )
@@ -291,7 +291,7 @@ class WriteRules(NamedTuple):
         for name in self.direct.backrefs:
             some = [*map(dict.get, loaded, repeat(name))]
             owners.update(zip(map(id, some), some, strict=True))
-        known = [attributes.instance_state(one) for one in owners.values() if one is not None]
+        known = [attributes.instance_state(owner) for owner in owners.values() if owner is not None]
         if not all(state.identity or state.pending for state in known):
             return None  # one is neither stored nor new
         by_owner = [state.identity for state in known if state.identity is not None]
@@ -368,8 +368,8 @@ def _build_rules(
         unseen=frozenset(
             name
             for name in updates
-            for one in [mapper.relationships[name]]
-            if one.secondary is not None or one.post_update
+            for relationship in [mapper.relationships[name]]
+            if relationship.secondary is not None or relationship.post_update
         ),
         # Its own parts are deleted with the row, under the same lock.
         deletes={name: other for name, other in deletes.items() if name not in own},

@@ -90,7 +90,7 @@ def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> 
     # The names of the parameters are no values of attributes.
     given = {name for row in parameters for name in target.by_attribute(row)}
     deciding = {*key_attributes(root), *chain.from_iterable(link.names for link in target.links)}
-    return changed.isdisjoint(deciding) and given.isdisjoint(one.key for one in root.column_attrs)
+    return changed.isdisjoint(deciding) and given.isdisjoint(attr.key for attr in root.column_attrs)
 
 
 def stays_in_its_document(statement: Insert, target: Target, given: Collection[str]) -> bool:
@@ -327,7 +327,9 @@ class StatementCheck:
         for key in _keys_of(conflict, table):
             names = [*map(target.attribute_of, key)]
             values = {tuple(literal(row.get(name), row) for name in names) for row in named}
-            plain = not any(one is None or isinstance(one, ClauseElement) for one in chain(*values))
+            plain = not any(
+                value is None or isinstance(value, ClauseElement) for value in chain(*values)
+            )
             mapped = target.table.columns if mapper is None else mapper.column_attrs
             if not plain or not {*names} <= {*mapped.keys()}:
                 return None
@@ -399,7 +401,10 @@ class StatementCheck:
         rows = touched.select(key_attributes(mapper)).where(*no_owner)
         locking = add_lock(rows, touched.entity, LockOptions.ForUpdate)
         # Past the session's own execute(): the lock is none of a document.
-        found = [Session.execute(run.session, locking, one, **run.how).all() for one in run.given]
+        found = [
+            Session.execute(run.session, locking, parameters, **run.how).all()
+            for parameters in run.given
+        ]
         self.left = self._free - sum(map(len, found))
 
     def _note_new_keys(self, identity: Identity, values: Iterable[Row]) -> None:
@@ -410,7 +415,7 @@ class StatementCheck:
             key = tuple(
                 literal(row.get(name, old), row) for name, old in zip(names, identity, strict=True)
             )
-            if key != identity and not any(isinstance(one, ClauseElement) for one in key):
+            if key != identity and not any(isinstance(value, ClauseElement) for value in key):
                 self.new_keys.append((document_key(self.target.root, identity), key))
 
     def _headers_of_rows(self, rows: Sequence[Row], *, overwrites: bool = False) -> Headers:
@@ -458,7 +463,9 @@ class StatementCheck:
         columns: list[Any] = [mapper.column_attrs[name].columns[0] for name in names]
         where = (
             column == values[mapper.get_property_by_column(column).key]
-            for column in chain.from_iterable({one.table.primary_key for one in columns})
+            for column in chain.from_iterable(
+                {candidate.table.primary_key for candidate in columns}
+            )
         )
         found = ask(self._session, select(*columns).where(*where))
         return dict(zip(names, found[0], strict=True)) if found else {}

@@ -72,10 +72,10 @@ def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated
     """Return those of these attributes that the table sets where the program does not."""
     wanted = {*names}
     named = [
-        (one.key, column)
-        for one in mapper.column_attrs
-        if one.key in wanted
-        for column in one.columns
+        (attr.key, column)
+        for attr in mapper.column_attrs
+        if attr.key in wanted
+        for column in attr.columns
     ]
 
     def having(*defaults: str) -> frozenset[str]:
@@ -139,7 +139,7 @@ class Target(NamedTuple):
         if self.mapper is not None:
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key
-        return tuple(one.key for one in self.table.primary_key or self._own_columns(named))
+        return tuple(column.key for column in self.table.primary_key or self._own_columns(named))
 
     @property
     def deciding(self) -> set[str]:
@@ -176,9 +176,9 @@ class Target(NamedTuple):
         if is_of_other:
             columns = (self.other.columns[key],)
         if self.mapper is None:
-            return next((str(one.key) for one in self._own_columns(columns)), key)
-        for one in columns:
-            name = same_attribute(self.mapper, one)
+            return next((str(own.key) for own in self._own_columns(columns)), key)
+        for other in columns:
+            name = same_attribute(self.mapper, other)
             if name is not None:
                 return name
         if is_of_other:
@@ -192,9 +192,9 @@ class Target(NamedTuple):
 
     def _own_columns(self, columns: Iterable[Any]) -> Iterator[Any]:
         """Yield those of these columns that are of the association table, or of another object for it."""
-        of_table = (one for one in columns if mapped_table(one.table) is self.table)
-        for one in of_table:
-            if (own := column_named(self.table, one.name)) is not None:
+        of_table = (other for other in columns if mapped_table(other.table) is self.table)
+        for target in of_table:
+            if (own := column_named(self.table, target.name)) is not None:
                 yield own
 
     def column_of(self, name: str, source: Any) -> Any:
@@ -285,13 +285,13 @@ def targets_extended(
 
     Not where the class is named, of which SQLAlchemy inserts new rows into each of the tables.
     """
-    for mapper in dict.fromkeys(filter(None, (one.mapper for one in found))):
+    for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
-            for one in targets_by_key(mapper):
+            for target in targets_by_key(mapper):
                 # Its row may be there already, without a row of this table of a subclass.
-                first = one.mapper
+                first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
-                    yield one._replace(extended=True, named=named or mapper)
+                    yield target._replace(extended=True, named=named or mapper)
 
 
 class Execution(NamedTuple):
@@ -341,7 +341,7 @@ def targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
     tables = map(mapped_table, root_of(mapper).tables)
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
-    return tuple(one._replace(named=mapper) for one in found)
+    return tuple(target._replace(named=mapper) for target in found)
 
 
 def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterator[Target]:
@@ -372,7 +372,7 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
     if entity is None:
         named = named_alone(statement)
         other = None if named is table else named
-        return tuple(one._replace(other=other) for one in targets_of_table(table))
+        return tuple(target._replace(other=other) for target in targets_of_table(table))
     named, mapper = inspect(entity), inspect(entity).mapper
     if named.is_aliased_class and mapper.single:
         # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
@@ -439,10 +439,10 @@ def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """
     tables = map(mapped_table, own_tables(mapper))
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
-    roots = {root_of(one.mapper) for one in found if one.mapper is not None}
+    roots = {root_of(target.mapper) for target in found if target.mapper is not None}
     if is_of_one_table(mapper) and root_of(mapper) in roots:
         found = dict.fromkeys(targets_of_class(mapper)) or found
-    return tuple(one._replace(named=mapper) for one in found)
+    return tuple(target._replace(named=mapper) for target in found)
 
 
 @mapper_cache
@@ -452,11 +452,11 @@ def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
     Subclasses may be documents, or parts in ways of their own, and their rows are rows of this class.
     """
     found: dict[Mapper[Any], Target] = {}
-    for one in hierarchy_of(mapper):
-        root, above = document_root(one), found.get(one.inherits or one)
-        if root is not None and not set(one.tables).isdisjoint(own_tables(mapper)):
-            own = _build_target(one, root)
-            found[one] = own if above is None or above.links != own.links else above
+    for relative in hierarchy_of(mapper):
+        root, above = document_root(relative), found.get(relative.inherits or relative)
+        if root is not None and not set(relative.tables).isdisjoint(own_tables(mapper)):
+            own = _build_target(relative, root)
+            found[relative] = own if above is None or above.links != own.links else above
     return tuple(dict.fromkeys(found.values()))
 
 
@@ -495,6 +495,6 @@ def targets_of_table(table: Any) -> tuple[Target, ...]:
 def _target_of_association(root: Mapper[Any], part: Part) -> Target:
     secondary, remote = part.relationship.secondary, dict(part.relationship.synchronize_pairs)
     columns = tuple(remote[column] for column in part.owner.primary_key)
-    names, types = zip(*((str(one.key), one.type) for one in columns), strict=True)
+    names, types = zip(*((str(other.key), other.type) for other in columns), strict=True)
     link = Link(part.owner, names, types=types)
     return Target(root, str(secondary), None, (link,), False, names, table=secondary)

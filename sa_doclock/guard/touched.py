@@ -50,8 +50,8 @@ def tables_named(statement: Any) -> Sequence[Any]:
     if isinstance(statement, Update):  # MySQL: UPDATE a, b SET a.x = 1, b.y = 2
         names = chain.from_iterable(values_of(statement).rows)
         written += (name.table for name in names if hasattr(name, "table"))
-    bases = (one.element if isinstance(one, Alias) else one for one in written)
-    return [one for one in dict.fromkeys(bases) if is_other_object(one)]
+    bases = (table.element if isinstance(table, Alias) else table for table in written)
+    return [base for base in dict.fromkeys(bases) if is_other_object(base)]
 
 
 _NUMBER: Final = func.count()  # Threads: it is never changed.
@@ -137,7 +137,7 @@ def _tells_alone(statement: Any, target: Target) -> bool:
     if target.mapper is None or target.of_any_kind or named_table(statement) is not table:
         return False
     columns = (target.column_of(name, table) for name in target.read)
-    return covers(target, statement) and all(one.table is table for one in columns)
+    return covers(target, statement) and all(other.table is table for other in columns)
 
 
 def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
@@ -151,7 +151,7 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     key = key_of_table(target, table, entity)
     if not key:
         return None
-    written = _keys_written(statement, [table.columns[one] for one in key]).subquery()
+    written = _keys_written(statement, [table.columns[part] for part in key]).subquery()
     where = [*map(eq, key.values(), written.columns)]
     options = schema_translation(statement.get_execution_options())
     return TouchedRows(target, entity, (), where, (), options)
@@ -176,10 +176,10 @@ def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
     """
     mapper = target.mapper
     if mapper is None or isinstance(entity, FromClause):
-        return {one.key: entity.columns[one.key] for one in table.primary_key}
+        return {part.key: entity.columns[part.key] for part in table.primary_key}
     key: Sequence[Any] = list(table.primary_key) or mapper.primary_key
     try:
-        return {one.key: getattr(entity, mapper.get_property_by_column(one).key) for one in key}
+        return {part.key: getattr(entity, mapper.get_property_by_column(part).key) for part in key}
     except UnmappedColumnError:
         return {}
 
@@ -189,7 +189,7 @@ def criteria_of(statement: Any) -> list[LoaderCriteriaOption]:
 
     SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and to subqueries.
     """
-    return [one for one in options_of(statement) if isinstance(one, LoaderCriteriaOption)]
+    return [option for option in options_of(statement) if isinstance(option, LoaderCriteriaOption)]
 
 
 def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
@@ -223,10 +223,10 @@ def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
     mapper = None if isinstance(named, Alias) else mapper_named(statement)
     alone = mapper is not None and is_of_one_table(mapper)
     columns = []
-    for one in key:
-        found = column_named(named, one.name)
+    for part in key:
+        found = column_named(named, part.name)
         if found is None:  # a table() of some columns alone
-            found = column(one.name)
+            found = column(part.name)
             found.table = named
         columns.append(found)
     source = entity_of(statement) if alone else named
@@ -243,8 +243,12 @@ def select_number(statement: Any) -> Select[Any]:
 def _joins(statement: Any) -> bool:
     """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
     where, table = statement.whereclause, named_table(statement)
-    columns = () if where is None else (one for one in iterate(where) if isinstance(one, Column))
-    if all(one.table == table for one in columns):
+    columns = (
+        ()
+        if where is None
+        else (element for element in iterate(where) if isinstance(element, Column))
+    )
+    if all(other.table == table for other in columns):
         return False
     rows = select(*table.primary_key).where(*where_of(statement))  # it is sure, and takes longer
     return len(rows.get_final_froms()) > 1
@@ -268,9 +272,11 @@ def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) 
     if not given[1:] or statement.whereclause is None or not isinstance(statement, Update):
         return False
     names = chain(*values_of(statement).rows, *given)
-    on_update = (one for one in named_table(statement).columns if one.onupdate is not None)
-    changed = {target.attribute_of(one) for one in chain(names, on_update)}
-    columns = (one for one in iterate(statement.whereclause) if isinstance(one, ColumnClause))
+    on_update = (other for other in named_table(statement).columns if other.onupdate is not None)
+    changed = {target.attribute_of(name) for name in chain(names, on_update)}
+    columns = (
+        element for element in iterate(statement.whereclause) if isinstance(element, ColumnClause)
+    )
     return not changed.isdisjoint(map(target.attribute_of, columns))
 
 

@@ -277,9 +277,9 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
 
 def _classes_of_rows(mappers: Collection[Mapper[Any]]) -> set[Mapper[Any]]:
     """Return these classes and all others that have one of the tables of their rows."""
-    classes = {*chain.from_iterable(one.self_and_descendants for one in mappers)}
-    tables: set[Any] = {table for one in classes for table in one.tables}
-    tables |= {link.secondary for one in classes for link in one.relationships}
+    classes = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
+    tables: set[Any] = {table for cls in classes for table in cls.tables}
+    tables |= {link.secondary for cls in classes for link in cls.relationships}
     by_table = _mappers_by_table()
     return {*mappers, *chain.from_iterable(by_table.get(table, ()) for table in tables)}
 
@@ -298,7 +298,7 @@ def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
     """Yield those that are no subclass of another, whose listeners they have already."""
     for mapper in mappers:
-        if not any(one in mappers for one in mapper.iterate_to_root() if one is not mapper):
+        if not any(above in mappers for above in mapper.iterate_to_root() if above is not mapper):
             yield mapper
 
 

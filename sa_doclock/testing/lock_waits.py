@@ -139,7 +139,7 @@ def blocked_by(starts: set[int], blockers: Mapping[int, set[int]]) -> set[int]:
     reached: set[int] = set()
     front = set(starts)
     while front:
-        front = {one for waiter in front for one in blockers.get(waiter, ())} - reached
+        front = {blocker for waiter in front for blocker in blockers.get(waiter, ())} - reached
         reached |= front
     return reached
 

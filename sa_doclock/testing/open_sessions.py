@@ -61,7 +61,7 @@ class OpenTransaction:
             return False
         ours: list[object] = [session, *self.connections]
         frame = sys._current_frames().get(self.thread.ident or 0)  # noqa: SLF001  # documented
-        while frame is not None and not any(frame.f_locals.get("self") is one for one in ours):
+        while frame is not None and not any(frame.f_locals.get("self") is own for own in ours):
             frame = frame.f_back
         return frame is not None
 
@@ -98,14 +98,14 @@ class OpenSessions:
     def found(self) -> list[tuple[Session, OpenTransaction]]:
         """Return the sessions that are in a transaction; those that hold locks come first."""
         with self._changed:
-            return sorted(self._open.items(), key=lambda one: not one[1].held)
+            return sorted(self._open.items(), key=lambda item: not item[1].held)
 
     def wait_for_threads(self, sessions: Iterable[tuple[Session, OpenTransaction]]) -> None:
         """Wait a moment for those that other threads use: these may be about to end them."""
         used = [session for session, one in sessions if one.is_of_another_thread()]
         with self._changed:
             self._changed.wait_for(
-                lambda: not any(one in self._open for one in used), timeout=_PATIENCE
+                lambda: not any(session in self._open for session in used), timeout=_PATIENCE
             )
 
     def _note_begin(
@@ -141,8 +141,8 @@ class OpenSessions:
     def _note_release(self, session: Session, released: Sequence[ReleasedLock], _how: str) -> None:
         found = self._open.get(session)
         if found is not None:
-            for one in released:
-                found.held.pop(one.document, None)
+            for lock in released:
+                found.held.pop(lock.document, None)
 
 
 def label_of(held: tuple[DocumentKey | LockedName, LockOptions]) -> str:
@@ -211,9 +211,9 @@ def _cut(session: Session, transaction: OpenTransaction) -> None:
     root, connections = session.get_transaction(), list(transaction.connections)
     if root is None:
         return  # the thread has ended it meanwhile
-    if not all(closes_connection(root, one) for one in connections):
+    if not all(closes_connection(root, connection) for connection in connections):
         raise RuntimeError("its connection belongs to the program")
-    have_socket = [_shut_down(one) for one in connections]
+    have_socket = [_shut_down(connection) for connection in connections]
     if transaction.loop is None or all(have_socket):
         session.invalidate()
         return

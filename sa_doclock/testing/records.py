@@ -101,7 +101,7 @@ def assert_locked(
     wanted = _document(entity, ident)
     with recorded_locks() as locks:
         yield
-    if not any(_is_enough(one, wanted, lock) for one in locks):
+    if not any(_is_enough(taken, wanted, lock) for taken in locks):
         raise AssertionError(_what_was_taken(locks, wanted, lock))
 
 
@@ -130,8 +130,8 @@ class _Recorder:
         self, session: Session, released: Sequence[ReleasedLock], outcome: str
     ) -> None:
         now, held = time.monotonic(), self._held.get(session, {})
-        for one in released:
-            for record in held.pop(one.document, ()):
+        for lock in released:
+            for record in held.pop(lock.document, ()):
                 record.held, record.ended = now - record._granted_at, outcome  # noqa: SLF001
 
 
@@ -157,5 +157,5 @@ def _what_was_taken(
     text = f"nobody has {verb} {document_label(*wanted)} {lock_label(lock)}"
     if not locks:
         return f"{text}; no lock was taken"
-    lines = "".join(f"\n  {one}" for one in locks)
+    lines = "".join(f"\n  {taken}" for taken in locks)
     return f"{text}; these locks were taken:{lines}"

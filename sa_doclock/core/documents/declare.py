@@ -164,7 +164,7 @@ def _configuration_begins() -> None:
 def _classes_in(declarations: WeakKeyDictionary[type[Any], Any]) -> list[type[Any]]:
     """Return the classes, copied at once: another thread may declare one while this goes on."""
     found = (reference() for reference in declarations.keyrefs())
-    return [one for one in found if one is not None]
+    return [cls for cls in found if cls is not None]
 
 
 def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
@@ -255,8 +255,8 @@ def any_declared() -> bool:
 @mapper_cache
 def is_declared(mapper: Mapper[Any]) -> bool:
     """Return whether rows of this class are headers of declared documents."""
-    hierarchy = (one for one in mapper.iterate_to_root() if root_of(one) is root_of(mapper))
-    return any(one.class_ in _declared for one in hierarchy)
+    hierarchy = (above for above in mapper.iterate_to_root() if root_of(above) is root_of(mapper))
+    return any(above.class_ in _declared for above in hierarchy)
 
 
 @mapper_cache
@@ -302,7 +302,11 @@ def parts_of(root: Mapper[Any]) -> tuple[Part, ...]:
     Where nothing is declared, these are the one-to-many collections.
     """
     if not any(_declarations(root)):
-        others = (one for one in undeclared_parts(root) if _root_by(Mapper.isa, one.detail) is None)
+        others = (
+            candidate
+            for candidate in undeclared_parts(root)
+            if _root_by(Mapper.isa, candidate.detail) is None
+        )
         return tuple(others)
     parts = _resolved(root)
     for part in parts:
@@ -375,12 +379,14 @@ def _named_parts(header: Mapper[Any], root: Mapper[Any], paths: Iterable[str]) -
         owner, so_far = header, ""
         above: tuple[Mapper[Any], ...] = (root,)
         for name in path.split("."):
-            named = [one for one in relationships_of(owner) if one.key == name]
+            named = [
+                relationship for relationship in relationships_of(owner) if relationship.key == name
+            ]
             if not named:
                 raise _error(
                     above,
                     f"the part {path!r} is unknown: {owner.class_.__name__} has no relationship "
-                    f"{name!r}, only {', '.join(one.key for one in relationships_of(owner))}",
+                    f"{name!r}, only {', '.join(relationship.key for relationship in relationships_of(owner))}",
                 )
             if _is_other_document(named[0], above):
                 target = named[0].mapper.class_.__name__

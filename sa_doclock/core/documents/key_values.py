@@ -74,7 +74,7 @@ def _conversion_of(column_type: ColumnType) -> Convert:
         return _member
     if isinstance(column_type, Uuid):
         return _uuid
-    types = {_type_of_values(one) for one in (column_type, *variants_of(column_type))}
+    types = {_type_of_values(variant) for variant in (column_type, *variants_of(column_type))}
     same_everywhere = len(types) == 1
     return _CONVERSIONS.get(types.pop(), _as_given) if same_everywhere else _as_given
 
@@ -109,7 +109,9 @@ def _integer(column_type: ColumnType, value: Any) -> int:
     else:
         raise TypeError(f"{key_text(value)} is not an integer")
     types = (column_type, *variants_of(column_type))
-    limit = INTEGER_LIMIT << any(getattr(one, "unsigned", False) for one in types)  # of MySQL
+    limit = INTEGER_LIMIT << any(
+        getattr(variant, "unsigned", False) for variant in types
+    )  # of MySQL
     if found is None or not -INTEGER_LIMIT <= found < limit:
         raise ValueError(f"{key_text(value)} is not an integer that the column can store")
     return found

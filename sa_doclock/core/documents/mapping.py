@@ -134,12 +134,16 @@ def hierarchy_of(mapper: Mapper[Any]) -> tuple[Mapper[Any], ...]:
     UNION of the tables.
     """
     root, read = root_of(mapper), mapper.with_polymorphic_mappers
-    return tuple(one for one in mapper.self_and_descendants if root_of(one) is root or one in read)
+    return tuple(
+        descendant
+        for descendant in mapper.self_and_descendants
+        if root_of(descendant) is root or descendant in read
+    )
 
 
 def relationships_of(mapper: Mapper[Any]) -> list[RelationshipProperty[Any]]:
     """Return the relationships of the class and of the subclasses that are read with it."""
-    found = (one for each in hierarchy_of(mapper) for one in each.relationships)
+    found = (relationship for each in hierarchy_of(mapper) for relationship in each.relationships)
     return list(dict.fromkeys(found))
 
 
@@ -223,7 +227,7 @@ def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
     """
     if len(list(tables_of(entity))) > 1:
         return True
-    for attribute in chain.from_iterable(one.column_attrs for one in loaded_mappers(entity)):
+    for attribute in chain.from_iterable(mapper.column_attrs for mapper in loaded_mappers(entity)):
         if undeferred and ("query_expression", True) in attribute.strategy_key:
             return True  # the option may give it a subquery
         if (undeferred or not attribute.deferred) and any(map(has_subquery, attribute.columns)):
@@ -234,7 +238,7 @@ def spans_rows(entity: Any, *, undeferred: bool = False) -> bool:
 @mapper_cache
 def columns_read(mapper: Mapper[Any]) -> frozenset[str]:
     """Return the attributes of columns that a SELECT of this class reads: all but the deferred."""
-    return frozenset(one.key for one in mapper.column_attrs if not one.deferred)
+    return frozenset(attr.key for attr in mapper.column_attrs if not attr.deferred)
 
 
 def has_expired(state: InstanceState[Any], mapper: Mapper[Any]) -> bool:
@@ -252,10 +256,12 @@ def unread_columns(entity: Any) -> tuple[ColumnElement[Any], ...]:
     :param entity: a mapped class or ``aliased()``.
     """
     attributes = inspect(entity).mapper.column_attrs
-    read = {column for one in attributes if not one.deferred for column in one.columns}
+    read = {
+        column for attribute in attributes if not attribute.deferred for column in attribute.columns
+    }
     columns = header_table(entity).columns
     own = own_table(inspect(entity).mapper).columns
-    return tuple(columns[one.key] for one in own if one not in read)
+    return tuple(columns[attr.key] for attr in own if attr not in read)
 
 
 def has_subquery(expression: ClauseElement) -> bool:
@@ -313,10 +319,10 @@ def index_of_key(mapper: Mapper[Any]) -> str | None:
     if set(table.primary_key) == key:
         return PRIMARY
     unique: Iterable[Any] = chain(table.constraints, table.indexes)
-    for one in unique:
-        is_unique = isinstance(one, UniqueConstraint) or getattr(one, "unique", False)
-        if is_unique and set(one.columns) == key and isinstance(one.name, str):
-            return one.name
+    for constraint in unique:
+        is_unique = isinstance(constraint, UniqueConstraint) or getattr(constraint, "unique", False)
+        if is_unique and set(constraint.columns) == key and isinstance(constraint.name, str):
+            return constraint.name
     return None
 
 

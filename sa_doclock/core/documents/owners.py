@@ -125,10 +125,14 @@ class HeaderResolver:
 
         To the database ``ABC`` may be ``abc``, and ``"1"`` may be 1.  One SELECT asks for all.
         """
-        asked = [one for one in identities if one is not UNKNOWN and not has_null(one)]
+        asked = [
+            identity
+            for identity in identities
+            if identity is not UNKNOWN and not has_null(identity)
+        ]
         if not self._ask or not asked or compares_in_python(self._root):
             return {}
-        keys = {one: self._types.get(one) for one in asked}
+        keys = {key: self._types.get(key) for key in asked}
         return dict(select_equal_keys(self._session, self._root, keys))
 
     def _search_once(self, row: object, search: Iterator[Identity]) -> frozenset[Identity]:
@@ -364,6 +368,6 @@ def _owners_referred_to(part: Part) -> Question:
 @mapper_cache
 def _rows_of(mapper: Mapper[Any]) -> tuple[Select[Any], Sequence[Any]]:
     """Return the SELECT of objects of this class alone, and the attributes of their keys."""
-    eager = (one for one in mapper.relationships if one.lazy in _EAGER)
-    options = (lazyload(getattr(mapper.class_, one.key)) for one in eager)
+    eager = (relationship for relationship in mapper.relationships if relationship.lazy in _EAGER)
+    options = (lazyload(getattr(mapper.class_, relationship.key)) for relationship in eager)
     return select(mapper.class_).options(*options), key_columns(mapper.class_)

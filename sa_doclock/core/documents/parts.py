@@ -80,7 +80,7 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
         detail,
         tuple(by_owner[name] for name in names) if is_key else None,
         () if is_key else reference,
-        tuple(one.key for one in detail.relationships if _leads_back(one, relationship)),
+        tuple(back.key for back in detail.relationships if _leads_back(back, relationship)),
         recursive=root_of(detail) is root_of(owner),
         discriminators=tuple(_discriminators(relationship)),
     )
@@ -105,7 +105,7 @@ def _may_be(value: Any, constant: Any) -> bool:
 
 def _folded(text: str) -> str:
     """Return the text without differences that a collation may ignore: case, accents, spaces at its end."""
-    letters = (one for one in normalize("NFKD", text) if not combining(one))
+    letters = (letter for letter in normalize("NFKD", text) if not combining(letter))
     return "".join(letters).casefold().rstrip()
 
 
@@ -195,7 +195,9 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
 def _same_attribute(mapper: Mapper[Any], other: Mapper[Any], name: str) -> str | None:
     """Return the attribute of the other class that maps the same column; None if none does."""
     shared = (
-        one for one in mapper.column_attrs[name].columns if other.columns.contains_column(one)
+        candidate
+        for candidate in mapper.column_attrs[name].columns
+        if other.columns.contains_column(candidate)
     )
     column = next(iter(shared), None)
     return None if column is None else other.get_property_by_column(column).key

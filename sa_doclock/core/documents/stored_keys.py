@@ -128,10 +128,10 @@ def compares_in_python(root: Mapper[Any]) -> bool:
     return all(_is_same(key.type, other.type) for key, other in pairs if key in keys)
 
 
-def _is_same(one: TypeEngine[Any], other: TypeEngine[Any]) -> bool:
-    if isinstance(one, Uuid) and isinstance(other, Uuid):
-        return one.as_uuid == other.as_uuid
-    return isinstance(one, Integer) and isinstance(other, Integer)
+def _is_same(left: TypeEngine[Any], other: TypeEngine[Any]) -> bool:
+    if isinstance(left, Uuid) and isinstance(other, Uuid):
+        return left.as_uuid == other.as_uuid
+    return isinstance(left, Integer) and isinstance(other, Integer)
 
 
 def select_equal_keys(

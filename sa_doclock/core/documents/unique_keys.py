@@ -67,11 +67,11 @@ def unique_key(mapper: Mapper[Any], attributes: Collection[str]) -> RowKey:
     :raises ValueError: there is none.
     """
     keys = unique_keys(mapper)
-    key = next((one for one in keys if set(one.names) == set(attributes)), None)
+    key = next((candidate for candidate in keys if set(candidate.names) == set(attributes)), None)
     if key is not None:
         return key
     entity, primary = mapper.class_.__name__, ", ".join(key_attributes(mapper))
-    unique = "; ".join(f"({', '.join(one.names)})" for one in keys) or "none"
+    unique = "; ".join(f"({', '.join(candidate.names)})" for candidate in keys) or "none"
     raise ValueError(
         f"{entity} {key_text(attributes)}: name the attributes of exactly one key of {entity}; its "
         f"primary key is ({primary}), and its unique keys are: {unique}"
@@ -87,7 +87,7 @@ def unique_keys(mapper: Mapper[Any]) -> tuple[RowKey, ...]:
             continue
         for columns in _unique_columns(table):
             try:
-                names = tuple(mapper.get_property_by_column(one).key for one in columns)
+                names = tuple(mapper.get_property_by_column(column).key for column in columns)
             except UnmappedColumnError:
                 continue
             keys.setdefault(frozenset(names), RowKey(table, columns, names))
@@ -109,7 +109,7 @@ def _unique_columns(table: Table) -> Iterator[tuple[Column[Any], ...]]:
 
 def _is_partial(index: Index) -> bool:
     """Return whether the index is on some rows, on an expression, or on a part of a value."""
-    if not all(isinstance(one, Column) for one in index.expressions):
+    if not all(isinstance(expression, Column) for expression in index.expressions):
         return True
     return any(
         value is not None and name.endswith(("_where", "_length"))

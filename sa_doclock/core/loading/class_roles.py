@@ -98,11 +98,11 @@ def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
     with _following:
         if entity not in _followed:
             _followed[entity] = set()
-            allow_listening((one.class_manager for one in all_of_them), "refresh")
+            allow_listening((each.class_manager for each in all_of_them), "refresh")
             event.listen(entity, "refresh", _note, raw=True, propagate=True)
         for name in set(names).difference(_followed[entity]):
             _followed[entity].add(name)
-            allow_listening((getattr(one.class_, name) for one in all_of_them), "set")
+            allow_listening((getattr(each.class_, name) for each in all_of_them), "set")
             event.listen(getattr(entity, name), "set", _note, raw=True, propagate=True)
 
 

@@ -108,7 +108,7 @@ class DocumentIndex:
     def pending_others(self) -> States:
         """Yield the changed objects of classes that map another object for a table."""
         session = self._session()
-        return [one for one in self._others if one.obj() and _has_changes(session, one)]
+        return [other for other in self._others if other.obj() and _has_changes(session, other)]
 
     def _add_one(self, state: InstanceState[Any], role: Role) -> None:
         """Add an object whose headers have to be searched for."""
@@ -148,7 +148,7 @@ class DocumentIndex:
     def are_fresh(self, headers: Collection[Identity]) -> bool:
         """Return whether all these documents are held, and were read after the grant."""
         entity, ledger = self._root.class_, ledger_of(self._session())
-        return bool(headers) and all(ledger.is_fresh((entity, one)) for one in headers)
+        return bool(headers) and all(ledger.is_fresh((entity, header)) for header in headers)
 
     def note_flush(self) -> None:
         """Look again at the objects that had pending changes."""
@@ -256,8 +256,8 @@ class DocumentIndex:
         # A rollback to a savepoint may have expired the attributes that name the headers.
         self._fresh += chain(self._held, *self._fresh_parts.values())
         self._by_header[UNKNOWN].update(self._indirect)
-        for one in (self._held, self._fresh_parts, self._indirect):
-            one.clear()
+        for objects in (self._held, self._fresh_parts, self._indirect):
+            objects.clear()
 
     def _take_fresh(self) -> list[InstanceState[Any]]:
         fresh, self._fresh = self._fresh, []
@@ -349,8 +349,8 @@ class DocumentIndex:
         self._with_token = _without_freed(self._with_token)
         self._others = set(_alive(self._others))
         lists = self._fresh, self._held, self._headers, self._pending, self._indirect
-        for one in (*lists, *self._fresh_parts.values()):
-            one[:] = _alive(one)
+        for part in (*lists, *self._fresh_parts.values()):
+            part[:] = _alive(part)
         self._size = sum(map(len, self._by_header.values()))
 
 

@@ -93,7 +93,7 @@ def load_again(session: Session, unreadable: Unreadable) -> None:
         for below in unreadable:  # a new detail needs the same parts as the others
             news = _not_in(unreadable[below], details)
             unreadable[below] += [
-                one for one in news if _has_part(instance_state(one).mapper, below)
+                new for new in news if _has_part(instance_state(new).mapper, below)
             ]
 
 
@@ -177,7 +177,9 @@ class _Loader:
             part = step.part
             candidates = by_path.get(part.owner_path, ())
             owners = [
-                one for one in candidates if _has_part(instance_state(one).manager.mapper, part)
+                candidate
+                for candidate in candidates
+                if _has_part(instance_state(candidate).manager.mapper, part)
             ]
             self.load_missing(step, owners)
             if step.is_last:
@@ -284,7 +286,11 @@ def _has_unknown_depth(parts: Iterable[Part], part: Part) -> bool:
 
 
 def _by_identity(instances: Iterable[Any]) -> dict[Identity, Any]:
-    return {key[1]: one for one in instances if (key := instance_state(one).key) is not None}
+    return {
+        key[1]: instance
+        for instance in instances
+        if (key := instance_state(instance).key) is not None
+    }
 
 
 @mapper_cache
@@ -312,7 +318,7 @@ def _is_incomplete(owner: Any, part: Part) -> bool:
 
 def _not_in(known: Iterable[Any], found: Iterable[Any]) -> list[Any]:
     ids = set(map(id, known))
-    return [one for one in found if id(one) not in ids]
+    return [instance for instance in found if id(instance) not in ids]
 
 
 def _members(owner: Any, part: Part) -> list[Any]:

@@ -56,12 +56,12 @@ def in_session_order(
     found = list(found)
     if len(found) <= 1:
         return found
-    states = {state_of(one) for one in found}
+    states = {state_of(instance) for instance in found}
     known = chain(new_states(session), session.identity_map.all_states())
     places = {state: place for place, state in enumerate(known) if state in states}
 
-    def place(one: T) -> int:
-        state = state_of(one)
+    def place(instance: T) -> int:
+        state = state_of(instance)
         return -1 if state is None else places.get(state, len(places))
 
     return sorted(found, key=place)

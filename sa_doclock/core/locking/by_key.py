@@ -352,4 +352,4 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
 
 def _distinct(found: Iterable[T]) -> list[T]:
     """Return each object once: to the database, two keys may be one."""
-    return list({id(one): one for one in found}.values())
+    return list({id(row): row for row in found}.values())

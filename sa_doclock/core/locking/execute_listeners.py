@@ -100,7 +100,7 @@ def _checked(statement: Select, entities: Sequence[Any]) -> Select:  # type: ign
         # It finds or locks the rows, and SQLAlchemy refuses options of attributes in it.  Another
         # one reads the rows, which the listener sees too.
         return with_options(statement, [o for o in options if isinstance(o, LoaderCriteriaOption)])
-    if undefers(options) and any(spans_rows(one, undeferred=True) for one in entities):
+    if undefers(options) and any(spans_rows(entity, undeferred=True) for entity in entities):
         raise LockNotSupported(
             "a do_orm_execute listener has added an option that makes the locking statement read "
             "a subquery, whose rows are older than the lock; pass the option as options= of the "

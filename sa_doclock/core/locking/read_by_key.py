@@ -156,12 +156,12 @@ def _read(
 
 def keys_of(mapper: Mapper[Any], found: Iterable[Any]) -> list[Identity]:
     """Return the primary keys of these objects."""
-    return [tuple(mapper.primary_key_from_instance(one)) for one in found]
+    return [tuple(mapper.primary_key_from_instance(row)) for row in found]
 
 
 def several_rows(key: Identity, found: Sequence[Identity]) -> LockMisuse:
     """Return the error of a key that has found several rows, which have these keys."""
-    keys = ", ".join(key_text(public_key(one)) for one in found[:3])
+    keys = ", ".join(key_text(public_key(identity)) for identity in found[:3])
     return LockMisuse(
         f"the database has {len(found)} rows for the key {key_text(public_key(key))}, such as "
         f"{keys}: the mapped primary key is not unique, or the type of the value differs from "
@@ -219,7 +219,7 @@ def find_again(
         there += map(tuple, Session.execute(session, statement, bind_arguments=bind))
     found = lock_again() if there else None
     rows = () if found is None else found.rows
-    hidden = set(there).difference(tuple(mapper.primary_key_from_instance(one)) for one in rows)
+    hidden = set(there).difference(tuple(mapper.primary_key_from_instance(row)) for row in rows)
     if hidden:
         keys = ", ".join(key_text(public_key(key)) for key in sorted(hidden, key=there.index)[:3])
         raise LockNotSupported(

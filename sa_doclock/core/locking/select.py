@@ -245,7 +245,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         result = self._run(statement)
         headers = objects_at(self._places, buffer_rows(result))
         identities: list[Any]
-        identities = [instance_state(one).identity for one in headers if one is not None]
+        identities = [instance_state(header).identity for header in headers if header is not None]
         if self._beside:
             result = result.columns(*range(len(self._statement.column_descriptions)))
         return Found(result, identities)

@@ -62,7 +62,9 @@ def _refuse_others(
     for state in loaded.pending_others():
         names = header_by_name(state.mapper, root)
         before = (state.attrs[name].history for name in names or ())
-        old = tuple(next(iter(one.deleted or one.unchanged or ()), None) for one in before)
+        old = tuple(
+            next(iter(history.deleted or history.unchanged or ()), None) for history in before
+        )
         if names is None or {tuple(map(state.dict.get, names)), old} & {*identities}:
             raise UnsavedChanges(
                 f"{state.class_.__name__} maps a table of the document too, and has pending "
@@ -110,7 +112,7 @@ def _refuse_equal_keys(
     if not others or compares_in_python(root):
         return False
     stored = resolver.stored_keys(others).items()
-    refused = [one for identity, key in stored if key in identities for one in others[identity]]
+    refused = [other for identity, key in stored if key in identities for other in others[identity]]
     if refused:
         _refuse_first(session, root, refused, ())
     return True

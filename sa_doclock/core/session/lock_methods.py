@@ -513,7 +513,7 @@ def in_given_order(mapper: Mapper[Any], found: Sequence[T], idents: Iterable[Any
 
     Objects whose key only the database takes for one of these come last, in their own order.
     """
-    by_key = {tuple(mapper.primary_key_from_instance(one)): one for one in found}
+    by_key = {tuple(mapper.primary_key_from_instance(row)): row for row in found}
     given = (identity_of(mapper, ident) for ident in idents)
     ordered = [by_key.pop(identity) for identity in given if identity in by_key]
     return [*ordered, *by_key.values()]

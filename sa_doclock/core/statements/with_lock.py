@@ -139,7 +139,7 @@ def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: An
     :raises LockNotSupported: none is selected from.
     :raises ValueError: several are, or others than the one that was given.
     """
-    selected = {id(one.get("entity")): one.get("entity") for one in described}
+    selected = {id(column.get("entity")): column.get("entity") for column in described}
     selected.pop(id(None), None)
     if not selected:
         raise LockNotSupported("a select of tables has no mapped class: lock an ORM select")
@@ -147,7 +147,9 @@ def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: An
         return _checked_entity(statement, entity)
     first, *others = selected.values()
     if others:
-        names = ", ".join(inspect(one).mapper.class_.__name__ for one in selected.values())
+        names = ", ".join(
+            inspect(selected_entity).mapper.class_.__name__ for selected_entity in selected.values()
+        )
         raise ValueError(f"the statement selects {names}: say which with entity=")
     return first
 
@@ -239,7 +241,7 @@ def _for_update(mapper: Mapper[Any], lock: LockOptions) -> Mapping[str, bool]:
 
 def drop_lock(statement: S, entity: Any) -> S:
     """Return the statement without the lock that :func:`add_lock` has put in."""
-    dialects = {one.name for one in table_hints()}
+    dialects = {dialect.name for dialect in table_hints()}
     unlocked = _without_suffixes(without_lock(statement), suffixed())
     return without_hints(unlocked, header_table(entity), dialects)
 
@@ -249,15 +251,19 @@ def add_suffixes(statement: S, lock: LockOptions) -> S:
     dialects = suffixed()
     if dialects:
         statement = _without_suffixes(statement, dialects)
-    for one in dialects:
-        suffix = one.statements.texts.get(without_no_key(lock), NO_TEXT).suffix
+    for dialect in dialects:
+        suffix = dialect.statements.texts.get(without_no_key(lock), NO_TEXT).suffix
         if suffix:
-            statement = statement.with_statement_hint(suffix, one.name)
+            statement = statement.with_statement_hint(suffix, dialect.name)
     return statement
 
 
 def _without_suffixes(statement: S, dialects: Iterable[type[LockStrategy]]) -> S:
-    ours = {(one.name, text.suffix) for one in dialects for text in one.statements.texts.values()}
+    ours = {
+        (dialect.name, text.suffix)
+        for dialect in dialects
+        for text in dialect.statements.texts.values()
+    }
     return without_statement_hints(statement, ours) if ours else statement
 
 
@@ -285,9 +291,9 @@ def refuse_other_lock(statement: Select[Any], locked: LockedEntity) -> None:
         wanted = ForUpdate((id(header),), **_for_update(inspect(locked.entity).mapper, lock))
     if for_update_of(statement) != wanted:
         raise LockMisuse("a with_for_update() has replaced the lock of the statement: remove it")
-    for one in table_hints():
-        hint = one.statements.texts.get(without_no_key(lock), NO_TEXT).hint
-        if hint and hint_of(statement, header, one.name) != hint:
+    for dialect in table_hints():
+        hint = dialect.statements.texts.get(without_no_key(lock), NO_TEXT).hint
+        if hint and hint_of(statement, header, dialect.name) != hint:
             raise LockMisuse(
                 "a with_hint() has replaced the lock of the statement, which on SQL Server is a "
                 "hint of this table: hint other tables, or only for other databases"
@@ -299,12 +305,12 @@ def add_hints(
 ) -> S:
     """Return the statement with the table hints of this lock, where a database has such."""
     lock = without_no_key(lock)
-    for one in table_hints():
-        text = one.statements.texts.get(lock, NO_TEXT)
+    for dialect in table_hints():
+        text = dialect.statements.texts.get(lock, NO_TEXT)
         hint = (by_key and text.by_key) or text.hint
         if hint:
             for table in tables:
-                statement = with_last_hint(statement, table, hint, one.name)
+                statement = with_last_hint(statement, table, hint, dialect.name)
     return statement
 
 
@@ -323,9 +329,11 @@ def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ..
             owner = mapper.class_
         else:
             owner = entity if mapper is found.mapper else getattr(entity, mapper.class_.__name__)
-        for one in mapper.relationships:
-            if one.lazy in ("joined", "subquery", False) and chosen.isdisjoint((one, "*")):
-                options.setdefault(one, selectinload(getattr(owner, one.key)))
+        for relationship in mapper.relationships:
+            if relationship.lazy in ("joined", "subquery", False) and chosen.isdisjoint(
+                (relationship, "*")
+            ):
+                options.setdefault(relationship, selectinload(getattr(owner, relationship.key)))
     return tuple(options.values())
 
 
@@ -352,8 +360,8 @@ def _statements_in(statement: Any) -> Iterator[Any]:
         found = (statement.element,)
     elif isinstance(statement, CompoundSelect):
         found = statement.selects
-    for one in found:
-        inner = one.element if isinstance(one, SelectStatementGrouping) else one
+    for nested in found:
+        inner = nested.element if isinstance(nested, SelectStatementGrouping) else nested
         yield inner
         yield from _statements_in(inner)
 

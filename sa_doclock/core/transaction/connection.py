@@ -390,10 +390,10 @@ class TransactionConnections:
 
     def before_savepoint(self) -> None:
         """Send the statements that the databases need in front of a SAVEPOINT."""
-        for one in self.by_engine.values():
-            if one.known is not None:
-                one.known.lifecycle.before_savepoint(one.connection)
-                one.note_begin()
+        for joined in self.by_engine.values():
+            if joined.known is not None:
+                joined.known.lifecycle.before_savepoint(joined.connection)
+                joined.note_begin()
 
     def find(self, connection: Connection) -> TransactionConnection | None:
         """Return the state of this connection, if it takes part in the transaction."""
@@ -401,7 +401,7 @@ class TransactionConnections:
 
     def all(self) -> list[Connection]:
         """Return the connections that have begun their part of the transaction."""
-        return [one.connection for one in self.by_engine.values()]
+        return [joined.connection for joined in self.by_engine.values()]
 
     def is_lent(self, connection: Connection) -> bool:
         """Return whether its transaction may be ended by another than the session."""
@@ -431,7 +431,7 @@ class TransactionConnections:
     def is_prepared(self) -> bool:
         """Return whether the first phase of the commit has ended, and none of the second has begun."""
         between = self._session().twophase and self.commits_now()
-        return between and all(one.in_transaction() for one in self.all())
+        return between and all(connection.in_transaction() for connection in self.all())
 
     def prepared_locks(
         self, held: Mapping[DocumentKey, LockOptions]
@@ -439,27 +439,28 @@ class TransactionConnections:
         """Return those of the locks that all databases keep after ``prepare()``, whatever was written."""
         if not self.is_prepared():
             return MappingProxyType({})
-        known = [one.known for one in self.by_engine.values() if one.known is not None]
+        known = [joined.known for joined in self.by_engine.values() if joined.known is not None]
         kept = frozenset(LockOptions).intersection(
-            *(one.lifecycle.kept_by_prepare for one in known)
+            *(strategy.lifecycle.kept_by_prepare for strategy in known)
         )
         return MappingProxyType({key: lock for key, lock in held.items() if base_of(lock) in kept})
 
     def in_doubt(self) -> bool:
         """Return whether a foreign statement has run since the server was last asked."""
-        return any(one.in_doubt for one in self.by_engine.values())
+        return any(joined.in_doubt for joined in self.by_engine.values())
 
     def may_be_open(self) -> bool:
         """Return whether a transaction is open at a server, or nobody can tell."""
         return any(
-            one.known is None or one.known.status.has_open_transaction(one.connection) is not False
-            for one in self.by_engine.values()
-            if not (one.connection.closed or one.connection.invalidated)
+            joined.known is None
+            or joined.known.status.has_open_transaction(joined.connection) is not False
+            for joined in self.by_engine.values()
+            if not (joined.connection.closed or joined.connection.invalidated)
         )
 
     def invalidated(self) -> bool:
         """Return whether a connection to the server was lost."""
-        return any(one.connection.invalidated for one in self.by_engine.values())
+        return any(joined.connection.invalidated for joined in self.by_engine.values())
 
     def note_ended(self, connection: Connection | None) -> None:
         """Note that the transaction of this connection, or of all, has ended at the server."""
@@ -469,31 +470,31 @@ class TransactionConnections:
 
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""
-        return any(one.is_aborted(unknown=True) for one in self.by_engine.values())
+        return any(joined.is_aborted(unknown=True) for joined in self.by_engine.values())
 
     def refuse_write_in_snapshot(self) -> None:
         """:raises WrongIsolation: a SnapshotRead has opened the transaction."""
-        for one in self.by_engine.values():
-            if one.opened_for is LockOptions.SnapshotRead:
+        for joined in self.by_engine.values():
+            if joined.opened_for is LockOptions.SnapshotRead:
                 raise WrongIsolation(
                     "a SnapshotRead has opened this transaction read-only; end it before you write"
                 )
 
     def before_commit(self) -> None:
         """Have a ROLLBACK sent later for a COMMIT that is not sent."""
-        for one in self.by_engine.values():
-            if not (one.connection.closed or one.connection.invalidated):
-                one.on_return = actions_of(one.connection)
-                one.on_return[ROLLBACK] = None
+        for joined in self.by_engine.values():
+            if not (joined.connection.closed or joined.connection.invalidated):
+                joined.on_return = actions_of(joined.connection)
+                joined.on_return[ROLLBACK] = None
 
     def note_answered(self, *, committed: bool) -> None:
         """Note that all COMMITs, or ROLLBACKs, were answered, and that the connections go back next."""
-        for one in self.by_engine.values():
-            if committed and one.on_return is not None:
-                one.on_return.pop(ROLLBACK, None)
-            status = None if one.known is None else one.known.status
+        for joined in self.by_engine.values():
+            if committed and joined.on_return is not None:
+                joined.on_return.pop(ROLLBACK, None)
+            status = None if joined.known is None else joined.known.status
             if status is not None and type(status).is_idle is not TransactionStatus.is_idle:
-                self._note_idle(one.connection, status)
+                self._note_idle(joined.connection, status)
 
     def _note_idle(self, connection: Connection, status: TransactionStatus) -> None:
         if not (
@@ -504,13 +505,13 @@ class TransactionConnections:
         ):
             note_ended(connection, status.is_idle)
 
-    def is_level_in_doubt(self, one: TransactionConnection) -> bool:
+    def is_level_in_doubt(self, joined: TransactionConnection) -> bool:
         """Return whether foreign statements have run since the level was known last."""
-        return one.foreign_asked != self.foreign_statements
+        return joined.foreign_asked != self.foreign_statements
 
-    def note_level(self, one: TransactionConnection, level: str | None) -> None:
+    def note_level(self, joined: TransactionConnection, level: str | None) -> None:
         """Note the isolation level of the transaction that is open on this connection."""
-        one.note_level(level, self.foreign_statements)
+        joined.note_level(level, self.foreign_statements)
 
     def current_level(self, joined: TransactionConnection) -> str | None:
         """Return the isolation level of the transaction that is open on this connection.
@@ -524,10 +525,10 @@ class TransactionConnections:
 
     def restore(self) -> None:
         """Put a lent connection back to how it came, and the others into their pool."""
-        for one in self.by_engine.values():
-            connection, level = one.connection, one.level_before
-            if one.listeners:
-                one.stop_listening()
+        for joined in self.by_engine.values():
+            connection, level = joined.connection, joined.level_before
+            if joined.listeners:
+                joined.stop_listening()
             if connection.closed or connection.invalidated:
                 continue
             if not self.is_lent(connection):  # an interruption came before

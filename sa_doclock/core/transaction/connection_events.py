@@ -78,18 +78,18 @@ _SAVEPOINT: Final = (
 )
 
 
-def watch(context: LockContext, one: TransactionConnection) -> None:
+def watch(context: LockContext, joined: TransactionConnection) -> None:
     """Follow the program's use of this connection."""
-    if not one.is_listened(_WATCHING):
-        lent = context.connections.is_lent(one.connection)
-        events = ConnectionEvents(context, one.connection, lent=lent)
+    if not joined.is_listened(_WATCHING):
+        lent = context.connections.is_lent(joined.connection)
+        events = ConnectionEvents(context, joined.connection, lent=lent)
         for name in _EVENTS:
-            one.listen(name, getattr(events, name), _WATCHING)
+            joined.listen(name, getattr(events, name), _WATCHING)
 
 
-def is_watched(one: TransactionConnection) -> bool:
+def is_watched(joined: TransactionConnection) -> bool:
     """Return whether the program may have this connection, so that it is followed."""
-    return one.is_listened(_WATCHING)
+    return joined.is_listened(_WATCHING)
 
 
 def watch_connection(context: LockContext, connection: Connection) -> None:
@@ -107,15 +107,15 @@ def watch_connection(context: LockContext, connection: Connection) -> None:
 
 def watch_lent(context: LockContext) -> None:
     """Follow the connections that were lent to the session, whose lender may end the transaction."""
-    for one in context.connections.by_engine.values():
-        if context.connections.is_lent(one.connection):
-            watch(context, one)
+    for joined in context.connections.by_engine.values():
+        if context.connections.is_lent(joined.connection):
+            watch(context, joined)
 
 
 def watch_all(context: LockContext) -> None:
     """Follow all connections: a statement of the program's own may end the transaction."""
-    for one in context.connections.by_engine.values():
-        watch(context, one)
+    for joined in context.connections.by_engine.values():
+        watch(context, joined)
 
 
 class ConnectionEvents:
@@ -161,17 +161,17 @@ class ConnectionEvents:
                 one.before_foreign()
 
     def _before_savepoint(
-        self, transaction: LockTransaction, one: TransactionConnection, verb: str, name: str
+        self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
     ) -> None:
         """Forget the locks that a rollback gives up: an interruption may come before its answer."""
-        known = one.known
+        known = joined.known
         marks = None if known is None else known.marks
         # A mark that is a savepoint would go with it, or take it along.
-        if one.has_ended(ask=isinstance(marks, SavepointMarks)):
-            transaction.note_ended(one.connection, "lost")
+        if joined.has_ended(ask=isinstance(marks, SavepointMarks)):
+            transaction.note_ended(joined.connection, "lost")
         if verb.upper().startswith(("SAVE", "RELEASE")):
             return
-        mark = dict(one.savepoints).get(name) or self._mark_of_session(transaction, one, name)
+        mark = dict(joined.savepoints).get(name) or self._mark_of_session(transaction, joined, name)
         if mark is not None:
             transaction.release_since(mark, "rolled back")
         elif self._undoes_unknown(verb, name) and (
@@ -181,11 +181,13 @@ class ConnectionEvents:
             transaction.release(None, "rolled back")
 
     def _mark_of_session(
-        self, transaction: LockTransaction, one: TransactionConnection, name: str
+        self, transaction: LockTransaction, joined: TransactionConnection, name: str
     ) -> Mark | None:
         """Return the state from when the session itself set this savepoint."""
         locks = self._context()
-        savepoint = None if locks is None else savepoint_on(locks.session(), one.connection, name)
+        savepoint = (
+            None if locks is None else savepoint_on(locks.session(), joined.connection, name)
+        )
         return None if savepoint is None else transaction.savepoints.get(savepoint)
 
     def _undoes_unknown(self, verb: str, name: str) -> bool:
@@ -220,29 +222,29 @@ class ConnectionEvents:
             transaction.note_ended(connection, "lost")
 
     def _note_savepoint(
-        self, transaction: LockTransaction, one: TransactionConnection, verb: str, name: str
+        self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
     ) -> bool:
         """Note a statement's effect on a savepoint; return whether we know the savepoint."""
         if verb.upper().startswith("SAVE"):
-            one.set_savepoint(name, transaction.mark())
+            joined.set_savepoint(name, transaction.mark())
             return True
-        names = [known for known, _ in one.savepoints]
+        names = [known for known, _ in joined.savepoints]
         if name not in names:
-            mark = self._mark_of_session(transaction, one, name)
+            mark = self._mark_of_session(transaction, joined, name)
             if verb.upper().startswith("ROLLBACK") and mark is not None:
-                one.keep_savepoints(0)  # they were all set inside
+                joined.keep_savepoints(0)  # they were all set inside
                 transaction.roll_back_connection(mark, names)
                 return True
             if self._undoes_unknown(verb, name):
                 transaction.roll_back_connection(None, names)
             return False
         position = len(names) - 1 - names[::-1].index(name)
-        _, mark = one.savepoints[position]
+        _, mark = joined.savepoints[position]
         if verb.upper().startswith("RELEASE"):
-            one.keep_savepoints(position)
+            joined.keep_savepoints(position)
         else:
             # It stays, and can be rolled back to once more.
-            one.keep_savepoints(position + 1)
+            joined.keep_savepoints(position + 1)
             transaction.roll_back_connection(mark, names[position:])
         return True
 

@@ -73,7 +73,7 @@ def follow_dialect(connection: Connection, state: LockContext) -> None:
         vars(connection).pop(_ERROR, None)  # it stays where a listener has raised another
         if own in others:
             return
-        others = tuple(one for one in others if one() is not None)
+        others = tuple(other for other in others if other() is not None)
     setattr(connection, _STATES, (*others, own))
     if connection.dialect not in _listened:
         _listen(connection.dialect)

@@ -48,7 +48,7 @@ def translate_error(
     connection = context.connection
     assert connection is not None
     # A Connection that was lent, and is used by its lender now, is in no state's transaction.
-    own = [one for one in states if connection in one.connections.all()]
+    own = [candidate for candidate in states if connection in candidate.connections.all()]
     for state in own:
         if state.transaction.parent is not None:  # another process's, which has forked this one
             context.is_disconnect = False  # else SQLAlchemy closes the pool's other connections too
@@ -119,7 +119,9 @@ def _translate(
     if context.is_disconnect and strategy.errors[code].error is None:
         return lost
     # The one whose call is under way; where there is none, the last.
-    state = next((one for one in states if one.calls.current is not None), states[-1])
+    state = next(
+        (candidate for candidate in states if candidate.calls.current is not None), states[-1]
+    )
     noise = _reason_of_noise([state], strategy, context)
     if noise is not None:
         return noise
@@ -141,8 +143,8 @@ def _translate_answer(
         wrapped.add_detail(advice)
     raised = error or wrapped or met.context.original_exception
     ended = _has_ended(states, met)
-    for one in states:
-        _note(one, met, error, raised, ended=ended)
+    for candidate in states:
+        _note(candidate, met, error, raised, ended=ended)
     if state.calls.current is None and isinstance(error, LockFailed):
         report_failed(state.session(), error, None)
     return error
@@ -173,11 +175,11 @@ def _note_lost(
 ) -> LockLost | CommitUnknown | None:
     """Have the states forget the locks of a connection that is lost; return the error of it."""
     lost = None
-    for one in states:
-        error = lost_with_connection(one, strategy, code, context)
-        one.transaction.note_locks_lost()
-        if isinstance(error, LockFailed) and one.calls.current is None:
-            report_failed(one.session(), error, None)
+    for candidate in states:
+        error = lost_with_connection(candidate, strategy, code, context)
+        candidate.transaction.note_locks_lost()
+        if isinstance(error, LockFailed) and candidate.calls.current is None:
+            report_failed(candidate.session(), error, None)
         lost = lost or error
     return lost
 
@@ -188,8 +190,8 @@ def _has_ended(states: Sequence[LockContext], met: DriverError) -> bool:
     if strategy.errors[code].ends is Ends.TRANSACTION:
         return True
     statement = context.statement
-    ours = [one.connections.find(connection) for one in states]
-    if statement is None or not any(one is not None and one.begun for one in ours):
+    ours = [candidate.connections.find(connection) for candidate in states]
+    if statement is None or not any(own is not None and own.begun for own in ours):
         return False
     if runs_built(context.execution_context):
         return strategy.status.in_transaction(connection) is False
@@ -212,12 +214,14 @@ def _reason_of_noise(
     code = strategy.errors.native_code(context.original_exception)
     if strategy.errors[code].ends is not Ends.NOTHING_LEFT:
         return None
-    reasons = (one.transaction.reason_of_rollback() for one in states)
+    reasons = (candidate.transaction.reason_of_rollback() for candidate in states)
     reason = next(filter(None, reasons), None)
-    if reason is not None or not any(one.connections.foreign_statements for one in states):
+    if reason is not None or not any(
+        candidate.connections.foreign_statements for candidate in states
+    ):
         return reason
-    for one in states:
-        one.transaction.had_nothing_to_roll_back = True
+    for candidate in states:
+        candidate.transaction.had_nothing_to_roll_back = True
     # The error that was being handled when this one of the driver came.
     error = context.original_exception
     code, before = strategy.errors.native_code(error), error.__context__
@@ -467,7 +471,9 @@ def refuse_after(ended: LockTransaction, session: Session) -> None:
     assert state is not None
     changed = state.transaction.wrote or session.new or session.dirty or session.deleted
     ledger = ended.ledger
-    place = next((one for one in ledger.places if not state.ledger.has(one)), None)
+    place = next(
+        (candidate for candidate in ledger.places if not state.ledger.has(candidate)), None
+    )
     if place is None or not changed:
         return
     error = LockLost(

@@ -163,7 +163,7 @@ class FailingTransaction:
         """Note a failure; not after the commit, when a lender goes on with the connection."""
         same = failure._replace(error=None)
         if self.condition not in _FINAL and same not in (
-            one._replace(error=None) for one in self.failures
+            known._replace(error=None) for known in self.failures
         ):
             self._note_failures((*self.failures, failure))
 
@@ -219,40 +219,40 @@ class FailingTransaction:
         # A flush that fails has undone the savepoint that it was in.
         while not transaction.nested and transaction.parent is not None:
             transaction = transaction.parent
-        self._undo(lambda one: _is_in(one.savepoint, transaction))
+        self._undo(lambda failure: _is_in(failure.savepoint, transaction))
 
     def note_savepoints_undone(self, names: Collection[str]) -> None:
         """Note the rollback of savepoints that the program has set on the Connection itself."""
-        self._undo(lambda one: one.within in names)
+        self._undo(lambda failure: failure.within in names)
 
     def _undo(self, is_undone: Callable[[Failure], bool]) -> None:
         if self.failures and self.condition is not Condition.LOST:
-            self._note_failures(tuple(one for one in self.failures if not is_undone(one)))
+            self._note_failures(tuple(known for known in self.failures if not is_undone(known)))
 
     def verify(self) -> None:
         """Ask the servers whether an error has ended the transaction, where that is in doubt."""
         while self.condition is Condition.IN_DOUBT:
-            doubt = next(one for one in self.failures if one.condition is Condition.IN_DOUBT)
+            doubt = next(known for known in self.failures if known.condition is Condition.IN_DOUBT)
             assert doubt.connection is not None
             if doubt.connection.asking:
                 return
             if doubt.connection.transaction_has_changed():
                 self.note_server_rollback(doubt.error)
             else:
-                self._note_failures(tuple(one for one in self.failures if one is not doubt))
+                self._note_failures(tuple(known for known in self.failures if known is not doubt))
 
     # Refusals.
 
     def cause(self) -> BaseException | None:
         """Return the first error because of which everything is refused; None: there is none."""
         refusing = Condition.REFUSED, Condition.LOST
-        errors = (one.error for one in self.failures if one.condition in refusing)
+        errors = (known.error for known in self.failures if known.condition in refusing)
         return next(filter(None, errors), None)
 
     def reason_of_rollback(self) -> BaseException | None:
         """Return the error after which the server has no transaction to roll back; None: there is none."""
         if self.condition is Condition.IN_DOUBT:  # the server's answer to ROLLBACK says it
-            doubt = next(one for one in self.failures if one.condition is Condition.IN_DOUBT)
+            doubt = next(known for known in self.failures if known.condition is Condition.IN_DOUBT)
             self.note_server_rollback(doubt.error)
         return self.cause() if self.condition is Condition.LOST else None
 
@@ -289,34 +289,34 @@ class FailingTransaction:
                 "The server has rolled this transaction back by itself, and its locks and writes are "
                 "gone: call rollback(), and run it again"
             )
-        for one in self.failures if whole else ():
-            if one.condition is Condition.HALF_DONE:
+        for failure in self.failures if whole else ():
+            if failure.condition is Condition.HALF_DONE:
                 raise PendingRollbackError(
                     "An exception has left an inner locked() block, and a commit would save part "
                     "of its work. Call rollback(). To undo such a block alone, open a savepoint "
-                    f"(begin_nested()) around it. The exception was: {one.error!r}"
-                ) from one.error
-            if one.condition is Condition.ABORTED and self.connections.aborted():
+                    f"(begin_nested()) around it. The exception was: {failure.error!r}"
+                ) from failure.error
+            if failure.condition is Condition.ABORTED and self.connections.aborted():
                 raise PendingRollbackError(
                     "An error has aborted this transaction, and the server would answer COMMIT "
-                    f"with a ROLLBACK. Call rollback(). The error was: {one.error}"
-                ) from one.error
+                    f"with a ROLLBACK. Call rollback(). The error was: {failure.error}"
+                ) from failure.error
 
     def refuse_on_connections(self) -> None:
         """Refuse on each connection that there is now, and that the program may have in hand."""
         if self.cause() is None and self.condition is not Condition.IN_DOUBT:
             return
-        for one in self.connections.by_engine.values():
-            if not one.is_listened(_REFUSING):
-                one.listen("before_cursor_execute", self._refuse_statement, _REFUSING)
-                one.listen("commit", self._refuse_connection_commit, _REFUSING)
-                one.listen("rollback", self.connections.note_lender_rollback, _REFUSING)
-                one.listen("rollback_twophase", self.connections.note_lender_rollback, _REFUSING)
+        for joined in self.connections.by_engine.values():
+            if not joined.is_listened(_REFUSING):
+                joined.listen("before_cursor_execute", self._refuse_statement, _REFUSING)
+                joined.listen("commit", self._refuse_connection_commit, _REFUSING)
+                joined.listen("rollback", self.connections.note_lender_rollback, _REFUSING)
+                joined.listen("rollback_twophase", self.connections.note_lender_rollback, _REFUSING)
 
     def _refuse_statement(
         self, connection: Connection, cursor: Any, statement: str, *_: Any
     ) -> None:
-        if any(one.asking for one in self.connections.by_engine.values()):
+        if any(joined.asking for joined in self.connections.by_engine.values()):
             return
         if statement.startswith("ROLLBACK"):  # to a savepoint
             self.verify()

@@ -177,7 +177,7 @@ _forking: Final[dict[int, tuple[int, Sequence[Session]]]] = {}
 
 
 def _before() -> None:
-    sessions = [one for one in all_sessions() if _transaction_of(one) is not None]
+    sessions = [session for session in all_sessions() if _transaction_of(session) is not None]
     if sessions:
         _forking[get_ident()] = os.getpid(), sessions
 

@@ -109,8 +109,8 @@ class LockTransaction(FailingTransaction):
             self.settle_savepoints()
         if self.failures and self.cause() is not None:
             ask = False  # it refuses every statement
-        for one in self.connections.by_engine.values():
-            if one.has_ended(ask=ask):
+        for joined in self.connections.by_engine.values():
+            if joined.has_ended(ask=ask):
                 self._note_all_ended()
                 return
         if self._parts.deadline is not None and self.is_over():
@@ -251,7 +251,7 @@ class LockTransaction(FailingTransaction):
         if mark is not None:
             self._roll_back_to(mark)
         # Last, so that an interruption before it changes nothing.
-        for ended in [one for one in self.savepoints if one not in known]:
+        for ended in [savepoint for savepoint in self.savepoints if savepoint not in known]:
             del self.savepoints[ended]
 
     def _roll_back_to(self, mark: Mark) -> None:
@@ -278,15 +278,15 @@ class LockTransaction(FailingTransaction):
 
     def note_unseen_abort(self) -> None:
         """Note an error that has aborted the transaction, and whose event an interruption has prevented."""
-        if any(one.condition is Condition.ABORTED for one in self.failures):
+        if any(failure.condition is Condition.ABORTED for failure in self.failures):
             return
-        for one in self.connections.by_engine.values():
-            if one.is_aborted():
+        for joined in self.connections.by_engine.values():
+            if joined.is_aborted():
                 error = LockLost(
                     "an interruption came between an error and its handling, and the server has aborted "
                     "the transaction; run the whole transaction again"
                 )
-                self.note_abort(one.connection, error)
+                self.note_abort(joined.connection, error)
 
     def give_up(self, mark: LedgerMark, *, reported: bool) -> None:
         """Forget the locks since the mark, which a part refuses, though the server has granted them.

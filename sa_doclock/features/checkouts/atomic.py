@@ -42,7 +42,7 @@ def compared_with_checkouts(
             )
         for target in targets:
             written |= _locked(part, target, run)
-        part.refuse_taken([one for one in written if not state.ledger.may_write(one)])
+        part.refuse_taken([key for key in written if not state.ledger.may_write(key)])
     except DocLockError:
         if opens:
             state.roll_back_quietly()
@@ -89,7 +89,7 @@ def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
     """Return the attributes that the locking SELECT reads, the primary key first."""
     names = [*key_attributes(mapper)]
     if strategy.statements.locked is Locked.WHAT_IS_READ:
-        columns = (one.key for one in mapper.column_attrs if isinstance(one.columns[0], Column))
+        columns = (attr.key for attr in mapper.column_attrs if isinstance(attr.columns[0], Column))
         names += (name for name in columns if name not in names)
     return names
 

@@ -254,7 +254,7 @@ class CheckOutCalls:
                     checkout = replace(checkout, unreadable=True)
                 if owner is None or checkout.owner == owner:  # the database may ignore case
                     found.append(checkout)
-        return sorted(found, key=lambda one: one.since)
+        return sorted(found, key=lambda known: known.since)
 
     def _databases(
         self, entity: type[Any] | None

@@ -181,13 +181,13 @@ class CheckOuts(SessionPart):
         :raises WrongIsolation: the transaction cannot see what was committed last.
         """
         asked, held = [*filter(None, map(self._asked, documents))], self._read_rows.held
-        new = [one for one in asked if one not in held]
+        new = [key for key in asked if key not in held]
         held |= self._read(new, timed=condition.gives)
-        rows = {one: held[one] for one in (asked if again else new)}
+        rows = {key: held[key] for key in (asked if again else new)}
         refused = [one for one, row in rows.items() if condition.refuses(row)]
         if refused:
             self.read_again()
-        return {one: rows[one] for one in refused}
+        return {key: rows[key] for key in refused}
 
     def refuse_taken(self, documents: Sequence[DocumentKey]) -> None:
         """:raises CheckedOut: somebody has one of these documents, whose rows are locked."""
@@ -213,7 +213,7 @@ class CheckOuts(SessionPart):
             is_held = self.reader.state.ledger.may_write
             for root in roots:
                 known = self.reader.find_all_taken(root, most // width - len(more))
-                more |= dict.fromkeys(one for one in known if not is_held(one))
+                more |= dict.fromkeys(key for key in known if not is_held(key))
         left_out.update(more)
         return bool(target.leave_out([*more], most))
 

@@ -91,7 +91,7 @@ class CheckoutReader:
     def find_taken(self, root: Mapper[Any], keys: Sequence[Identity]) -> frozenset[Identity]:
         """Return those of these keys of rows whose documents somebody has."""
         connection = self.connection(root)
-        names = {document_name(connection, root, one).id: one for one in keys}
+        names = {document_name(connection, root, key).id: key for key in keys}
         rows = CheckoutRows(self.table, connection).read(names)
         return frozenset(names[found] for found, row in rows.items() if row.is_valid)
 

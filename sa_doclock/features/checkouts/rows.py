@@ -79,7 +79,7 @@ class CheckoutRow:
         )
 
 
-_ROW: Final = [one.name for one in fields(CheckoutRow)][1:]
+_ROW: Final = [field.name for field in fields(CheckoutRow)][1:]
 
 NO_ROW: Final = CheckoutRow(*cast("tuple[Any, ...]", (None,) * len(fields(CheckoutRow))))
 """That of a document which was never checked out; it has no time."""

@@ -160,12 +160,14 @@ class CombinedCommits(GateQueues):
     def _lead(self, call: Call) -> None:
         """Run one transaction."""
         turn = (self.failures.get(call.key) or Failures()).next_turn(call, self._combine)
-        behind = [one for one in self._behind(call) if one.seconds is None and one is not call]
+        behind = [
+            other for other in self._behind(call) if other.seconds is None and other is not call
+        ]
         try:
             turn.run(partial(self._take, turn), partial(self.note_granted, [call]))
             if isinstance(turn.error, LockNotAvailable) and not turn.taken and call.seconds is None:
                 # Who has no limit of its own either has waited as long as the head.
-                self._answer([one for one in behind if self._withdraw(one)])
+                self._answer([other for other in behind if self._withdraw(other)])
             self._end(turn)
         except BaseException:
             self._end(turn)

@@ -422,9 +422,9 @@ class Turn(SessionPart):
         if isinstance(error, Exception) and self._is_untouched():
             return
         if self._has_sent and self._state.transaction.lost:  # the function may have committed it
-            for one in self.taken:
-                if one.error is None:
-                    one.finish(one.named(_doubt("another function of the commit ended it")))
+            for other in self.taken:
+                if other.error is None:
+                    other.finish(other.named(_doubt("another function of the commit ended it")))
         # It may be a flush that has failed at the changes of another: then all are tried again.
         raise _Undone(call.error, call) from None
 
@@ -449,15 +449,17 @@ class Turn(SessionPart):
         saved, or where there are none.
         """
         taken, culprit = self.taken, undone.culprit
-        ran = [one for one in taken if one.is_skipped or one.error is None or one is culprit]
+        ran = [
+            other for other in taken if other.is_skipped or other.error is None or other is culprit
+        ]
         self.cost = 0 if culprit is None else _RAISED
         if not ran[1:]:
             last = (ran or taken)[0]
             last.error = undone.error
             if culprit is None:
                 self.is_found, self.cost = True, _REFUSED
-            for one in taken[: taken.index(last) + 1]:
-                one.finish()
+            for other in taken[: taken.index(last) + 1]:
+                other.finish()
         elif culprit is None:
             self.suspects = len(taken)
         else:
@@ -469,12 +471,12 @@ class Turn(SessionPart):
         if self._is_sent and not is_known:
             self.error = self.head.named(_doubt("the thread that committed it was interrupted"))
             is_known = True
-        for one in self.taken:
+        for other in self.taken:
             if is_known:
-                one.finish(None if self.is_saved else self.error)
-            elif not one.is_done and (self.suspects or not one.is_skipped):
-                one.forget()
-            one.turn = None  # last: from here on another transaction may take it
+                other.finish(None if self.is_saved else self.error)
+            elif not other.is_done and (self.suspects or not other.is_skipped):
+                other.forget()
+            other.turn = None  # last: from here on another transaction may take it
         if self.error is not None:  # before any was taken, or of a listener behind the COMMIT
             self.head.finish(self.error)
 

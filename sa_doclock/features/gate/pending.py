@@ -56,7 +56,7 @@ def has_row_twice(session: Session) -> bool:
     """Return whether the session may have a row as objects of two classes, which do not follow each other."""
     several = _classes_of_one_table()
     objects = (*session.identity_map.values(), *session.new) if several else ()
-    return len(several & {inspect(one).mapper.base_mapper.class_ for one in objects}) > 1
+    return len(several & {inspect(instance).mapper.base_mapper.class_ for instance in objects}) > 1
 
 
 @mapper_cache
@@ -66,7 +66,7 @@ def _classes_of_one_table() -> frozenset[type[Any]]:
     for mapper in all_mappers():
         for table in mapper.tables:
             found[table].add(mapper.base_mapper.class_)
-    return frozenset(chain.from_iterable(one for one in found.values() if len(one) > 1))
+    return frozenset(chain.from_iterable(classes for classes in found.values() if len(classes) > 1))
 
 
 def may_write(compiled: Any) -> bool:

@@ -55,7 +55,7 @@ class QueueEntry:
 
 def _are_readers(admitted: Iterable[QueueEntry]) -> bool:
     """Return whether readers hold the document, so that one more is granted at once."""
-    return all(one.shared for one in admitted) and any(one.granted for one in admitted)
+    return all(waiter.shared for waiter in admitted) and any(waiter.granted for waiter in admitted)
 
 
 def under_mutex(method: Callable[Concatenate[Q, P], T]) -> Callable[Concatenate[Q, P], T]:

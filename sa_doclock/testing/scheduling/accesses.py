@@ -86,9 +86,9 @@ ANYTHING: Final[Accesses] = frozenset({Access(Mode.WRITE), Access(Mode.WRITE, en
 """The accesses of a step of which nothing is known."""
 
 
-def conflict(one: Accesses, other: Accesses) -> bool:
+def conflict(access: Accesses, other: Accesses) -> bool:
     """Return whether the order of two steps can matter."""
-    return any(mine.conflicts(theirs) for mine in one for theirs in other)
+    return any(mine.conflicts(theirs) for mine in access for theirs in other)
 
 
 class TransactionAccesses:
@@ -134,7 +134,7 @@ class TransactionAccesses:
     def _reduced(self, access: Access) -> Access | None:
         if access.ended:
             return access
-        held = {one.mode for one in self._held if one.covers(access)}
+        held = {held_access.mode for held_access in self._held if held_access.covers(access)}
         if Mode.WRITE in held:
             return None
         if Mode.LOCK not in held:
@@ -147,7 +147,7 @@ class TransactionAccesses:
 def at_end(accesses: Accesses) -> Accesses:
     """Return what these accesses are at the end of their transaction."""
     return frozenset(
-        replace(one, ended=True, mode=Mode.WRITE if one.mode is Mode.CHANGE else one.mode)
-        for one in accesses
-        if one.mode is not Mode.SNAPSHOT_READ
+        replace(access, ended=True, mode=Mode.WRITE if access.mode is Mode.CHANGE else access.mode)
+        for access in accesses
+        if access.mode is not Mode.SNAPSHOT_READ
     )

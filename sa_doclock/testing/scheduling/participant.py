@@ -103,8 +103,10 @@ class Participant:
         """Return whether one of its connections has the write lock of this engine's SQLite file."""
         connections = (reference() for reference in [*self._used])
         return any(
-            one is not None and server_of(one.engine) == server_of(engine) and holds_file(one)
-            for one in connections
+            connection is not None
+            and server_of(connection.engine) == server_of(engine)
+            and holds_file(connection)
+            for connection in connections
         )
 
     def use(self, connection: Connection) -> None:
@@ -117,9 +119,9 @@ class Participant:
         """Return whether it uses this very object, or another one on the same connection of the driver."""
         used = (reference() for reference in [*self._used])
         return any(
-            one is connection or _driver_of(one) is _driver_of(connection)
-            for one in used
-            if one is not None and not one.closed
+            other is connection or _driver_of(other) is _driver_of(connection)
+            for other in used
+            if other is not None and not other.closed
         )
 
     def number_of(self, connection: Connection) -> int:
@@ -142,7 +144,7 @@ class Participant:
 
     def conflicts(self, accesses: Accesses) -> bool:
         """Return whether one of its open transactions conflicts with a step of the other one."""
-        return any(one.conflicts(accesses) for one in [*self.transactions.values()])
+        return any(transaction.conflicts(accesses) for transaction in [*self.transactions.values()])
 
 
 def _driver_of(connection: Connection) -> object:

@@ -245,7 +245,9 @@ class Scheduler:
     def _settle(self) -> None:
         """Return when each function waits for its turn, has ended, or waits for the other one."""
         looks = 0
-        while running := [one for one in self.participants.values() if one.runs]:
+        while running := [
+            participant for participant in self.participants.values() if participant.runs
+        ]:
             if self._moves_soon(running):
                 continue
             waiting = list(filter(self._look, running))
@@ -253,14 +255,16 @@ class Scheduler:
                 return
             self._check_time()
             with self._changed:
-                if all(one.runs for one in running):
+                if all(participant.runs for participant in running):
                     self._changed.wait(_LOOKS[min(looks, len(_LOOKS) - 1)])
             looks += 1
 
     def _moves_soon(self, running: list[Participant]) -> bool:
         """Return whether one gives a sign of life in the time before the first look at the server."""
         with self._changed:
-            pause = FIRST_LOOK - (time.monotonic() - max(one.active_at for one in running))
+            pause = FIRST_LOOK - (
+                time.monotonic() - max(participant.active_at for participant in running)
+            )
             return pause > 0 and self._changed.wait(pause)
 
     def _look(self, participant: Participant) -> bool:
@@ -284,7 +288,7 @@ class Scheduler:
             self.surprise = step
 
     def _wait_for_all(self) -> None:
-        while not all(one.done for one in self.participants.values()):
+        while not all(participant.done for participant in self.participants.values()):
             self._check_time()
             with self._changed:
                 self._changed.wait(NEXT_LOOK)
@@ -292,14 +296,22 @@ class Scheduler:
     def _check_time(self) -> None:
         if time.monotonic() < self._end:
             return
-        running = [one for one in self.participants.values() if not one.done]
-        names = " and the ".join("second" if one.number == SECOND else "first" for one in running)
+        running = [
+            participant for participant in self.participants.values() if not participant.done
+        ]
+        names = " and the ".join(
+            "second" if participant.number == SECOND else "first" for participant in running
+        )
         raise TimeoutError(self._overdue(names))
 
     def _overdue(self, names: str) -> str:
         """Return what is said of the functions that have not ended in time."""
-        running = [one for one in self.participants.values() if not one.done]
-        last = "; ".join(one.step.statement for one in running if one.step is not None)
+        running = [
+            participant for participant in self.participants.values() if not participant.done
+        ]
+        last = "; ".join(
+            participant.step.statement for participant in running if participant.step is not None
+        )
         return f"the {names} function has not ended; the last statement: {last}"
 
     def _let_go(self) -> None:
