@@ -130,11 +130,19 @@ class DocumentGate:
         version: Any = None,
         checkout: Checkout | int | None = None,
     ) -> R:
-        """The same as :meth:`run` for asyncio: the function is a coroutine function.
+        """Do :meth:`run` under asyncio: the function is a coroutine function.
 
-        The functions run in a task of their own, so that the cancellation of a caller does not
-        touch the others.  A caller that is cancelled before its function begins takes it out.
-        After that the function is saved as if its caller were still there.
+        The functions run in a task of their own, so the cancellation of a caller does not affect the
+        others.  A caller that is cancelled before its function begins withdraws it.  Later, the function
+        is saved as if its caller were still there.
+
+        Example::
+
+            async def add_one(session, order):
+                order.total += 1
+                return order.total
+
+            total = await gate.async_run(AsyncSession, Order, 42, add_one)
         """
         given = session_factory, entity, ident, function, lock_timeout, version, checkout
         call = self._call(given, asyncio.get_running_loop())
