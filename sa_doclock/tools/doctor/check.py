@@ -15,7 +15,7 @@ from sqlalchemy.orm import Mapper
 from ...core.documents import own_table, parts_of
 from ...dialects import FoundServer, LockFeature, schema_of
 from ...dialects.base import LockStrategy
-from ...errors import DOCS
+from ...errors import DOCS, LockNotSupported
 
 Severity = Literal["error", "warning", "info"]
 
@@ -137,6 +137,14 @@ class Problem(NamedTuple):
 
     text: str
     cure: str
+
+
+def problem_of_table(error: LockNotSupported) -> Problem:
+    """Return the problem of a table that the dialect refuses; a cure in SQL is the SQL alone."""
+    text, _, cure = str(error.args[0]).partition(". ")
+    cure = cure or "store it in a table with row locks"
+    sql = cure.removeprefix("Run ")
+    return Problem(text, cure if sql == cure else f"{sql};")
 
 
 def compatible_problem(found: FoundServer | None, original: str) -> Iterator[Problem]:

@@ -21,7 +21,7 @@ from ...features.checkouts import (
     UtcTimestamp,
     checkout_table,
 )
-from .check import Problem, Subject, check
+from .check import Problem, Subject, check, problem_of_table
 
 _APART: Final = timedelta(seconds=30)
 """More than clocks that are set by the network differ."""
@@ -160,8 +160,7 @@ def _problems_of_table(subject: Subject, table: sa.Table) -> Iterator[Problem]:
     try:
         subject.strategy.check_table(subject.connection, table)
     except LockNotSupported as error:
-        text, _, cure = str(error.args[0]).partition("; ")
-        yield Problem(text, cure)
+        yield problem_of_table(error)
     for option, value in inspector.get_table_options(name, schema).items():
         if option.endswith("charset") and not str(value).startswith("utf8mb4"):
             yield Problem(

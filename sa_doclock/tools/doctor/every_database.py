@@ -47,7 +47,7 @@ def autocommit(subject: Subject) -> Iterator[Problem]:
             subject.strategy.check_autocommit(connection)
         except LockNotSupported:
             yield Problem(
-                AUTOCOMMIT.partition(";")[0],
+                AUTOCOMMIT.partition(". ")[0],
                 "make the engine without isolation_level='AUTOCOMMIT' and without autocommit=True",
             )
 

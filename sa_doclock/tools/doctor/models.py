@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from ...core.documents import own_table, parts_of, root_of
 from ...dialects import quoted_name, schema_of
 from ...errors import LockNotSupported
-from .check import Problem, Subject, check
+from .check import Problem, Subject, check, problem_of_table
 
 
 def _columns(subject: Subject, names: Sequence[str]) -> str:
@@ -41,8 +41,7 @@ def table_cannot_lock(subject: Subject) -> Iterator[Problem]:
             try:
                 subject.strategy.check_table(subject.connection, table)
             except LockNotSupported as error:
-                text, _, cure = str(error.args[0]).partition("; ")
-                yield Problem(text, f"{cure};" if cure else "store it in a table with row locks")
+                yield problem_of_table(error)
 
 
 @check("key-not-unique", "error")
