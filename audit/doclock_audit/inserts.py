@@ -46,7 +46,7 @@ class _TableRead(NamedTuple):
 
 
 class _Race(NamedTuple):
-    """What the source shows.
+    """The race that the source shows.
 
     :ivar columns: the number that is computed, or those that a look-up in what was read compares.
     :ivar certain: they are known.

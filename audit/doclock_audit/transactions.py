@@ -150,6 +150,7 @@ def _column(mapper: Mapper[Any], name: str) -> Column:
     return columns[name]
 
 
+# Threads: the audit's listeners run in one thread at a time.
 _numbers: Final = count()
 
 

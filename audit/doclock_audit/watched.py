@@ -222,9 +222,10 @@ class Watched:
 
     def begin_idle(self, transaction: Transaction) -> None:
         """Begin to measure how long no statement runs."""
-        # The exception of get_running_loop() would cost more than all else that is done here.
-        in_loop = asyncio._get_running_loop() is not None  # noqa: SLF001  # documented, in spite of its name
-        task = asyncio.current_task() if in_loop else None
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # no loop runs in this thread
+            task = None
         of_task = None if task is None else ref(task)
         transaction.waiting = Waiting(time.perf_counter(), threading.get_ident(), of_task)
 

@@ -342,10 +342,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
         headers = [header for header in map(instance_state, self._headers) if header not in refused]
-        beside = None
-        if self._objects:  # attributes that the statement has read of rows that it has not locked
-            again = None if self.writes else self._run_again
-            beside = RowsBeside(self.context, self._written, again, headers, self._objects)
+        beside = self._beside(headers)
         for state in headers:
             if state.identity is not None:
                 collisions += self._record_header(state, request.lock)
@@ -367,6 +364,13 @@ class AdoptedRows(LockTarget[Result[Any]]):
             add_document(call.unsaved, state.class_, key, request.lock, database)
         result: Result[Any] = found.rows
         return result
+
+    def _beside(self, headers: Sequence[InstanceState[Any]]) -> RowsBeside | None:
+        """Expire attributes that the statement has read of rows that it has not locked."""
+        if not self._objects:
+            return None
+        again = None if self.writes else self._run_again
+        return RowsBeside(self.context, self._written, again, headers, self._objects)
 
     def _run_again(self, statement: Statement) -> Result[Any]:
         """Execute a statement as the program has asked for its own, but overwrite no object."""

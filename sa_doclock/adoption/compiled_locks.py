@@ -89,12 +89,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     made = getattr(compiled.compile_state, "statement", None)
     elements = [*_elements_within(given, made)]
     queries = [element for element in elements if isinstance(element, _QUERIES)]
-    # The SELECTs with a lock, by its clause: the ORM writes one SELECT as several.
-    by_clause: dict[int | None, list[_Query]] = {}
-    for query in queries:
-        lock = for_update_clause(query)
-        if lock is not None:
-            by_clause.setdefault(id(lock), []).append(query)
+    by_clause = _by_clause(queries)
     if not by_clause:
         return NO_LOCKS
     select = inner_select(given)
@@ -102,7 +97,7 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     reads_more = _reads_more(by_clause.get(clause, ()), queries, elements)
     own = [_lock_of(by_clause.pop(clause))] if clause in by_clause else []
     within = tuple(map(_lock_of, by_clause.values()))
-    outermost = own[0] if own and select is given else None
+    outermost = next(iter(own), None) if select is given else None
     return CompiledLocks(
         outermost,
         within if select is given else (*own, *within),
@@ -134,6 +129,16 @@ def _reads_more(
     froms = (query.get_final_froms() for query in own if isinstance(query, Select))
     joins = any(len([*from_clauses_within(each)]) > 1 for each in froms)
     return bool(own) and (len(own) < len(queries) or joins or any(map(may_read_rows, elements)))
+
+
+def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
+    """Return the SELECTs with a lock, by its clause: the ORM writes one SELECT as several."""
+    found: dict[int | None, list[_Query]] = {}
+    for query in queries:
+        clause = for_update_clause(query)
+        if clause is not None:
+            found.setdefault(id(clause), []).append(query)
+    return found
 
 
 def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:

@@ -238,11 +238,9 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     selected = _selected_by(select)
     columns = [_column_of(item.expression) for item in selected]
     if not any(getattr(column, "table", None) is not None for column in columns):
-        expressions = [item.expression for item in selected if item.expression is not item.entity]
-        for element in chain.from_iterable(map(iterate, expressions)):
-            of_many = isinstance(element, (FunctionElement, TextClause))
-            if of_many or getattr(element, "is_literal", False):
-                raise LockNotSupported(_NO_ROWS)
+        _refuse_aggregates(
+            item.expression for item in selected if item.expression is not item.entity
+        )
     # A loader option may leave columns out; the class of from_statement() reads the columns present.
     whole = not (options_of(select) or reads_only_some(select)) and select is statement
     read = {*columns} - {None}
@@ -250,6 +248,14 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
         if item.expression is item.entity is not None:
             read.update(_columns_of_entity(item.entity))
     return read
+
+
+def _refuse_aggregates(expressions: Iterable[Any]) -> None:
+    """:raises LockNotSupported: an expression may be computed from many rows, or is text that cannot be read."""
+    for element in chain.from_iterable(map(iterate, expressions)):
+        of_many = isinstance(element, (FunctionElement, TextClause))
+        if of_many or getattr(element, "is_literal", False):
+            raise LockNotSupported(_NO_ROWS)
 
 
 def _columns_of_entity(entity: Any) -> Iterator[Any]:
@@ -300,11 +306,24 @@ def _keys_selected(select: Select[Any]) -> Iterator[tuple[Mapper[Any], Sequence[
 
 
 def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
-    found: list[_Unread] = []
+    found = [*_unread_of_objects(statement), *_unread_of_keys(statement)]
+    return frozenset(
+        (root, is_object)
+        for root, is_object, unread in found
+        if is_in_index(own_table(root), unread)
+        # By its whole key the server finds the one row by the primary index.
+        and not _is_by_key_of(inner_select(statement), own_table(root))
+    )
+
+
+def _unread_of_objects(statement: Statement) -> Iterator[_Unread]:
     has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
     for entity in _locked_entities(statement):
         unread = header_table(entity).columns if has_options else unread_columns(entity)
-        found.append((root_of(inspect(entity).mapper), True, unread))
+        yield root_of(inspect(entity).mapper), True, unread
+
+
+def _unread_of_keys(statement: Statement) -> Iterator[_Unread]:
     columns = {item.place: _column_of(item.expression) for item in _selected_by(statement)}
     for key in adopted_by(statement).keys:
         table = getattr(columns[key.places[0]], "table", None)
@@ -314,14 +333,7 @@ def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]
             if column is not None and column.table == table
         }
         own = own_table(key.root).columns
-        found.append((key.root, False, [column for column in own if column.name not in read]))
-    return frozenset(
-        (root, is_object)
-        for root, is_object, unread in found
-        if is_in_index(own_table(root), unread)
-        # By its whole key the server finds the one row by the primary index.
-        and not _is_by_key_of(inner_select(statement), own_table(root))
-    )
+        yield key.root, False, [column for column in own if column.name not in read]
 
 
 def _is_by_key_of(select: Select[Any], table: Any) -> bool:
@@ -418,16 +430,14 @@ def _roots_of_table(table: Any) -> tuple[Mapper[Any], ...]:
     roots = [mapper for mapper in all_mappers() if root_of(mapper) is mapper]
     declared = set(declared_roots())
     same = [root for root in roots if root.local_table is table]
-    found = [mapper for mapper in same if mapper in declared] or same
+    found = [*filter(declared.__contains__, same)] or same
     if declared.isdisjoint(found):
         named = [
             root for root in roots if root not in same and may_be_same(root.local_table, table)
         ]
-        found = found + [mapper for mapper in named if mapper in declared] or named
-    chosen = sorted(
-        (mapper.class_ for mapper in found), key=attrgetter("__module__", "__qualname__")
-    )
-    return tuple(map(mapper_of, chosen))
+        found = [*found, *filter(declared.__contains__, named)] or named
+    classes = map(attrgetter("class_"), found)
+    return tuple(map(mapper_of, sorted(classes, key=attrgetter("__module__", "__qualname__"))))
 
 
 @mapper_cache

@@ -165,23 +165,30 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
         )
         return result, [] if key is None or None in key or own != named else [tuple(key)]
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        rows = (
-            row if isinstance(row, (tuple, ResultRow)) else (row,) for row in buffer_rows(result)
-        )
-        found = [each for each in chain.from_iterable(rows) if isinstance(each, target.root.class_)]
-        headers = [key for key in (instance_state(each).identity for each in found) if key]
+        headers = [*_headers_among(buffer_rows(result), target)]
         if headers:
             return result, headers
+    return result, _keys_among(columns, target, result)
+
+
+def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
+    for row in rows:
+        for value in row if isinstance(row, (tuple, ResultRow)) else (row,):
+            key = instance_state(value).identity if isinstance(value, target.root.class_) else None
+            if key:
+                yield key
+
+
+def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Identity]:
     assert target.mapper is not None
     returned = [
-        target.attribute_of(candidate) if hasattr(candidate, "key") else None
-        for candidate in columns
+        target.attribute_of(column) if hasattr(column, "key") else None for column in columns
     ]
     names = key_attributes(target.mapper)
     if not {*names} <= {*returned}:
-        return result, []
+        return []
     places = [returned.index(name) for name in names]
-    return result, [tuple(row[place] for place in places) for row in buffer_rows(result)]
+    return [tuple(row[place] for place in places) for row in buffer_rows(result)]
 
 
 @contextmanager
@@ -231,15 +238,21 @@ def _checked(
             inserted += check(candidate)
     yield checks
     for candidate in checks:
-        root = candidate.target.root
-        if declares(root, "version") and (
-            not is_header_target(candidate.target) or of_headers(candidate.target)
-        ):
-            refusals.raise_versions(root, [key for key in candidate.headers if not has_null(key)])
+        _raise_versions(refusals, candidate, of_headers)
     for key in inserted:
         refusals.add_inserted(key)
     for document, identity in chain.from_iterable(candidate.new_keys for candidate in checks):
         refusals.add_key(document, identity)
+
+
+def _raise_versions(
+    refusals: Refusals, check: StatementCheck, of_headers: Callable[[Target], bool]
+) -> None:
+    """Raise the versions of the documents that the statement has written to."""
+    target = check.target
+    if declares(target.root, "version") and (not is_header_target(target) or of_headers(target)):
+        keys = [key for key in check.headers if not has_null(key)]
+        refusals.raise_versions(target.root, keys)
 
 
 def _leaves_version(rows: Sequence[Row], target: Target) -> bool:

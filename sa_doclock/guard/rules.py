@@ -287,14 +287,9 @@ class WriteRules(NamedTuple):
         if self.direct is None:
             return None
         loaded = [*map(attributes.instance_dict, map(_object, states))]
-        owners: dict[int, Any] = {}  # each once
-        for name in self.direct.backrefs:
-            some = [*map(dict.get, loaded, repeat(name))]
-            owners.update(zip(map(id, some), some, strict=True))
-        known = [attributes.instance_state(owner) for owner in owners.values() if owner is not None]
-        if not all(state.identity or state.pending for state in known):
-            return None  # one is neither stored nor new
-        by_owner = [state.identity for state in known if state.identity is not None]
+        by_owner = _headers_of_owners(loaded, self.direct.backrefs)
+        if by_owner is None:
+            return None
         values = [map(dict.get, loaded, repeat(name)) for name in self.direct.foreign_key or ()]
         by_key = set(zip(*values, strict=True))
         return by_owner + [header for header in by_key if not has_null(header)]
@@ -343,11 +338,7 @@ def _build_rules(
         parts, own = parts_with_detail(root, mapper), names_of_parts(root, mapper)
         header, direct = is_header(root, mapper), _direct_part(root, parts)
         keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
-    owner_attributes = (
-        (*part.attributes, *part.backrefs, *(name for name, _ in part.discriminators))
-        for part in parts
-    )
-    moves = frozenset(chain.from_iterable(owner_attributes)) | kind | deciding_attributes(mapper)
+    moves = frozenset(_owner_attributes(parts)) | kind | deciding_attributes(mapper)
     elsewhere = moves | updates.keys()
     names = chain.from_iterable(map(attrgetter("attributes"), parts))
     generated = generated_attributes(mapper, names)
@@ -384,6 +375,13 @@ def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
     return {part.name for part in parts_of(root) if mapper.isa(part.owner)}
 
 
+def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
+    for part in parts:
+        yield from part.attributes
+        yield from part.backrefs
+        yield from (name for name, _ in part.discriminators)
+
+
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
@@ -408,6 +406,20 @@ def _named_headers(
         return values if composite else zip(values, strict=True)
 
     return headers
+
+
+def _headers_of_owners(
+    loaded: Sequence[dict[str, Any]], backrefs: Iterable[str]
+) -> list[Identity] | None:
+    """Return the headers that are the owners of objects; None if one is neither stored nor new."""
+    found: dict[int, Any] = {}
+    for name in backrefs:
+        owners = [*map(dict.get, loaded, repeat(name))]
+        found.update(zip(map(id, owners), owners, strict=True))  # each once
+    states = [attributes.instance_state(owner) for owner in found.values() if owner is not None]
+    if not all(state.identity or state.pending for state in states):
+        return None
+    return [state.identity for state in states if state.identity is not None]
 
 
 def _related_documents(

@@ -60,7 +60,7 @@ from .targets import (
     table_of,
     writes_by_key,
 )
-from .touched import row_count, touched_rows
+from .touched import TouchedRows, row_count, touched_rows
 
 Headers = Iterator[tuple[Identity, str]]
 """The headers of written rows, each with the words for the statement in a refusal."""
@@ -99,13 +99,8 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     :param given: the names of the attributes that the new rows have values for.
     """
     conflict = conflict_of(statement)
-    # The attributes that show of which document a row is.
-    deciding = set(chain.from_iterable(link.names for link in target.links))
-    if is_header_target(target):
-        deciding |= {*key_attributes(target.root)}
-    elif target.by_identity:
-        return False
-    if conflict is None or target.unclear or not deciding:
+    deciding = _deciding_attributes(target)
+    if conflict is None or not deciding:
         return False
     # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
     sets = conflict.sets.items()
@@ -120,6 +115,15 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
         if not deciding <= columns and not is_new:
             return False
     return True
+
+
+def _deciding_attributes(target: Target) -> set[str]:
+    """Return the attributes that show of which document a row is; none where they do not."""
+    is_header_row = is_header_target(target)
+    if target.unclear or (target.by_identity and not is_header_row):
+        return set()
+    names = set(chain.from_iterable(link.names for link in target.links))
+    return names.union(key_attributes(target.root) if is_header_row else ())
 
 
 def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
@@ -315,11 +319,8 @@ class StatementCheck:
         self, statement: Insert, rows: Iterable[Row]
     ) -> Sequence[Select[Any]] | None:
         """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
-        target, mapper = self.target, self.target.mapper
-        conflict, table = conflict_of(statement), table_of(statement)
-        # Whether every row of the table is one of the target, which a SELECT of its class finds.
-        whole = mapper is None or (mapper.selectable is table and not mapper.single)
-        if conflict is None or not whole or target.unclear or target.extended or target.stored:
+        target, conflict, table = self.target, conflict_of(statement), table_of(statement)
+        if conflict is None or not self._finds_all_of(table):
             return None
         if not target.deciding.isdisjoint(map(target.attribute_of, conflict.sets)):
             return None
@@ -330,11 +331,16 @@ class StatementCheck:
             plain = not any(
                 value is None or isinstance(value, ClauseElement) for value in chain(*values)
             )
-            mapped = target.table.columns if mapper is None else mapper.column_attrs
-            if not plain or not {*names} <= {*mapped.keys()}:
+            if not plain or not target.has({*names}):
                 return None
             found += self._select_rows(names, [*values])
         return found
+
+    def _finds_all_of(self, table: Any) -> bool:
+        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
+        target, mapper = self.target, self.target.mapper
+        whole = mapper is None or (mapper.selectable is table and not mapper.single)
+        return whole and not (target.unclear or target.extended or target.stored)
 
     def _select_rows(
         self, names: Sequence[str], values: Sequence[Identity]
@@ -365,10 +371,16 @@ class StatementCheck:
         touched = None if target.unclear else touched_rows(run.statement, target)
         if touched is None:
             yield UNKNOWN, UNCLEAR
-            return
+        else:
+            yield from self._headers_found(touched, values, run)
+
+    def _headers_found(
+        self, touched: TouchedRows, values: Sequence[Row], run: Execution
+    ) -> Headers:
+        """Yield those of the rows that the statement finds, which are counted, and those they come to."""
         self.asked = 0
         for parameters, answer in run.ask(touched.select_counted()):
-            new = [{**row, **target.by_attribute(parameters)} for row in values]
+            new = [{**row, **self.target.by_attribute(parameters)} for row in values]
             for row in new:
                 yield from self._headers_of_values(row, of_row=False)
             for *found, rows in answer:
@@ -427,14 +439,17 @@ class StatementCheck:
                 yield UNKNOWN, NO_KEY
             rows = [{**self._stored_before(row), **row} for row in rows]
         if overwrites and is_header_target(target):  # the headers that have these keys already
-            assert target.mapper is not None
-            for key in map(target.identity, rows):
-                if key is None:
-                    yield UNKNOWN, "an INSERT without a key that may overwrite a row,"
-                else:
-                    yield from self._headers_of(target.mapper, key)
+            yield from self._headers_overwritten(rows)
         for row in rows:
             yield from self._headers_of_values(row)
+
+    def _headers_overwritten(self, rows: Iterable[Row]) -> Headers:
+        assert self.target.mapper is not None
+        for key in map(self.target.identity, rows):
+            if key is None:
+                yield UNKNOWN, "an INSERT without a key that may overwrite a row,"
+            else:
+                yield from self._headers_of(self.target.mapper, key)
 
     def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
         """Yield those of the rows that have these keys now, and those that they come to."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, product, starmap
+from itertools import chain, product, repeat, starmap
 from typing import Any, NamedTuple
 
 from sqlalchemy import (
@@ -168,19 +168,14 @@ class Target(NamedTuple):
         key: str = column if isinstance(column, str) else column.key
         attributes: Any = {} if self.named is None else self.named.column_attrs
         columns = attributes[key].columns if key in attributes else ()
-        is_of_other = (
-            self.other is not None
-            and key in self.other.columns
-            and getattr(column, "table", None) is not mapped_table(self.other)
-        )
+        is_of_other = self._is_of_other(column, key)
         if is_of_other:
             columns = (self.other.columns[key],)
         if self.mapper is None:
             return next((str(own.key) for own in self._own_columns(columns)), key)
-        for other in columns:
-            name = same_attribute(self.mapper, other)
-            if name is not None:
-                return name
+        name = next(filter(None, map(same_attribute, repeat(self.mapper), columns)), None)
+        if name is not None:
+            return name
         if is_of_other:
             return f"{self.other.name}.{key}"  # of no attribute
         if key in self.mapper.attrs:
@@ -190,12 +185,23 @@ class Target(NamedTuple):
         except (KeyError, UnmappedColumnError):
             return key
 
+    def _is_of_other(self, column: Any, key: str) -> bool:
+        """Return whether a column, which may be given by its name, is one of the other object for the table."""
+        if self.other is None or key not in self.other.columns:
+            return False
+        return getattr(column, "table", None) is not mapped_table(self.other)
+
     def _own_columns(self, columns: Iterable[Any]) -> Iterator[Any]:
         """Yield those of these columns that are of the association table, or of another object for it."""
         of_table = (other for other in columns if mapped_table(other.table) is self.table)
         for target in of_table:
             if (own := column_named(self.table, target.name)) is not None:
                 yield own
+
+    def has(self, names: set[str]) -> bool:
+        """Return whether the class, or the association table, has columns of all these names."""
+        columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
+        return names <= {*columns.keys()}
 
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.

@@ -12,7 +12,7 @@ transaction holds are refused when it is sent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import chain, compress, repeat
@@ -34,7 +34,7 @@ from ..core.documents import (
     mapper_cache,
     notify_in_time,
 )
-from ..core.ledger import place_of
+from ..core.ledger import RowPlace, place_of
 from ..core.same_tables import (
     is_class_elsewhere,
     is_of_other_model,
@@ -125,11 +125,7 @@ class WriteGuard(Refusals):
                 memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
         if to_check:
-            FullCheck(self, session, along).check(
-                WrittenRow(state, rules, write)
-                for write, rules, states in to_check
-                for state in states
-            )
+            FullCheck(self, session, along).check(_each_of(to_check))
 
     def _is_held(
         self, session: Session, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -151,15 +147,18 @@ class WriteGuard(Refusals):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            memory = self.memory
-            memory.written = memory.written or FullCheck(self, self.session(), written=True)
-            memory.written.check([WrittenRow(state, rules, judged)])
+            self._check_written(WrittenRow(state, rules, judged))
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
             self._add_header(state)
         elif write is Write.UPDATE:
             self.add_key((rules.entity, state.identity or ()), new_key_of(state, rules))
+
+    def _check_written(self, row: WrittenRow) -> None:
+        memory = self.memory
+        memory.written = memory.written or FullCheck(self, self.session(), written=True)
+        memory.written.check([row])
 
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -245,6 +244,12 @@ def _by_class(session: Session, new: States, changed: States, deleted: States) -
                 of_class = map(is_, map(_class_of, states), repeat(entity))
                 rows.append((write, rules, [*compress(states, of_class)]))
     return rows
+
+
+def _each_of(groups: Iterable[Rows]) -> Iterator[WrittenRow]:
+    for write, rules, states in groups:
+        for state in states:
+            yield WrittenRow(state, rules, write)
 
 
 def _is_elsewhere(session: Session, entity: type[Any]) -> bool:
@@ -372,14 +377,20 @@ def _check(tables: Sequence[tuple[Any, Mapper[Any]]], state: LockContext, contex
         elif held is None:
             state.ledger.check_place(root, context.root_connection, context.execution_options)
             continue
-        elif held.is_same(place) or (
-            held.engine is not place.engine
-            and is_of_other_model(guard.session(), root, table, place.engine)
-        ):
+        elif held.is_same(place) or _is_other_model(guard, table, root, held, place):
             continue
         else:
             text = f"a statement would write rows of {table.name} in {place}, but the locked rows are in {held},"
         guard.refuse(Refusal(root, (), text, text))
+
+
+def _is_other_model(
+    guard: WriteGuard, table: Any, root: Mapper[Any], held: RowPlace, place: RowPlace
+) -> bool:
+    """Return whether a table of this name in another database belongs to another model."""
+    return held.engine is not place.engine and is_of_other_model(
+        guard.session(), root, table, place.engine
+    )
 
 
 check_statements(_check_of)
