@@ -122,7 +122,9 @@ def test_its_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
         sa_doclock.opentelemetry.uninstrument()
         names["session"].close()
         names["engine"].dispose()
-        names["Base"].registry.dispose()  # else a class may be collected before one that refers to it
+        names[
+            "Base"
+        ].registry.dispose()  # else a class may be collected before one that refers to it
 
 
 def test_each_time_has_its_unit() -> None:

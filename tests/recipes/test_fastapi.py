@@ -45,7 +45,10 @@ uvicorn.run(app, port=PORT, log_level="critical")
 UNLOCKED = (
     ("session.check_out(", "session.take_over("),
     (
-        "with Session() as session, session.locked(Order, ident, checkout=epoch, lock_timeout=2) as order:",
+        """with (
+        Session() as session,
+        session.locked(Order, ident, checkout=epoch, lock_timeout=2) as order,
+    ):""",
         """with LockingSession(engine, guard="off") as session, session.begin():
         order = session.get_one(Order, ident)
         order.total = total

@@ -244,7 +244,7 @@ class Undeclared(Base):
     __tablename__ = "lk_order"
     id: Mapped[int] = mapped_column(primary_key=True)
     total: Mapped[int]
-    remark: Mapped[str]
+    remark: Mapped[str] = mapped_column(sa.String(20))
     lines: Mapped[list[UndeclaredLine]] = relationship()
 
 
@@ -252,7 +252,7 @@ class UndeclaredLine(Base):
     __tablename__ = "lk_line"
     id: Mapped[int] = mapped_column(primary_key=True)
     order_id: Mapped[int] = mapped_column(sa.ForeignKey("lk_order.id"))
-    name: Mapped[str]
+    name: Mapped[str] = mapped_column(sa.String(20))
     value: Mapped[int]
 
 

@@ -127,7 +127,7 @@ def test_a_row_that_comes_to_match_is_not_written(
     with documents.engine().begin() as connection:
         connection.execute(case.before)
     held = hold(session, case.entity, case.held) if case.held else []
-    raises = pytest.raises(UnlockedWrite, match="came to it after")
+    raises = pytest.raises(UnlockedWrite, match="Another transaction added some of them")
     with before_the_write(session, documents, case.meanwhile), raises:
         case.action(session)
     committed = state(stored)

@@ -258,6 +258,6 @@ def test_no_other_row_is_waited_for(engine_other_primary_key: sa.Engine, name: s
 def test_a_table_without_that_key_is_refused(engine_other_primary_key: sa.Engine) -> None:
     with (
         LockingSession(engine_other_primary_key) as session,
-        pytest.raises(LockNotSupported, match="is not the PRIMARY KEY of this table"),
+        pytest.raises(LockNotSupported, match="has no index for the mapped key"),
     ):
         session.get_entities(Believed, ["a", "b"], ForUpdate)

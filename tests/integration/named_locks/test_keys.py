@@ -366,5 +366,5 @@ def test_after_a_read_that_is_old_it_is_a_conflict(session: Session, other: Sess
 @pytest.mark.databases("sqlite")
 def test_after_a_shared_read_it_is_refused(session: Session) -> None:
     session.get_one_entity(Order, 1, LockOptions.SharedRead)
-    with pytest.raises(WrongIsolation, match="the transaction reads a snapshot"):
+    with pytest.raises(WrongIsolation, match="the transaction reads the snapshot of"):
         session.lock_key(KEY)

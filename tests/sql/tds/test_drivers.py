@@ -50,7 +50,11 @@ FAILURES: dict[int, type[LockFailed]] = {
     3960: SnapshotConflict,
 }
 REFUSALS: dict[int, type[DocLockError]] = {3951: WrongIsolation, 3953: LockNotSupported}
-STATES = {0: "Run op.enable_snapshot_isolation", 2: "is switching snapshot", 3: "is switching snapshot"}
+STATES = {
+    0: "Run op.enable_snapshot_isolation",
+    2: "is switching snapshot",
+    3: "is switching snapshot",
+}
 each_failure = pytest.mark.parametrize(("number", "kind"), FAILURES.items(), ids=str)
 
 

@@ -75,9 +75,7 @@ def test_a_read_only_database_gives_no_lock(
 
 def test_nor_does_it_for_with_for_update(session: LockingSession, wire: TDSServer) -> None:
     wire.database.read_only = True
-    with pytest.raises(
-        LockNotSupported, match=r"Order rows FOR UPDATE .* ignores locking hints"
-    ):
+    with pytest.raises(LockNotSupported, match=r"Order rows FOR UPDATE .* ignores locking hints"):
         session.get(Order, 1, with_for_update=True)
     assert session.held_locks == {}
     assert not session.in_transaction()

@@ -171,7 +171,7 @@ def test_a_view_is_taken_at_its_word(engine: sa.Engine) -> None:
                 other.get_entity(Sound, 1, ForUpdate | LockOptions.NoWait)
             session.rollback()
             with pytest.raises(
-                LockNotSupported, match=r"'lk_seen' is a view, .* lock the row"
+                LockNotSupported, match=r"'lk_seen' is a view, .* Lock the row"
             ) as caught:
                 session.get_entity(Seen, 1, ForUpdate)
             assert "ALTER TABLE" not in str(caught.value)  # a view has no engine
