@@ -202,7 +202,7 @@ def test_time_is_over_for_a_caller_that_waits_and_for_the_head(
 def test_without_a_limit_of_its_own_a_caller_is_refused_with_the_head_it_has_waited_with(
     engine: sa.Engine, alice: Actor[Session], session: Session
 ) -> None:
-    gate, made, goes_on = DocumentGate(combine=1), list[Session](), threading.Event()
+    gate, made, goes_on = DocumentGate(combine=4), list[Session](), threading.Event()
 
     def sessions() -> Session:
         made.append(LockingSession(engine, lock_timeout=0.05))
@@ -563,7 +563,17 @@ def test_each_has_the_parts_of_the_one_before_and_the_context_of_its_caller(
     assert [line.name for line in session.get_one(Order, 1).lines[-2:]] == ["ann", "ben"]
 
 
-def test_a_version_is_raised_for_each_function(
+def test_a_version_is_raised_once_for_the_functions_of_one_transaction(
+    send: Send, alice: Actor[Session], session: Session
+) -> None:
+    alice.does(lambda session: session.get_one_entity(Account, 1, ForUpdate))
+    calls = [send(add(1), entity=Account) for _ in range(3)]
+    alice.does(lambda session: session.rollback())
+    assert [call.result(PATIENCE) for call in calls] == [31, 32, 33]
+    assert session.get_one(Account, 1).version == 2  # it was 1
+
+
+def test_a_version_is_raised_for_each_transaction(
     gate: DocumentGate, session_factory: Any, session: Session
 ) -> None:
     for _ in range(2):
