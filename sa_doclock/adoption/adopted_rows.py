@@ -342,7 +342,10 @@ class AdoptedRows(LockTarget[Result[Any]]):
         collisions = [] if self._loaded is None else self._finish(self._loaded)
         refused = {state for state, _ in collisions}
         headers = [header for header in map(instance_state, self._headers) if header not in refused]
-        beside = self._beside(headers)
+        beside = None
+        if self._objects:  # attributes that the statement has read of rows that it has not locked
+            again = None if self.writes else self._run_again
+            beside = RowsBeside(self.context, self._written, again, headers, self._objects)
         for state in headers:
             if state.identity is not None:
                 collisions += self._record_header(state, request.lock)
@@ -353,24 +356,26 @@ class AdoptedRows(LockTarget[Result[Any]]):
         load_again(self.session, self.unreadable)
         unread = changed_rows(self.context, self.unread, request.bind_arguments)
         collisions += [(state, CHANGED.format(repr(name))) for state, name in unread]
+        self._note_unsaved(collisions, request)
+        result: Result[Any] = found.rows
+        return result
+
+    def _note_unsaved(
+        self, collisions: Sequence[tuple[InstanceState[Any], str]], request: LockRequest
+    ) -> None:
+        """Note the error of the first of these changes: each would overwrite another's, and stays pending.
+
+        Its row is locked, and is not in ``held_locks``.
+        """
         call = self.context.calls.current
         assert call is not None
         call.unsaved = None  # of a try before
-        if collisions:  # the change stays pending; the row is locked, and not in ``held_locks``
+        if collisions:
             (state, text), *_ = in_session_order(self.session, collisions, itemgetter(0))
             call.unsaved = UnsavedChanges(text)
             key = public_key(state.identity or ())
             database = database_name(self.session, request.bind_arguments)
             add_document(call.unsaved, state.class_, key, request.lock, database)
-        result: Result[Any] = found.rows
-        return result
-
-    def _beside(self, headers: Sequence[InstanceState[Any]]) -> RowsBeside | None:
-        """Expire attributes that the statement has read of rows that it has not locked."""
-        if not self._objects:
-            return None
-        again = None if self.writes else self._run_again
-        return RowsBeside(self.context, self._written, again, headers, self._objects)
 
     def _run_again(self, statement: Statement) -> Result[Any]:
         """Execute a statement as the program has asked for its own, but overwrite no object."""

@@ -89,7 +89,11 @@ def locks_in(compiled: Compiled) -> CompiledLocks:
     made = getattr(compiled.compile_state, "statement", None)
     elements = [*_elements_within(given, made)]
     queries = [element for element in elements if isinstance(element, _QUERIES)]
-    by_clause = _by_clause(queries)
+    # The SELECTs with a lock, by its clause: the ORM writes one SELECT as several.
+    by_clause: dict[int | None, list[_Query]] = {}
+    for query in queries:
+        by_clause.setdefault(id(for_update_clause(query)), []).append(query)
+    by_clause.pop(id(None), None)
     if not by_clause:
         return NO_LOCKS
     select = inner_select(given)
@@ -129,16 +133,6 @@ def _reads_more(
     froms = (query.get_final_froms() for query in own if isinstance(query, Select))
     joins = any(len([*from_clauses_within(each)]) > 1 for each in froms)
     return bool(own) and (len(own) < len(queries) or joins or any(map(may_read_rows, elements)))
-
-
-def _by_clause(queries: Iterable[_Query]) -> dict[int | None, list[_Query]]:
-    """Return the SELECTs with a lock, by its clause: the ORM writes one SELECT as several."""
-    found: dict[int | None, list[_Query]] = {}
-    for query in queries:
-        clause = for_update_clause(query)
-        if clause is not None:
-            found.setdefault(id(clause), []).append(query)
-    return found
 
 
 def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:

@@ -237,10 +237,7 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     select = inner_select(statement)
     selected = _selected_by(select)
     columns = [_column_of(item.expression) for item in selected]
-    if not any(getattr(column, "table", None) is not None for column in columns):
-        _refuse_aggregates(
-            item.expression for item in selected if item.expression is not item.entity
-        )
+    _refuse_combined(selected, columns)
     # A loader option may leave columns out; the class of from_statement() reads the columns present.
     whole = not (options_of(select) or reads_only_some(select)) and select is statement
     read = {*columns} - {None}
@@ -250,8 +247,11 @@ def _columns_read(statement: Statement) -> AbstractSet[Any]:
     return read
 
 
-def _refuse_aggregates(expressions: Iterable[Any]) -> None:
-    """:raises LockNotSupported: an expression may be computed from many rows, or is text that cannot be read."""
+def _refuse_combined(selected: Iterable[_Selected], columns: Iterable[Any]) -> None:
+    """:raises LockNotSupported: no column of a table is selected, and an expression may be computed of many rows."""
+    if any(getattr(column, "table", None) is not None for column in columns):
+        return
+    expressions = [item.expression for item in selected if item.expression is not item.entity]
     for element in chain.from_iterable(map(iterate, expressions)):
         of_many = isinstance(element, (FunctionElement, TextClause))
         if of_many or getattr(element, "is_literal", False):
@@ -306,7 +306,12 @@ def _keys_selected(select: Select[Any]) -> Iterator[tuple[Mapper[Any], Sequence[
 
 
 def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]:
-    found = [*_unread_of_objects(statement), *_unread_of_keys(statement)]
+    found: list[_Unread] = []
+    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
+    for entity in _locked_entities(statement):
+        unread = header_table(entity).columns if has_options else unread_columns(entity)
+        found.append((root_of(inspect(entity).mapper), True, unread))
+    found += _unread_of_keys(statement)
     return frozenset(
         (root, is_object)
         for root, is_object, unread in found
@@ -314,13 +319,6 @@ def _roots_in_index(statement: Statement) -> frozenset[tuple[Mapper[Any], bool]]
         # By its whole key the server finds the one row by the primary index.
         and not _is_by_key_of(inner_select(statement), own_table(root))
     )
-
-
-def _unread_of_objects(statement: Statement) -> Iterator[_Unread]:
-    has_options = bool(options_of(inner_select(statement)))  # they may leave columns out
-    for entity in _locked_entities(statement):
-        unread = header_table(entity).columns if has_options else unread_columns(entity)
-        yield root_of(inspect(entity).mapper), True, unread
 
 
 def _unread_of_keys(statement: Statement) -> Iterator[_Unread]:

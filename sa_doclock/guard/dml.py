@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import BindParameter, ClauseElement, Insert, Update
@@ -156,30 +157,32 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
     """
     columns = returned_columns(statement)
     if not columns:
-        key: Any = None
-        with suppress(InvalidRequestError):  # of several rows, none is known
-            key = getattr(result, "inserted_primary_key", None)
-        own, named = (
-            [column.name for column in table.primary_key]
-            for table in (table_of(statement), named_alone(statement))
-        )
-        return result, [] if key is None or None in key or own != named else [tuple(key)]
+        return result, _key_inserted(statement, result)
     if isinstance(result, IteratorResult):  # of objects, or of their attributes
-        headers = [*_headers_among(buffer_rows(result), target)]
+        rows = (
+            row if isinstance(row, (tuple, ResultRow)) else (row,) for row in buffer_rows(result)
+        )
+        found = [each for each in chain.from_iterable(rows) if isinstance(each, target.root.class_)]
+        headers = [key for key in (instance_state(each).identity for each in found) if key]
         if headers:
             return result, headers
     return result, _keys_among(columns, target, result)
 
 
-def _headers_among(rows: Iterable[Any], target: Target) -> Iterator[Identity]:
-    for row in rows:
-        for value in row if isinstance(row, (tuple, ResultRow)) else (row,):
-            key = instance_state(value).identity if isinstance(value, target.root.class_) else None
-            if key:
-                yield key
+def _key_inserted(statement: Any, result: Any) -> list[Identity]:
+    """Return the primary key of the one row that was inserted; nothing where it is not known."""
+    key: Any = None
+    with suppress(InvalidRequestError):  # of several rows, none is known
+        key = getattr(result, "inserted_primary_key", None)
+    own, named = (
+        [column.name for column in table.primary_key]
+        for table in (table_of(statement), named_alone(statement))
+    )
+    return [] if key is None or None in key or own != named else [tuple(key)]
 
 
 def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Identity]:
+    """Return the primary keys that are among the returned columns."""
     assert target.mapper is not None
     returned = [
         target.attribute_of(column) if hasattr(column, "key") else None for column in columns
@@ -229,30 +232,22 @@ def _checked(
     :param of_headers: whether a write to rows of headers leaves their version as it is.
     """
     session = refusals.session()
-    inserted: list[DocumentKey] = []
     checks = [StatementCheck(session, refusals, target, write) for target in targets]
     if checks:
         refusals.reset_warnings()
     with session.no_autoflush:
-        for candidate in checks:
-            inserted += check(candidate)
+        inserted = [*chain.from_iterable(map(check, checks))]
     yield checks
     for candidate in checks:
-        _raise_versions(refusals, candidate, of_headers)
+        root = candidate.target.root
+        if declares(root, "version") and (
+            not is_header_target(candidate.target) or of_headers(candidate.target)
+        ):
+            refusals.raise_versions(root, [key for key in candidate.headers if not has_null(key)])
     for key in inserted:
         refusals.add_inserted(key)
-    for document, identity in chain.from_iterable(candidate.new_keys for candidate in checks):
+    for document, identity in chain.from_iterable(map(attrgetter("new_keys"), checks)):
         refusals.add_key(document, identity)
-
-
-def _raise_versions(
-    refusals: Refusals, check: StatementCheck, of_headers: Callable[[Target], bool]
-) -> None:
-    """Raise the versions of the documents that the statement has written to."""
-    target = check.target
-    if declares(target.root, "version") and (not is_header_target(target) or of_headers(target)):
-        keys = [key for key in check.headers if not has_null(key)]
-        refusals.raise_versions(target.root, keys)
 
 
 def _leaves_version(rows: Sequence[Row], target: Target) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
@@ -190,10 +190,27 @@ class FullCheck:
         """Check those of these objects whose rows in the table are of this target."""
         resolver = self._resolver(target.root)
         is_new = write is Write.INSERT and is_new_header(target, table)
+        asked, found = self._headers_told(target, table, rows, write)
+        for key, header in stored_headers_of(self.session, resolver, target, table, asked):
+            if is_new:
+                self.refusals.add_inserted((target.root.class_, header))
+            found.append((*(asked.get(key) or next(iter(asked.values()))), header))
+        for row, by, header in found:
+            if write is not Write.INSERT or not inserts_header(row.state, target.root, header):
+                self._refuse_unless_permitted(target.root, header, row, by)
+
+    def _headers_told(
+        self, target: Target, table: Any, rows: Iterable[WrittenRow], write: Write
+    ) -> tuple[dict[Identity, tuple[WrittenRow, By]], list[tuple[WrittenRow, By, Identity]]]:
+        """Return the rows whose headers the database has to tell, by their keys; and all others, with headers."""
         asked: dict[Identity, tuple[WrittenRow, By]] = {}
         found: list[tuple[WrittenRow, By, Identity]] = []
-        written = self.written and write is not Write.DELETE
-        for row, by in _written_in(rows, target, table, write):
+        resolver, written = self._resolver(target.root), self.written and write is not Write.DELETE
+        for row in rows:
+            name = _changed_in(row.state, target, table) if write is Write.UPDATE else None
+            if write is Write.UPDATE and name is None:  # it is of another table
+                continue
+            by = None if name is None else (name, name)
             owner = owner_in_association(row.state, target, written=written)
             key = None if owner else key_in_table(row.state, target, table, written=written)
             if key is not None:
@@ -201,18 +218,7 @@ class FullCheck:
             else:
                 headers = headers_of_owner(resolver, target, owner) if owner else (UNKNOWN,)
                 found += ((row, by, header) for header in headers)
-        for key, header in stored_headers_of(self.session, resolver, target, table, asked):
-            if is_new:
-                self.refusals.add_inserted((target.root.class_, header))
-            found.append((*(asked.get(key) or next(iter(asked.values()))), header))
-        for row, by, header in found:
-            self._refuse_unless_inserted(target.root, header, row, by)
-
-    def _refuse_unless_inserted(
-        self, root: Mapper[Any], header: Identity, row: WrittenRow, by: By
-    ) -> None:
-        if row.write is not Write.INSERT or not inserts_header(row.state, root, header):
-            self._refuse_unless_permitted(root, header, row, by)
+        return asked, found
 
     def _check_kinds(self, row: WrittenRow) -> None:
         """Check a row that is written as one of another class: only the database knows its owners.
@@ -329,18 +335,6 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
         if relationship.key in parts or relationship.direction is RelationshipDirection.MANYTOONE
     ]
     return next((name for name in names if state.attrs[name].history.has_changes()), None)
-
-
-def _written_in(
-    rows: Iterable[WrittenRow], target: Target, table: Any, write: Write
-) -> Iterator[tuple[WrittenRow, By]]:
-    """Yield those of the rows that the write changes in the target's table, each by its attribute."""
-    for row in rows:
-        name = _changed_in(row.state, target, table) if write is Write.UPDATE else None
-        if name is not None:
-            yield row, (name, name)
-        elif write is not Write.UPDATE:
-            yield row, None
 
 
 def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:

@@ -338,7 +338,10 @@ def _build_rules(
         parts, own = parts_with_detail(root, mapper), names_of_parts(root, mapper)
         header, direct = is_header(root, mapper), _direct_part(root, parts)
         keys = frozenset(key_attributes(mapper) if is_row_of_root(mapper, root) else ())
-    moves = frozenset(_owner_attributes(parts)) | kind | deciding_attributes(mapper)
+    owner_attributes = (
+        (*part.attributes, *part.backrefs, *dict(part.discriminators)) for part in parts
+    )
+    moves = frozenset(chain.from_iterable(owner_attributes)) | kind | deciding_attributes(mapper)
     elsewhere = moves | updates.keys()
     names = chain.from_iterable(map(attrgetter("attributes"), parts))
     generated = generated_attributes(mapper, names)
@@ -357,9 +360,8 @@ def _build_rules(
         updates=updates,
         # Those write to an association table, or by UPDATEs of their own.
         unseen=frozenset(
-            name
-            for name in updates
-            for relationship in [mapper.relationships[name]]
+            relationship.key
+            for relationship in map(mapper.relationships.__getitem__, updates)
             if relationship.secondary is not None or relationship.post_update
         ),
         # Its own parts are deleted with the row, under the same lock.
@@ -373,13 +375,6 @@ def _build_rules(
 def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
     """Return the attributes of this class that lead to its parts."""
     return {part.name for part in parts_of(root) if mapper.isa(part.owner)}
-
-
-def _owner_attributes(parts: Iterable[Part]) -> Iterator[str]:
-    for part in parts:
-        yield from part.attributes
-        yield from part.backrefs
-        yield from (name for name, _ in part.discriminators)
 
 
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:

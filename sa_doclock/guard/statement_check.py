@@ -119,11 +119,12 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
 
 def _deciding_attributes(target: Target) -> set[str]:
     """Return the attributes that show of which document a row is; none where they do not."""
-    is_header_row = is_header_target(target)
-    if target.unclear or (target.by_identity and not is_header_row):
+    if target.unclear:
         return set()
     names = set(chain.from_iterable(link.names for link in target.links))
-    return names.union(key_attributes(target.root) if is_header_row else ())
+    if is_header_target(target):
+        return names.union(key_attributes(target.root))
+    return set() if target.by_identity else names
 
 
 def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:

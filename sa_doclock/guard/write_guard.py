@@ -12,7 +12,7 @@ transaction holds are refused when it is sent.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from itertools import chain, compress, repeat
@@ -112,7 +112,7 @@ class WriteGuard(Refusals):
         unclear: list[Rows] = []
         for group in rows:
             write, rules, states = group
-            late = rules.generated is not None and rules.is_set_too_late(write, along)
+            late = rules.is_set_too_late(write, along)
             headers = None if late else rules.headers_of(session, write, states)
             if headers is None:
                 unclear.append(group)
@@ -125,7 +125,11 @@ class WriteGuard(Refusals):
                 memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
         if to_check:
-            FullCheck(self, session, along).check(_each_of(to_check))
+            written = (
+                map(WrittenRow, states, repeat(rules), repeat(write))
+                for write, rules, states in to_check
+            )
+            FullCheck(self, session, along).check(chain.from_iterable(written))
 
     def _is_held(
         self, session: Session, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -147,18 +151,15 @@ class WriteGuard(Refusals):
         # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
         judged = Write.INSERT if state.key is None else write
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
-            self._check_written(WrittenRow(state, rules, judged))
+            memory = self.memory
+            memory.written = memory.written or FullCheck(self, self.session(), written=True)
+            memory.written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
         if write is Write.INSERT:
             self._add_header(state)
         elif write is Write.UPDATE:
             self.add_key((rules.entity, state.identity or ()), new_key_of(state, rules))
-
-    def _check_written(self, row: WrittenRow) -> None:
-        memory = self.memory
-        memory.written = memory.written or FullCheck(self, self.session(), written=True)
-        memory.written.check([row])
 
     def _is_held_as_written(
         self, write: Write, rules: WriteRules, state: InstanceState[Any]
@@ -244,12 +245,6 @@ def _by_class(session: Session, new: States, changed: States, deleted: States) -
                 of_class = map(is_, map(_class_of, states), repeat(entity))
                 rows.append((write, rules, [*compress(states, of_class)]))
     return rows
-
-
-def _each_of(groups: Iterable[Rows]) -> Iterator[WrittenRow]:
-    for write, rules, states in groups:
-        for state in states:
-            yield WrittenRow(state, rules, write)
 
 
 def _is_elsewhere(session: Session, entity: type[Any]) -> bool:
