@@ -41,15 +41,24 @@ def audit(
         ),
     ],
     json_wanted: Annotated[
-        bool, typer.Option("--json", help="A list of objects; the program's output goes to stderr.")
+        bool,
+        typer.Option(
+            "--json", help="Print a list of objects; the program's output goes to stderr."
+        ),
     ] = False,
     sarif: Annotated[
         Optional[Path],  # noqa: UP045  # as Url
-        typer.Option(metavar="FILE", help="Write SARIF 2.1.0 there.", show_default="none"),
+        typer.Option(
+            metavar="FILE",
+            help="Write the report as SARIF 2.1.0 to this file.",
+            show_default="none",
+        ),
     ] = None,
     html: Annotated[
         Optional[Path],  # noqa: UP045  # as Url
-        typer.Option(metavar="FILE", help="Write a page of HTML there.", show_default="none"),
+        typer.Option(
+            metavar="FILE", help="Write the report as HTML to this file.", show_default="none"
+        ),
     ] = None,
     package: Annotated[
         Optional[list[str]],  # noqa: UP045  # as Url

@@ -40,9 +40,9 @@ TableName = Annotated[
     ),
 ]
 Ident = Annotated[
-    list[str], typer.Argument(metavar="KEY", help="The primary key; of several columns, several.")
+    list[str], typer.Argument(metavar="KEY", help="The primary key, one value for each column.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def checkouts(
@@ -56,7 +56,7 @@ def checkouts(
 ) -> None:
     """Show who has which document checked out.
 
-    Since when and until when, in UTC. Also those whose time is over, until somebody takes the document or checks it in.
+    Times are in UTC. An expired check-out is listed until somebody takes the document or checks it in.
 
     Exit status: 0; 2 if there is no such table, or it cannot be read.
     """
@@ -74,11 +74,9 @@ def take_over(
     entity: Entity,
     ident: Ident,
     url: ServerUrl,
-    owner: Annotated[
-        str, typer.Option("--owner", metavar="OWNER", help="Who has the document from now on.")
-    ],
+    owner: Annotated[str, typer.Option("--owner", metavar="OWNER", help="The new owner.")],
     lease: Annotated[
-        float, typer.Option("--minutes", metavar="MINUTES", help="For how long.")
+        float, typer.Option("--minutes", metavar="MINUTES", help="The length of the lease.")
     ] = 15.0,
     note: Annotated[
         Optional[str],  # noqa: UP045  # as Url

@@ -72,7 +72,7 @@ ServerUrl = Annotated[
 Entity = Annotated[
     str, typer.Argument(metavar="MODULE:CLASS", help="A mapped class, shop.models:Order.")
 ]
-JsonList = Annotated[bool, typer.Option("--json", help="A list of objects.")]
+JsonList = Annotated[bool, typer.Option("--json", help="Print a list of objects.")]
 
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells have it."""

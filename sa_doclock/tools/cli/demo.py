@@ -161,8 +161,8 @@ _CODE = """\
 def demo(url: Url = None) -> None:
     """Show a lost update without locks, and none with them.
 
-    A double click, an order that is read while it is changed, and a stress
-    run, each without locks and with them.  It takes less than a minute.
+    Runs a double click, a read of an order during a change, and a stress run,
+    each without locks and with them.  It takes less than a minute.
 
     Creates two tables of its own, whose names begin with doclock_stress_,
     and drops them at the end; touches nothing else in the database.

@@ -27,7 +27,7 @@ def explain(
         Optional[float],  # noqa: UP045  # as Url
         typer.Option(metavar="SECONDS", help="As for get_entity().", show_default="none"),
     ] = None,
-    json_wanted: Annotated[bool, typer.Option("--json", help="One object.")] = False,
+    json_wanted: Annotated[bool, typer.Option("--json", help="Print one object.")] = False,
 ) -> None:
     """Show the statements and rows of a lock, and who then waits.
 

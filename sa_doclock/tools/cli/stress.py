@@ -138,11 +138,16 @@ _LOCKS = {Read.shared: LockOptions.SharedRead, Read.snapshot: LockOptions.Snapsh
 
 def stress(
     url: Url = None,
-    documents: Annotated[int, typer.Option(min=1, help="D0, D1, ...")] = 5,
-    threads: Annotated[int, typer.Option(min=1, max=1000, help="Each with a connection.")] = 30,
-    iterations: Annotated[int, typer.Option(min=1, help="Operations of each thread.")] = 50,
+    documents: Annotated[int, typer.Option(min=1, help="Number of documents.")] = 5,
+    threads: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of threads, each with a connection.")
+    ] = 30,
+    iterations: Annotated[
+        int, typer.Option(min=1, help="Number of operations of each thread.")
+    ] = 50,
     no_locks: Annotated[
-        bool, typer.Option("--no-locks", help="Plain reads instead: must find inconsistencies.")
+        bool,
+        typer.Option("--no-locks", help="Read without locks, which must find inconsistencies."),
     ] = False,
     details_only: Annotated[
         bool, typer.Option("--details-only", help="Writers move value between two details.")
@@ -153,12 +158,10 @@ def stress(
     ] = False,
     seed: Annotated[
         Optional[int],  # noqa: UP045  # as Url
-        typer.Option(
-            help="The same seed: the same operations in each thread.", show_default="random"
-        ),
+        typer.Option(help="Repeat the operations of a run with this seed.", show_default="random"),
     ] = None,
     json_wanted: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout, and nothing else.")
+        bool, typer.Option("--json", help="Print only one JSON object.")
     ] = False,
 ) -> None:
     """Run many threads on a few documents, and check every read.

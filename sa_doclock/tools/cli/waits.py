@@ -25,12 +25,12 @@ Show = Callable[[Sequence[LockWait]], None]
 
 def waits(
     url: ServerUrl,
-    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option(min=0.2, metavar="SECONDS", help="The pause of --watch.")
+        float, typer.Option(min=0.2, metavar="SECONDS", help="Pause between repetitions.")
     ] = 2.0,
     longer_than: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Leave out waits that are shorter.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Leave out shorter waits.")
     ] = 0.0,
     alarm: Annotated[
         Optional[float],  # noqa: UP045  # as Url
@@ -39,19 +39,21 @@ def waits(
         ),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every connection, not only a screen of them.")
+        bool, typer.Option("--all", help="Show every connection, even beyond the screen.")
     ] = False,
     json_wanted: Annotated[
-        bool, typer.Option("--json", help="A list of objects; with --watch, one list a line.")
+        bool,
+        typer.Option(
+            "--json", help="Print a list of objects; with --watch, one list on each line."
+        ),
     ] = False,
 ) -> None:
     """Show who waits for whom on the whole server.
 
-    A sentence says how many wait, and who is in their way. The tree below it has the
-    holder on top, and its waiters below. Each connection stands once; connections that the
-    screen has no room for are counted.
+    A sentence says how many connections wait, and for whom. In the tree, waiters are below
+    their holder. Each connection appears once; those that do not fit on the screen are counted.
 
-    It asks over a connection of its own, takes no lock and changes nothing.
+    The command uses its own connection, takes no lock and changes nothing.
 
     Exit status: 0; 1 if a wait is longer than --alarm, which also ends --watch; 2 if the
     server cannot be asked.
