@@ -19,21 +19,21 @@ NO_TABLE: Final = (
 class Checkout:
     """A check-out: who has a document, since when and until when.
 
-    It shows the database at the time of the read, and does not change by itself.  All times are of
-    the database's clock.
+    It shows the database at the time of the read, and does not change by itself. All times are by the
+    database's clock.
 
     :ivar entity: the root mapped class of the document, as in ``held_locks``.
-    :ivar ident: its primary key: a scalar, or a tuple when composite.
+    :ivar ident: its primary key: a scalar, or a tuple if it is composite.
     :ivar owner: who has it.
-    :ivar epoch: the number of this check-out.  Each change of the owner raises that of the
-        document, for ever: an older one is over.
-    :ivar since: when this owner has got it (UTC).
-    :ivar until: when it expires, unless it is renewed (UTC).
+    :ivar epoch: the number of this check-out. Each change of the owner raises the document's epoch,
+        so a check-out with an older one has ended.
+    :ivar since: when this owner got it (UTC).
+    :ivar until: when it expires unless it is renewed (UTC).
     :ivar note: the owner's note.
-    :ivar lease: the timedelta that ``renew()`` gives it from then on.
-    :ivar expired: the time was over when it was read.
-    :ivar unreadable: the class cannot read the key, for example since the type of the key has
-        changed.  ``ident`` is the text that the table has for it.
+    :ivar lease: the length of the lease, a timedelta, which ``renew()`` repeats.
+    :ivar expired: True if it had expired when it was read.
+    :ivar unreadable: True if the class cannot read the key, for example because its type has changed.
+        ``ident`` is then the stored text.
     """
 
     entity: type[Any]

@@ -95,15 +95,15 @@ def instrument(
     follow OpenTelemetry's conventions for databases; docs/monitoring.md lists attributes and metrics.
     A lock that the transaction holds already is not taken again, and has no span.
 
-    Call it when the program starts, before sessions lock.  A second call changes the settings;
+    Call it when the program starts, before any session locks. A second call changes the settings;
     nothing is reported twice.
 
     Example::
 
         sa_doclock.opentelemetry.instrument(keys=True)
 
-    :param keys: put primary keys and names into spans and metrics too.  They may be personal data,
-        and each key makes time series of its own: leave it off where there are many.
+    :param keys: put primary keys and names into spans and metrics too. They may be personal data, and
+        each key adds time series, so leave it off if there are many.
     :param tracer_provider: makes the tracer; the global one by default.
     :param meter_provider: makes the meter; the global one by default.
     """
@@ -121,7 +121,7 @@ def instrument(
 
 
 def uninstrument() -> None:
-    """Undo :func:`instrument`; without it, do nothing.
+    """Undo :func:`instrument`; do nothing if it was not called.
 
     Example::
 

@@ -249,12 +249,11 @@ def audit(
     packages: Collection[str] = (),
     root: Path | None = None,
 ) -> Iterator[Audit]:
-    """Watch every Session and Engine of this process in the block, and find what lacks a lock.
+    """Watch every Session and Engine of this process in the block, and report missing locks.
 
-    Sync or async, of whatever class, ours or not.  No model is changed and nothing is sent.  The
-    context manager yields an :class:`Audit`, whose findings can be read in the block and afterwards.
-    A transaction counts when it ends.  What is seen is what the block executes: an audit of code
-    that does not run finds nothing in it.
+    It watches sessions of every class, synchronous or not. It changes no model and sends nothing. The
+    context manager yields an :class:`Audit`, whose findings you can read in the block and afterwards.
+    A transaction is judged when it ends. Code that does not run in the block is not audited.
 
     Example::
 
@@ -285,17 +284,17 @@ def explore_finding(
 ) -> Exploration:
     """Run the functions of a finding in all orders of their statements, as :func:`explore` does.
 
-    An audit knows the lines of a finding, but no arguments for them.  So the functions are the
-    caller's, and the exploration is audited: if it does not meet the finding again, at the same
-    lines, it is about something else, and that is an error.
+    An audit knows the lines of a finding, but no arguments for them, so the caller gives the
+    functions. The exploration is audited: if it does not meet the finding again at the same lines,
+    that is an error.
 
     Example::
 
         finding = found.findings[0]  # of an audit() of add_one()
         explore_finding(finding, add_one, before=before, invariant=both_are_counted)
 
-    :param finding: of an :func:`audit` of this program, unchanged since.  After the cure it is not
-        met any more: then give the functions to :func:`explore`.
+    :param finding: a finding of an :func:`audit` of this program, unchanged since. After the cure,
+        when it is no longer met, give the functions to :func:`explore`.
     :param first: a function or coroutine function without arguments, that executes the finding's lines.
     :param second: the other one; by default the first once more.
     :raises ValueError: the finding was not met.

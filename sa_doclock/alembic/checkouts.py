@@ -43,7 +43,7 @@ class CreateCheckoutTableOp(_CheckoutTableOp):
         """Create the table that :func:`sa_doclock.checkout_table` describes, with its indexes.
 
         :param name: of the table.
-        :param schema: of the table; None is the default schema of the connection.
+        :param schema: the schema of the table; None: the default schema of the connection.
         """
         operations.invoke(cls(name, schema))
 

@@ -145,7 +145,7 @@ def async_claim_each(
     attempts: int = 10,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> AsyncClaims[Any]:
-    """Return an asynchronous iterator of claims: each row comes up for one worker alone.
+    """Return an asynchronous iterator of claims: each row goes to one worker alone.
 
     See :func:`claim_each`; all arguments are the same.
 
@@ -158,7 +158,7 @@ def async_claim_each(
 
     :param session_factory: makes new :class:`AsyncLockingSession` objects, as
         ``async_sessionmaker``.
-    :param sleep: a coroutine function that waits, given seconds.
+    :param sleep: a coroutine function that waits for the given seconds.
     """
     check_factory(session_factory)
     check_function("sleep", sleep, "of seconds", arguments=1)

@@ -24,13 +24,12 @@ async def async_run_transaction(
     retry_on: RetryOn | None = None,
     commit_outcome: bool = False,
 ) -> T:
-    """Return ``await fn(session)``, committed; run it again after a deadlock or a snapshot conflict.
+    """Run ``await fn(session)`` in a transaction of its own, commit, and return its result.
 
-    ``fn`` is a coroutine function of an :class:`AsyncLockingSession`.  The parameters and errors that
-    are not listed here are those of :func:`run_transaction`.
+    ``fn`` is a coroutine function of an :class:`AsyncLockingSession`.  For the other parameters and the
+    errors see :func:`run_transaction`.
 
-    A task that is cancelled is not run again: the session is closed, and CancelledError comes
-    out.
+    A cancelled task is not run again: the session is closed, and CancelledError propagates.
 
     Example::
 

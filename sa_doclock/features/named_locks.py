@@ -29,18 +29,17 @@ def doclock_key(*parts: KeyPart) -> str:
     """Return one key for :meth:`LockingSession.lock_key`: ``doclock_key("user", 42)`` is
     ``"user:42"``.
 
-    Other parts give another key: ``:`` and ``%`` inside of a part are written ``%3A`` and
-    ``%25``.  Parts with the same text are the same, so 42 and ``"42"`` are one key: an id from a URL locks
-    the same name as the number.
+    Different parts give different keys: ``:`` and ``%`` within a part become ``%3A`` and ``%25``.
+    Parts with the same text are equal, so 42 and ``"42"``, as in a URL, give one key.
 
     Example::
 
         session.lock_key(doclock_key("user", 42))
 
     :param parts: str, int, UUID or date, one or more.
-    :raises TypeError: another type, such as None, bool, float or datetime, of which two that
-        are equal may be written in two ways.
-    :raises ValueError: no part at all, or one that is empty.
+    :raises TypeError: a part of another type, such as None, bool, float or datetime, whose equal
+        values may have different texts.
+    :raises ValueError: there is no part, or a part is empty.
     """
     if not parts:
         raise ValueError('doclock_key() needs at least one part, such as doclock_key("user", 42)')

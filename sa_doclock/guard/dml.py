@@ -274,27 +274,27 @@ U = TypeVar("U", bound=Update)
 def atomic_update(statement: U) -> U:
     """Return the UPDATE, which the write guard lets pass without the locks of its headers.
 
-    For a statement that reads what it changes: ``values(stock=Item.stock - 2)``, with its condition
-    in ``where(Item.stock >= 2)``.  The database locks each row while it computes the new value, so
-    the statement waits for who holds the document ForUpdate or SharedRead, and loses no update.
-    The row counts tell whether the condition was true.
+    Use it for a statement that computes the new value from the old one: ``values(stock=Item.stock -
+    2)`` with the condition ``where(Item.stock >= 2)``. The database locks each row while it computes
+    the value, so the statement waits for a holder of ForUpdate or SharedRead, and loses no update.
+    The row count tells whether the condition was true.
 
-    The guard lets pass rows of headers alone, and no change of their keys.  An UPDATE of parts needs
-    the lock of their header, with atomic_update() too; so does a header whose total is to agree
-    with its parts.  Nothing is in ``held_locks`` after it.
+    Only columns of headers may change, and not their keys. An UPDATE of parts still needs the lock of
+    their header; so does a header whose total must agree with its parts. The statement adds nothing
+    to ``held_locks``.
 
-    The UPDATE raises the version of its rows where the class has a ``version_id_col``.  A session with
-    ``checkouts=`` locks the rows first, and compares their check-outs: CheckedOut if another owner has
-    one of them and the session does not hold it, by ``checkout=``, already.
+    If the class has a ``version_id_col``, the UPDATE raises the version of its rows. A session with
+    ``checkouts=`` locks the rows first and raises CheckedOut if another owner has one of them, unless
+    the session already holds it by ``checkout=``.
 
     Example::
 
         session.execute(atomic_update(update(Order).where(Order.id == 42).values(total=Order.total + 1)))
 
     :raises TypeError: not an ``update()``.
-    :raises ValueError: it sets no value, or one that is not an SQL expression: such a value may come
-        from what was read without the lock.  Or SQL cannot raise the version: the class has a
-        ``version_id_generator`` of its own, and ``values()`` does not set the version.
+    :raises ValueError: it sets no value, or a value that is not an SQL expression and so may be older
+        than the row. Or SQL cannot raise the version: the class has its own ``version_id_generator``,
+        and ``values()`` does not set the version.
     """
     if not isinstance(statement, Update):
         raise TypeError(f"atomic_update() takes an update(), got {statement!r}")

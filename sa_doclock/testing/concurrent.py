@@ -35,12 +35,12 @@ def two_at_once(
     patience: float = 5.0,
     timeout: float = 60.0,
 ) -> tuple[Outcome, Outcome]:
-    """Run two functions at once, so that both have read before either writes.
+    """Run two functions at the same time, so that both have read before either writes.
 
-    Each function that is about to write waits until the other one is about to write too, has ended,
-    or waits for a lock.  Then the first goes on, and after it the second.  So a program without locks
-    loses an update each time, and one with locks never does.  The server says who waits for whom; on
-    SQLite the statements of the two do.
+    A function that is about to write waits until the other one is about to write too, has ended, or
+    waits for a lock. Then the first goes on, and the second after it. So a program without locks
+    loses an update each time, and a program with locks never does. The server tells who waits for
+    whom; on SQLite the statements of the two do.
 
     The functions may do anything that ends in engines of this process: call an endpoint through the
     test client of a WSGI or ASGI application, use plain sessions, asynchronous ones, or none.
@@ -77,10 +77,10 @@ async def async_two_at_once(
     patience: float = 5.0,
     timeout: float = 60.0,  # two_at_once() has it
 ) -> tuple[Outcome, Outcome]:
-    """See :func:`two_at_once`; for a test that is a coroutine, whose event loop is used.
+    """Do :func:`two_at_once` in the event loop of the test, which is a coroutine.
 
-    So the connections that fixtures of the same event loop have left in the pool can be used.
-    Functions that are no coroutine functions run in a thread each here too.
+    So pooled connections of this event loop's fixtures can be used. Plain functions run in a thread
+    each here too.
 
     Example::
 

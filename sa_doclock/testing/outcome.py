@@ -10,8 +10,8 @@ from typing import Any
 class Outcome:
     """The end of a function that ran in :func:`two_at_once`.
 
-    :ivar value: what it has returned.
-    :ivar error: what it has raised; None where it has returned.
+    :ivar value: its return value.
+    :ivar error: its exception; None if it returned.
     """
 
     value: Any = None

@@ -27,12 +27,12 @@ _GRANTED: Final = "granted"
 
 @dataclass(eq=False, slots=True)
 class LockRecord:
-    """One lock that a session of this process has taken, or that the database has refused.
+    """One lock that a session of this process took, or that the database refused.
 
     :ivar entity: the root mapped class, as in ``held_locks``; None for a named lock, and for an
         error that names no document.
     :ivar ident: the primary key, a scalar or a tuple; or the name.
-    :ivar lock: as it was asked for, with its modifiers; None for an error of a flush or commit.
+    :ivar lock: the requested lock with its modifiers; None for an error of a flush or commit.
     :ivar outcome: ``"granted"``, ``"not_available"``, ``"deadlock"``, ``"snapshot_conflict"``, or
         the name of another error in this style.
     :ivar waited: the seconds that the call took; None for an error of a flush or commit.
@@ -59,11 +59,10 @@ class LockRecord:
 def recorded_locks() -> Iterator[Sequence[LockRecord]]:
     """Record the locks that the sessions of this process take in the block.
 
-    The context manager yields a sequence of :class:`LockRecord`, in the order of the grants.  It grows
-    while the block runs, and stays as it is afterwards.  A lock that the transaction holds already
-    is not taken again, and has no second record, unless the second is stronger.  Recorded is what
-    LockingSessions and AsyncLockingSessions lock: by methods of ours, by ``with_lock()`` and by
-    SQLAlchemy's ``with_for_update()``.
+    The context manager yields a sequence of :class:`LockRecord`, in the order of the grants, which
+    grows while the block runs. A lock that the transaction already holds has no second record, unless
+    the second is stronger. The records are of LockingSessions and AsyncLockingSessions: of their
+    methods, of ``with_lock()`` and of SQLAlchemy's ``with_for_update()``.
 
     Example::
 
@@ -81,7 +80,7 @@ def recorded_locks() -> Iterator[Sequence[LockRecord]]:
 def assert_locked(
     entity: type[Any] | None, ident: Any, lock: LockOptions = LockOptions.ForUpdate
 ) -> Iterator[None]:
-    """Check at the end of the block that some session has taken at least this lock in it.
+    """Check at the end of the block that a session took at least this lock in it.
 
     Example::
 
@@ -92,8 +91,8 @@ def assert_locked(
     :param ident: the primary key as for ``get_entity()``; or the name.
     :param lock: ForUpdate includes ForUpdate with NoKey, which includes SharedRead, which includes
         SnapshotRead.  NoWait and SkipLocked make no difference.
-    :raises AssertionError: nobody has; the text says what was taken instead.  An error of the
-        block itself comes out as it is.
+    :raises AssertionError: no session took it; the message lists the locks that were taken. An error
+        of the block itself propagates.
     :raises TypeError: not a mapped class, not a LockOptions.
     :raises ValueError: a key of the wrong shape; a lock that locks nothing.
     """

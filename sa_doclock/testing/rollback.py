@@ -18,8 +18,8 @@ _OWN: Final = frozenset({"bind", "binds", "join_transaction_mode", "twophase"})
 def rollback_session(connection: Connection, **options: Any) -> LockingSession:
     """Return a session whose commits are undone when the connection is closed.
 
-    It works in the transaction of this connection, which it begins where there is none, at the
-    isolation level that ForUpdate needs.  Each transaction of the session is a savepoint in it::
+    It works in the transaction of this connection. If there is none, it begins one at the isolation
+    level that ForUpdate needs. Each transaction of the session is a savepoint in it::
 
         with engine.connect() as connection, rollback_session(connection) as session:
             ...  # the test

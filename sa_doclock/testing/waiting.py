@@ -36,7 +36,7 @@ _AT_ONCE: Final = LockOptions.ForUpdate | LockOptions.NoWait
 def wait_until_blocked(
     waiter: Any, holder: Any = None, *, step: Future[Any] | None = None, timeout: float = 10.0
 ) -> None:
-    """Return as soon as the server says that one session waits for a lock of another.
+    """Return as soon as the server reports that one session waits for a lock of another.
 
     The waiter is blocked in a thread of its own meanwhile.  A wait behind another waiter counts when
     that one waits for the holder in turn.  SQLite has no server to ask: there the waiter runs a
@@ -56,9 +56,9 @@ def wait_until_blocked(
 
     :param waiter: a LockingSession, an AsyncLockingSession, or a Connection.
     :param holder: the same; None: anybody.
-    :param step: what the waiter's thread does; that it ends without waiting is an error.
+    :param step: the call in the waiter's thread; it is an error if it ends without waiting.
     :param timeout: seconds.
-    :raises AssertionError: the waiter does not wait after this time, or its step has ended.
+    :raises AssertionError: the waiter does not wait by then, or its step has ended.
     :raises LockNotSupported: nothing can tell who waits on this database, or the account lacks the
         privilege.
     :raises TypeError: another kind of waiter or holder.

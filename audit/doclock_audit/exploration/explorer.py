@@ -63,18 +63,18 @@ def explore(
     timeout: float = 60.0,
     progress: Progress | None = None,
 ) -> Exploration:
-    """Run two functions again and again, each time with another order of their statements.
+    """Run two functions repeatedly, each time with another order of their statements.
 
-    All orders are run, less those that cannot differ from one that was run: two statements that have
-    no table and row in common, or only read, have no order.  The server says who waits for a lock.
-    So its real locks decide which orders there are.
+    All orders run, except those that cannot differ from one that did: the order of two statements
+    does not matter if they only read, or have no table and row in common. The server tells who waits
+    for a lock, so its real locks decide which orders are possible.
 
-    Each function is first called once alone, after ``before()``: an error of such a call is raised.
-    Errors in a run, a deadlock or a typed error of this library, are outcomes of the functions, and
-    no failures unless the invariant says so.
+    Each function is first called once alone, after ``before()``; an error of this call is raised.
+    Errors in a run, such as a deadlock, are outcomes of the functions, and no failures unless the
+    invariant says so.
 
-    A thread, a process or a connection of the driver is not scheduled: its statements go unseen, and the
-    result says so.
+    Statements of other threads, of processes and of the driver's own connections are not scheduled,
+    and the result says so.
 
     Example::
 
@@ -94,21 +94,21 @@ def explore(
 
     :param first: a function or coroutine function without arguments, which opens its own session; so
         is ``second``.  Functions run in a thread each, coroutines in an event loop of their own.
-    :param before: sets the data back before each run, and commits.
-    :param invariant: raises AssertionError, or returns a false value that is not None, where the data
-        are wrong after a run.  Where it takes two arguments, they are the two outcomes, each with
-        ``value`` and ``error``; it may raise their errors too.
-    :param orders: run no more orders than these.
-    :param order: run this order alone, the ``order`` of a failure.
-    :param reduce: False: also run the orders that seem to be equal.  For programs whose statements
-        use tables that they do not name, by a view, a function or a trigger.
+    :param before: resets the data before each run, and commits.
+    :param invariant: raises AssertionError, or returns a false value other than None, if the data are
+        wrong after a run. If it takes two arguments, they are the two outcomes, each with ``value``
+        and ``error``; it may raise their errors too.
+    :param orders: the most orders to run.
+    :param order: run only this order, the ``order`` of a failure.
+    :param reduce: False: also run orders that seem to be equal, for programs whose statements use
+        tables that they do not name, through a view, a function or a trigger.
     :param patience: seconds after which a function that does nothing in the database waits for the
         other one in this process, for a mutex or a connection.
     :param timeout: seconds after which a run that has not ended is an error.
-    :param progress: is called with a line of text every five seconds; by default the line is written
-        to the standard error.
-    :raises TimeoutError: a run has not ended.
-    :raises RuntimeError: the invariant itself has failed, by another error than AssertionError.
+    :param progress: called with a line of text every five seconds; by default the line goes to the
+        standard error.
+    :raises TimeoutError: a run did not end.
+    :raises RuntimeError: the invariant itself failed, with an error other than AssertionError.
     :raises ValueError: ``order`` is not made of 1 and 2.
     """
     check_functions(first=first, second=second, before=before)

@@ -152,8 +152,8 @@ class Failure:
         different rows), ``"read skew"`` (one read some rows before the other's commit, and some after
         it), ``"deadlock"``, ``"error"`` (a function has raised another error), or ``"not known"``.
     :ivar timeline: the run as a table of two columns.
-    :ivar outcomes: what the two functions have returned or raised.
-    :ivar error: what the invariant has raised; None where it has returned a false value.
+    :ivar outcomes: the results or errors of the two functions.
+    :ivar error: the exception of the invariant; None if it returned a false value.
     """
 
     order: str
@@ -174,18 +174,17 @@ class Failure:
 class Exploration:
     """The findings of :func:`explore`.
 
-    An invariant that held in every order says less where nothing was at stake.  ``waited`` and ``retried``
-    tell functions that exclude each other, or are right because they try again, from functions that never
-    conflict, for which both are 0.
+    An invariant that holds in every order means little if the functions never conflict. ``waited``
+    and ``retried`` show whether they exclude each other, or are right because they try again; if both
+    are 0, they never conflict.
 
-    :ivar runs: the number of orders that were run.
-    :ivar complete: every order of the statements was run, less those that cannot differ from one
-        that was.
-    :ivar failures: the orders after which the invariant did not hold, in the order in which they
-        were run.
-    :ivar incomplete_because: why not every order was run; empty where ``complete`` is true.
-    :ivar unseen: the part of it about statements that were not seen or not scheduled; empty where
-        there were none.
+    :ivar runs: the number of orders that ran.
+    :ivar complete: True if every order of the statements ran, except those that cannot differ from
+        one that did.
+    :ivar failures: the orders after which the invariant did not hold, the first one first.
+    :ivar incomplete_because: the reasons why not every order ran; empty if ``complete`` is True.
+    :ivar unseen: those of these reasons that are about statements that were not seen or not
+        scheduled.
     :ivar waited: the number of orders in which a function waited for the other one.
     :ivar retried: the number of orders in which a function met an error of the database, or rolled
         back, tried again, and returned.

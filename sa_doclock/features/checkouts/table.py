@@ -60,20 +60,19 @@ class UtcTimestamp(TypeDecorator[datetime]):
 
 
 def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = None) -> Table:
-    """Return the table of check-outs, as a part of this metadata.
+    """Return the table of check-outs, as part of this metadata.
 
-    It is for ``LockingSession(checkouts=table)``.  It is created by ``op.create_checkout_table()``
-    (``sa_doclock.alembic``), or by ``metadata.create_all()``.  It must be in the database of the
-    documents, has one row for each document that was ever checked out, and does not
-    grow when check-outs are renewed.
+    Pass it to ``LockingSession(checkouts=table)``. Create it in the database of the documents, by
+    ``op.create_checkout_table()`` (``sa_doclock.alembic``) or ``metadata.create_all()``. It has one
+    row for each document that was ever checked out, and does not grow when check-outs are renewed.
 
     Example::
 
         table = checkout_table(metadata)
         Session = sessionmaker(engine, class_=LockingSession, checkouts=table)
 
-    :param name: of the table; its indexes begin with ``ix_`` and this name.
-    :param schema: of the table; None is the default schema of the connection.
+    :param name: the name of the table; those of its indexes begin with ``ix_`` and this name.
+    :param schema: the schema of the table; None: the default schema of the connection.
     :raises TypeError: ``metadata`` is not a MetaData, or a name is not a str.
     :raises ValueError: an empty name.
     :raises sqlalchemy.exc.InvalidRequestError: the metadata has a table of this name already.

@@ -25,21 +25,21 @@ class DocumentGate:
 
     ``sessionmaker(engine, class_=LockingSession, gate=DocumentGate())``, and in the same way
     ``async_sessionmaker(engine, class_=AsyncLockingSession, ...)``.  Without a gate, each session
-    that waits for a document keeps a connection.  With it, one session of a document's queue waits
-    at the server, and the others wait here, in order of arrival.  The lock of the database is always
-    taken as well, and it alone keeps out other processes.  docs/gate.md says which locks queue:
-    a transaction's first, by key or by ``lock_key()``.  ``lock_timeout`` is for both waits together.
+    that waits for a document keeps a connection. With it, one session of a document's queue waits at
+    the server, and the others wait here, in order of arrival. The database's lock is taken as well,
+    and excludes other processes. Only a transaction's first lock queues, by key or by ``lock_key()``;
+    see docs/gate.md. ``lock_timeout`` limits both waits together.
 
-    :param next_waits_at_server: when a lock is granted, the next session of the queue goes to the
-        server and waits there, with a connection, so that no time is lost.  False: it waits here
-        until the transaction has ended, and the document uses one connection in all.
-    :param second_session: ``"refuse"``: a task, or thread, that holds a lock in one session and
-        asks for a connection in another, of the same gate and pool, gets :class:`LockMisuse` at
-        once.  Enough of them would use up the pool and wait for each other, which no database
-        sees.  ``"allow"`` permits it.
+    :param next_waits_at_server: True: when a lock is granted, the next session of the queue goes on
+        to the server and waits there, with a connection, so that no time is lost. False: it waits
+        here until the transaction has ended, and the document uses one connection.
+    :param second_session: ``"refuse"``: if a task or thread holds a lock in one session and needs a
+        connection in another one of the same gate and pool, it gets :class:`LockMisuse` at once:
+        enough of them would exhaust the pool and wait for each other, unseen by the database.
+        ``"allow"`` permits it.
     :param combine: the most functions that one transaction of :meth:`run` has.
     :raises TypeError: ``next_waits_at_server`` is no bool; ``combine`` is no integer.
-    :raises ValueError: no such ``second_session``; ``combine`` is less than 1.
+    :raises ValueError: ``second_session`` is unknown; ``combine`` is less than 1.
     """
 
     def __init__(
