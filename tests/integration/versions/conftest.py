@@ -24,9 +24,9 @@ def fill(connection: sa.Connection) -> None:
         session.flush()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def kept() -> Iterator[KeptTables]:
-    """Keep the tables until the last test of this package has ended: others test that they are missing."""
+    """Keep the tables until the last test of a file has ended: others test that they are missing."""
     tables = KeptTables(Base.metadata, fill)
     yield tables
     tables.close()

@@ -13,7 +13,7 @@ from tests.reliability.fuzz.shapes import put_kinds
 from tests.sql.servers import DATABASES, serving
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def all_served(reliability: Reliability) -> Iterator[dict[str, Sessions]]:
     """Serve all databases, once; count how often they were asked."""
     ASKED.clear()

@@ -24,7 +24,7 @@ from tests.sql.tds.server import TDSServer, listening, wrong
 from tests.sql.tsql.conftest import found_parser
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def parser(request: pytest.FixtureRequest) -> Iterator[Checker | None]:
     """Give the tests Microsoft's parser, or nothing where it cannot be had."""
     try:

@@ -13,7 +13,7 @@ from lab.tsql.checker import Checker, checking
 from lab.tsql.wheels import PARSER, unpacked
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def checker(request: pytest.FixtureRequest) -> Iterator[Checker]:
     """Give the test Microsoft's parser."""
     try:
