@@ -112,7 +112,7 @@ class WriteGuard(Refusals):
         unclear: list[Rows] = []
         for group in rows:
             write, rules, states = group
-            late = rules.is_set_too_late(write, along)
+            late = rules.generated is not None and rules.is_set_too_late(write, along)
             headers = None if late else rules.headers_of(session, write, states)
             if headers is None:
                 unclear.append(group)

@@ -202,7 +202,7 @@ def test_time_is_over_for_a_caller_that_waits_and_for_the_head(
 def test_without_a_limit_of_its_own_a_caller_is_refused_with_the_head_it_has_waited_with(
     engine: sa.Engine, alice: Actor[Session], session: Session
 ) -> None:
-    gate, made, goes_on = DocumentGate(combine=4), list[Session](), threading.Event()
+    gate, made, goes_on = DocumentGate(combine=1), list[Session](), threading.Event()
 
     def sessions() -> Session:
         made.append(LockingSession(engine, lock_timeout=0.05))
@@ -238,7 +238,6 @@ def test_a_function_that_waits_holds_up_the_queue_alone(
     begun, goes_on = threading.Event(), threading.Event()
 
     def wait(session: Session, order: Any) -> Any:
-        begun.set()
         assert goes_on.wait(PATIENCE)
         return add(1)(session, order)
 
