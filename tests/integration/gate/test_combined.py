@@ -238,6 +238,7 @@ def test_a_function_that_waits_holds_up_the_queue_alone(
     begun, goes_on = threading.Event(), threading.Event()
 
     def wait(session: Session, order: Any) -> Any:
+        begun.set()
         assert goes_on.wait(PATIENCE)
         return add(1)(session, order)
 
