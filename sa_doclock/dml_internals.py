@@ -133,7 +133,7 @@ def _label_literals(statement: Any) -> Any:
         return named
     columns = getattr(statement, "_raw_columns", ())
     labelled = [_labelled(column) for column in columns]
-    if all(one is other for one, other in zip(columns, labelled, strict=True)):
+    if all(column is other for column, other in zip(columns, labelled, strict=True)):
         return statement
     return statement.with_only_columns(*labelled)
 

@@ -134,8 +134,8 @@ def base_of_from(from_clause: Any) -> Any:
 def _sorted_by_kind(froms: Iterable[Any]) -> LockedFroms:
     bases = [(clause, base_of_from(clause)) for clause in from_clauses_within(froms)]
     return LockedFroms(
-        tuple(one for one, base in bases if isinstance(base, TableClause)),
-        tuple(base for one, base in bases if is_subquery(one)),
+        tuple(clause for clause, base in bases if isinstance(base, TableClause)),
+        tuple(base for clause, base in bases if is_subquery(clause)),
         any(isinstance(base, TextClause) for _, base in bases),
     )
 

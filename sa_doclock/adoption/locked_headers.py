@@ -128,10 +128,10 @@ def _selected_by(statement: Statement) -> list[_Selected]:
 
 
 def _selected(described: Iterable[Any], above: tuple[int, ...]) -> Iterator[_Selected]:
-    for place, one in enumerate(described):
-        expression, here = one["expr"], (*above, place)
+    for place, column in enumerate(described):
+        expression, here = column["expr"], (*above, place)
         if type(expression) is not Bundle:  # a subclass may make anything of its columns
-            yield _Selected(here, expression, one.get("entity"))
+            yield _Selected(here, expression, column.get("entity"))
         elif not expression.single_entity:
             yield from _selected(select(*expression.exprs).column_descriptions, here)
 
@@ -143,7 +143,7 @@ def adopted_by(statement: Statement) -> Adopted:
     locked = {id(entity) for entity in entities}
     objects = [item for item in selected if item.expression is item.entity is not None]
     returned = [item for item in objects if id(item.entity) in locked]
-    keys = [one for one, _ in _keys_of(statement, selected, entities)]
+    keys = [key for key, _ in _keys_of(statement, selected, entities)]
     mappers: list[Mapper[Any]] = [inspect(entity).mapper for entity in entities]
     return Adopted(
         next(iter(mappers), None),
@@ -444,7 +444,7 @@ def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
 
     With the places of their keys in the primary key of the class.
     """
-    names = {one.name: (place,) for place, one in enumerate(mapper.primary_key)}
+    names = {column.name: (place,) for place, column in enumerate(mapper.primary_key)}
     found = []
     for root in declared_roots():
         own = root.local_table
@@ -465,8 +465,8 @@ def roots_with_tables(names: frozenset[TableName]) -> tuple[Mapper[Any], ...]:
     """Return the roots of the classes that may have columns in a table of one of these names."""
     mapped = {mapper: {*map(name_of_table, mapper.tables)} for mapper in all_mappers()}
     found = (
-        root_of(one)
-        for one, tables in mapped.items()
+        root_of(mapper)
+        for mapper, tables in mapped.items()
         for (schema, name), (other, named) in product(tables, names)
         if name == named and (None in (schema, other) or schema == other)
     )

@@ -61,15 +61,15 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
     if state.parts.adoption is not None:
         _check_locks(state, context.root_connection, locks, context.execution_options)
         call = state.calls.current
-        one = state.connections.find(context.root_connection)
+        joined = state.connections.find(context.root_connection)
         if call is not None and call.request.as_is:
             if locks.reads_more:
                 call.target.reads_more, call.target.writes = True, locks.writes
             call.target.expire_unread(locks)
-        elif call is None and one is not None:
+        elif call is None and joined is not None:
             from .unread_rows import expire_at  # noqa: PLC0415  # at the first such statement
 
-            expire_at(state, one, locks.tables)
+            expire_at(state, joined, locks.tables)
 
 
 def _check_locks(
@@ -81,26 +81,26 @@ def _check_locks(
 
     :raises LockNotSupported: nothing would lock.
     """
-    one = state.connections.find(connection)
-    if one is None or one.connection is not connection:
+    joined = state.connections.find(connection)
+    if joined is None or joined.connection is not connection:
         return
     call = state.calls.current
     unseen = locks.all if call is None else locks.within
-    _refuse_unlocked(unseen, one.known)
-    if one.known is None:
+    _refuse_unlocked(unseen, joined.known)
+    if joined.known is None:
         return
     # In a call of ours the outermost is not the program's.
     written = locks.all if call is None or call.request.as_is else locks.within
     if written:
-        one.known.check_autocommit(connection)
+        joined.known.check_autocommit(connection)
     for lock in written:
-        _check_tables(lock, one.known, state, connection, options)
-    if one.known.statements.locked is Locked.DATABASE:
+        _check_tables(lock, joined.known, state, connection, options)
+    if joined.known.statements.locked is Locked.DATABASE:
         wanted = strongest_of(unseen)
         if wanted is not None:  # one lock of the whole database for all of them
-            plan = make_plan(None, wanted, one.known, upgrades=True)
+            plan = make_plan(None, wanted, joined.known, upgrades=True)
             open_for_lock(state, connection, plan, None)
-        _lock_schemas(one.known, connection, written, options)
+        _lock_schemas(joined.known, connection, written, options)
 
 
 def _lock_schemas(

@@ -226,7 +226,9 @@ def _values(state: State, names: Iterable[str]) -> object:
 
 def _leave_out_moved(state: State, part: Part, members: Sequence[tuple[Any, object]]) -> None:
     """Leave out the members that are deleted, or moved to another owner."""
-    kept = [one for one, was in members if _values(instance_state(one), part.attributes) == was]
+    kept = [
+        member for member, was in members if _values(instance_state(member), part.attributes) == was
+    ]
     if len(kept) < len(members):
         value = kept if part.relationship.uselist else None
         set_committed_value(state.obj(), part.name, value)

@@ -120,9 +120,9 @@ def other_objects(tables: Iterable[Any]) -> list[Any]:
     names = _tables_by_name()
     named = [candidate for candidate in tables if folded_name(candidate) in names]
     return [
-        column
-        for column in named
-        if column not in names[folded_name(column)] and is_other_object(column)
+        table
+        for table in named
+        if table not in names[folded_name(table)] and is_other_object(table)
     ]
 
 
@@ -319,7 +319,7 @@ def _ignores_case(connection: Connection, own: Table, table: Any, schema: str | 
     """Return whether the database knows the table by its name in other letters; asked each time."""
     name = own.name
     spelt = (name[:i] + name[i].swapcase() + name[i + 1 :] for i in range(len(name)))
-    other = next((one for one in spelt if one not in (name, table.name)), table.name)
+    other = next((text for text in spelt if text not in (name, table.name)), table.name)
     return inspect(connection).has_table(other, schema)
 
 

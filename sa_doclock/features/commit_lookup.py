@@ -76,9 +76,9 @@ class CommitLookup(SessionPart):
             return
         _intercept(connection.dialect)
         connection.info[_LOOKUP] = ref(self), ref(connection)
-        one = state.connections.find(connection)
-        if one is not None and not one.is_listened(_LOOKUP):  # it comes for savepoints too
-            one.listen("before_cursor_execute", self._note_statement, _LOOKUP)
+        joined = state.connections.find(connection)
+        if joined is not None and not joined.is_listened(_LOOKUP):  # it comes for savepoints too
+            joined.listen("before_cursor_execute", self._note_statement, _LOOKUP)
 
     def _of_transaction(self) -> _Commit:
         state = self._state()
@@ -100,21 +100,21 @@ class CommitLookup(SessionPart):
 
         :returns: False where there is nothing to learn, and COMMIT may be sent with the writes.
         """
-        one = self._find(connection)
-        if one is None or _LOOKUP not in connection.info or not self._may_have_written(one):
+        joined = self._find(connection)
+        if joined is None or _LOOKUP not in connection.info or not self._may_have_written(joined):
             return False
-        self._of_transaction().learned[connection] = pipeline.ask(_outcomes_of(one).question)
+        self._of_transaction().learned[connection] = pipeline.ask(_outcomes_of(joined).question)
         return True
 
     def commit(self, connection: Connection, send: Callable[[], object]) -> None:
         """Send COMMIT, and return where the server has done it, though its answer was lost."""
-        one = self._find(connection)
-        if one is None:
+        joined = self._find(connection)
+        if joined is None:
             send()
             return
         commit = self._of_transaction()
         commit.not_done = True  # until it is sent
-        transaction = self._learn(one)
+        transaction = self._learn(joined)
         commit.not_done = False
         try:
             send()
@@ -122,10 +122,10 @@ class CommitLookup(SessionPart):
             if (
                 transaction is None
                 or transaction[0] is None
-                or not is_lost(connection, one.strategy, error)
+                or not is_lost(connection, joined.strategy, error)
             ):
                 raise
-            outcome = self._look_up(connection, _outcomes_of(one), transaction)
+            outcome = self._look_up(connection, _outcomes_of(joined), transaction)
             commit.not_done = outcome is Outcome.ABORTED
             if outcome is not Outcome.COMMITTED:
                 raise

@@ -100,7 +100,7 @@ class Diagnosis(SessionPart):
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
         of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
-        of_connections = (our.get_execution_options() for our in reversed(ours))
+        of_connections = (connection.get_execution_options() for connection in reversed(ours))
         return schema_translation(bind.get_execution_options(), of_session, *of_connections)
 
 

@@ -100,8 +100,8 @@ class ReadProvenance:
             if len(reads) > READS_REMEMBERED:
                 del reads[: READS_REMEMBERED // 2]
         elif type(result) is MergedResult:  # of a sharded session
-            for part in merged_results(result):
-                self._note(above, part)
+            for merged in merged_results(result):
+                self._note(above, merged)
 
     def describe(self, state: InstanceState[Any]) -> str:
         """Return the sentence that says where the object was read; empty if that is not known."""

@@ -194,8 +194,8 @@ class Target(NamedTuple):
     def _own_columns(self, columns: Iterable[Any]) -> Iterator[Any]:
         """Yield those of these columns that are of the association table, or of another object for it."""
         of_table = (other for other in columns if mapped_table(other.table) is self.table)
-        for target in of_table:
-            if (own := column_named(self.table, target.name)) is not None:
+        for column in of_table:
+            if (own := column_named(self.table, column.name)) is not None:
                 yield own
 
     def has(self, names: set[str]) -> bool:

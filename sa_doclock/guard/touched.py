@@ -151,7 +151,7 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     key = key_of_table(target, table, entity)
     if not key:
         return None
-    written = _keys_written(statement, [table.columns[part] for part in key]).subquery()
+    written = _keys_written(statement, [table.columns[name] for name in key]).subquery()
     where = [*map(eq, key.values(), written.columns)]
     options = schema_translation(statement.get_execution_options())
     return TouchedRows(target, entity, (), where, (), options)
@@ -176,10 +176,10 @@ def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
     """
     mapper = target.mapper
     if mapper is None or isinstance(entity, FromClause):
-        return {part.key: entity.columns[part.key] for part in table.primary_key}
+        return {own.key: entity.columns[own.key] for own in table.primary_key}
     key: Sequence[Any] = list(table.primary_key) or mapper.primary_key
     try:
-        return {part.key: getattr(entity, mapper.get_property_by_column(part).key) for part in key}
+        return {own.key: getattr(entity, mapper.get_property_by_column(own).key) for own in key}
     except UnmappedColumnError:
         return {}
 
@@ -223,10 +223,10 @@ def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
     mapper = None if isinstance(named, Alias) else mapper_named(statement)
     alone = mapper is not None and is_of_one_table(mapper)
     columns = []
-    for part in key:
-        found = column_named(named, part.name)
+    for own in key:
+        found = column_named(named, own.name)
         if found is None:  # a table() of some columns alone
-            found = column(part.name)
+            found = column(own.name)
             found.table = named
         columns.append(found)
     source = entity_of(statement) if alone else named

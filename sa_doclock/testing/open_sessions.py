@@ -102,7 +102,7 @@ class OpenSessions:
 
     def wait_for_threads(self, sessions: Iterable[tuple[Session, OpenTransaction]]) -> None:
         """Wait a moment for those that other threads use: these may be about to end them."""
-        used = [session for session, one in sessions if one.is_of_another_thread()]
+        used = [session for session, opened in sessions if opened.is_of_another_thread()]
         with self._changed:
             self._changed.wait_for(
                 lambda: not any(session in self._open for session in used), timeout=_PATIENCE

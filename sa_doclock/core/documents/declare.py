@@ -262,7 +262,7 @@ def is_declared(mapper: Mapper[Any]) -> bool:
 @mapper_cache
 def declares(mapper: Mapper[Any], flag: Flag) -> bool:
     """Return whether a document of this hierarchy is declared with the flag; see :func:`document`."""
-    return any(getattr(one, flag) for _, one in _declarations(root_of(mapper)))
+    return any(getattr(declared, flag) for _, declared in _declarations(root_of(mapper)))
 
 
 def _declarations(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], _Declaration]]:

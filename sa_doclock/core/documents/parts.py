@@ -91,7 +91,7 @@ def takes(discriminators: Iterable[tuple[str, Any]], values: Mapping[str, Any]) 
 
     True of a value that is not known, or that only the database knows.
     """
-    return all(_may_be(values.get(name, one), one) for name, one in discriminators)
+    return all(_may_be(values.get(name, wanted), wanted) for name, wanted in discriminators)
 
 
 def _may_be(value: Any, constant: Any) -> bool:

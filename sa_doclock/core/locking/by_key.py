@@ -338,7 +338,7 @@ class ManyByKey(_RowsByKey["list[T]"], Generic[T]):
         rows: list[T] = found.rows
         keys, locked, left_out = keys_of(self.mapper, rows), found.keys, self._left_out
         if left_out:
-            rows = [one for one, key in zip(rows, keys, strict=True) if key not in left_out]
+            rows = [row for row, key in zip(rows, keys, strict=True) if key not in left_out]
             locked = [key for key in locked if key not in left_out]
             keys = keys_of(self.mapper, rows)
         self.record_rows(keys, request)

@@ -156,7 +156,7 @@ def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: An
 
 def places_of(entity: Any, described: Iterable[Any]) -> Sequence[int]:
     """Return the places in a row of the objects of this entity."""
-    return [place for place, one in enumerate(described) if one["expr"] is entity]
+    return [place for place, column in enumerate(described) if column["expr"] is entity]
 
 
 def _checked_entity(statement: Select[Any], entity: Any) -> Any:

@@ -464,9 +464,9 @@ class TransactionConnections:
 
     def note_ended(self, connection: Connection | None) -> None:
         """Note that the transaction of this connection, or of all, has ended at the server."""
-        for engine, one in self.by_engine.items():
-            if connection is None or one.connection is connection:
-                self.by_engine[engine] = one.in_next_transaction()
+        for engine, joined in self.by_engine.items():
+            if connection is None or joined.connection is connection:
+                self.by_engine[engine] = joined.in_next_transaction()
 
     def aborted(self) -> bool:
         """Return whether the server would answer COMMIT by ROLLBACK; where none can tell, True."""

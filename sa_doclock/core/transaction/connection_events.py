@@ -130,8 +130,10 @@ class ConnectionEvents:
 
     def _found(self) -> tuple[LockTransaction, TransactionConnection] | None:
         transaction = self._transaction()
-        one = None if transaction is None else transaction.connections.by_engine.get(self._engine)
-        return None if transaction is None or one is None else (transaction, one)
+        joined = (
+            None if transaction is None else transaction.connections.by_engine.get(self._engine)
+        )
+        return None if transaction is None or joined is None else (transaction, joined)
 
     def before_cursor_execute(
         self,
@@ -146,19 +148,19 @@ class ConnectionEvents:
         found, locks = self._found(), self._context()
         if found is None or locks is None or runs_built(context):
             return
-        transaction, one = found
-        if one.prepared:
+        transaction, joined = found
+        if joined.prepared:
             return
-        counts = transaction.ledger.counts_on_transaction(one.known)
+        counts = transaction.ledger.counts_on_transaction(joined.known)
         savepoint = re.match(_SAVEPOINT, statement)
         if savepoint is not None:
             if counts:
-                self._before_savepoint(transaction, one, *savepoint.groups())
+                self._before_savepoint(transaction, joined, *savepoint.groups())
         elif locks.calls.current is None:  # in a call for a lock, the statements are its own
             transaction.connections.note_foreign()
-            one.expect_no_transaction()
+            joined.expect_no_transaction()
             if counts:
-                one.before_foreign()
+                joined.before_foreign()
 
     def _before_savepoint(
         self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
@@ -209,16 +211,16 @@ class ConnectionEvents:
         found = self._found()
         if found is None or found[1].prepared:
             return
-        transaction, one = found
+        transaction, joined = found
         savepoint = re.match(_SAVEPOINT, statement)
-        if savepoint is not None and self._note_savepoint(transaction, one, *savepoint.groups()):
+        if savepoint is not None and self._note_savepoint(transaction, joined, *savepoint.groups()):
             return
         foreign = savepoint is None and not runs_built(context)
-        known = one.known
+        known = joined.known
         if known is None or not transaction.ledger.counts_on_transaction(known):
             return
         ended = known.status.in_transaction(connection, cursor) is False
-        if ended or (foreign and one.unmarked):  # nobody could tell later
+        if ended or (foreign and joined.unmarked):  # nobody could tell later
             transaction.note_ended(connection, "lost")
 
     def _note_savepoint(
@@ -263,9 +265,9 @@ class ConnectionEvents:
         found, locks = self._found(), self._context()
         if found is None or locks is None:
             return
-        transaction, one = found
+        transaction, joined = found
         transaction.before_own_commit(connection)
-        one.prepared = locks.session().twophase  # and not by the lender
+        joined.prepared = locks.session().twophase  # and not by the lender
 
     def rollback(self, connection: Connection, *_: object) -> None:
         """Forget all locks."""

@@ -142,9 +142,9 @@ def _check_of(compiled: Compiled) -> StatementCheck | None:
 
 
 def _before_setter(state: LockContext, context: Any) -> None:
-    one = state.connections.find(context.root_connection)
-    if one is not None and state.transaction.ledger.counts_on_transaction(one.known):
-        one.before_foreign()
+    joined = state.connections.find(context.root_connection)
+    if joined is not None and state.transaction.ledger.counts_on_transaction(joined.known):
+        joined.before_foreign()
 
 
 check_statements(_check_of)

@@ -246,7 +246,7 @@ class LockTransaction(FailingTransaction):
         called: a session never says that it holds more than the server does.
         """
         known = savepoints_of(self._session())
-        undone = (mark for one, mark in self.savepoints.items() if known.get(one, True))
+        undone = (mark for joined, mark in self.savepoints.items() if known.get(joined, True))
         mark = next(undone, None)
         if mark is not None:
             self._roll_back_to(mark)
@@ -265,11 +265,11 @@ class LockTransaction(FailingTransaction):
 
     def note_abort(self, connection: Connection, error: BaseException) -> None:
         """Note that an error has aborted the transaction at the server, or its savepoint."""
-        one = self.connections.find(connection)
+        joined = self.connections.find(connection)
         savepoint = savepoint_on(self._session(), connection)
         within, mark = None, None if savepoint is None else self.savepoints.get(savepoint)
-        if one is not None and one.savepoints:
-            within, mark = one.savepoints[-1]
+        if joined is not None and joined.savepoints:
+            within, mark = joined.savepoints[-1]
         self.fail(Failure(Condition.ABORTED, error, savepoint, within))
         if mark is None:
             self.note_locks_lost()

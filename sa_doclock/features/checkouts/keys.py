@@ -72,7 +72,7 @@ def read_key(root: Mapper[Any], text: str) -> Identity | None:
     columns = root.primary_key
     try:
         texts: list[str | None] = [text] if len(columns) == 1 else json.loads(text)
-        return tuple(_read(column.type, one) for column, one in zip(columns, texts, strict=True))
+        return tuple(_read(column.type, text) for column, text in zip(columns, texts, strict=True))
     except Exception:  # noqa: BLE001  # a program's own type may raise anything
         return None
 

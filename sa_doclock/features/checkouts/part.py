@@ -184,7 +184,7 @@ class CheckOuts(SessionPart):
         new = [key for key in asked if key not in held]
         held |= self._read(new, timed=condition.gives)
         rows = {key: held[key] for key in (asked if again else new)}
-        refused = [one for one, row in rows.items() if condition.refuses(row)]
+        refused = [key for key, row in rows.items() if condition.refuses(row)]
         if refused:
             self.read_again()
         return {key: rows[key] for key in refused}

@@ -449,17 +449,15 @@ class Turn(SessionPart):
         saved, or where there are none.
         """
         taken, culprit = self.taken, undone.culprit
-        ran = [
-            other for other in taken if other.is_skipped or other.error is None or other is culprit
-        ]
+        ran = [call for call in taken if call.is_skipped or call.error is None or call is culprit]
         self.cost = 0 if culprit is None else _RAISED
         if not ran[1:]:
             last = (ran or taken)[0]
             last.error = undone.error
             if culprit is None:
                 self.is_found, self.cost = True, _REFUSED
-            for other in taken[: taken.index(last) + 1]:
-                other.finish()
+            for call in taken[: taken.index(last) + 1]:
+                call.finish()
         elif culprit is None:
             self.suspects = len(taken)
         else:
@@ -471,12 +469,12 @@ class Turn(SessionPart):
         if self._is_sent and not is_known:
             self.error = self.head.named(_doubt("the thread that committed it was interrupted"))
             is_known = True
-        for other in self.taken:
+        for call in self.taken:
             if is_known:
-                other.finish(None if self.is_saved else self.error)
-            elif not other.is_done and (self.suspects or not other.is_skipped):
-                other.forget()
-            other.turn = None  # last: from here on another transaction may take it
+                call.finish(None if self.is_saved else self.error)
+            elif not call.is_done and (self.suspects or not call.is_skipped):
+                call.forget()
+            call.turn = None  # last: from here on another transaction may take it
         if self.error is not None:  # before any was taken, or of a listener behind the COMMIT
             self.head.finish(self.error)
 

@@ -86,9 +86,9 @@ ANYTHING: Final[Accesses] = frozenset({Access(Mode.WRITE), Access(Mode.WRITE, en
 """The accesses of a step of which nothing is known."""
 
 
-def conflict(access: Accesses, other: Accesses) -> bool:
+def conflict(accesses: Accesses, others: Accesses) -> bool:
     """Return whether the order of two steps can matter."""
-    return any(mine.conflicts(theirs) for mine in access for theirs in other)
+    return any(mine.conflicts(theirs) for mine in accesses for theirs in others)
 
 
 class TransactionAccesses:
