@@ -155,7 +155,7 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
         for wait in lock_waits(engine):
             print(wait)
 
-    :returns: the longest waits first; an empty list if nobody waits.  MariaDB answers from a copy that
+    :returns: the longest waits first; an empty list if there are none.  MariaDB answers from a copy that
         can be older than 0.1 s if others ask all the time.
     :raises LockNotSupported: SQLite, which has no server; a product that locks no rows or has no such
         query; or the account lacks a privilege, which the message names.

@@ -379,7 +379,7 @@ def _seen_by_others(
         idiom.take(second)
     except (Busy, LockNotAvailable, DBAPIError):
         return f"the same code waits; an UPDATE of others passes: {end}"
-    return f"nobody waits: {end}"
+    return f"no wait: {end}"
 
 
 def _updates(engine: sa.Engine, ident: int) -> bool:

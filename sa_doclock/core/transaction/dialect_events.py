@@ -133,18 +133,21 @@ def _before_execute(*arguments: Any) -> None:
                 check(state, context)
 
 
-def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of a construct that may change the current schema by a function."""
+def _schema_check(compiled: Compiled) -> StatementCheck | None:
+    """Return the check of a construct that sets the current schema by a function of the database.
+
+    Other constructs cannot set it, and are not foreign SQL.
+    """
     known = strategies.get(compiled.dialect)
     marks = None if known is None else known.marks
     sets = marks is not None and marks.schema_setter and marks.schema_setter in str(compiled)
-    return StatementCheck(_before_setter, in_calls=False) if sets else None
+    return StatementCheck(_before_schema_setter, in_calls=False) if sets else None
 
 
-def _before_setter(state: LockContext, context: Any) -> None:
+def _before_schema_setter(state: LockContext, context: Any) -> None:
     joined = state.connections.find(context.root_connection)
     if joined is not None and state.transaction.ledger.counts_on_transaction(joined.known):
         joined.before_foreign()
 
 
-check_statements(_check_of)
+check_statements(_schema_check)

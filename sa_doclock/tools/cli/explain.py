@@ -31,7 +31,7 @@ def explain(
 ) -> None:
     """Show the statements and rows of a lock, and who then waits.
 
-    The statements are sent without their locks: nobody waits for this command.
+    The statements are sent without their locks, so the command blocks no one.
 
     Exit status: 0; 2 if the database cannot give that lock, or cannot be asked.
     """

@@ -94,5 +94,5 @@ def _output(json_wanted: bool, watch: bool, everything: bool) -> Iterator[Show]:
 
 def _report(found: Sequence[LockWait], out: Console, everything: bool) -> RenderableType:
     if not found:
-        return "nobody waits for a lock"
+        return "no connection waits for a lock"
     return picture_of(found, out, everything=everything)

@@ -83,7 +83,7 @@ _VERSIONS: Final[Mapping[LockOptions, Conflicts]] = {
         ),
     ),
     LockOptions.SharedRead: Conflicts(
-        None, (), ("row versions in a SNAPSHOT transaction; no row is locked, and nobody waits",)
+        None, (), ("row versions in a SNAPSHOT transaction; it locks no row and does not wait",)
     ),
 }
 _BY_DATABASE: Final[Mapping[str, Mapping[LockOptions, Conflicts]]] = {

@@ -96,7 +96,7 @@ def test_json_and_alarm(database: Database, waiting: tuple[int, int]) -> None:
 @ON_SERVERS
 def test_nobody_waits(database: Database) -> None:
     status, output = invoke(database, "--alarm", YEAR, "--longer-than", YEAR)
-    assert (status, output) == (0, "nobody waits for a lock\n")
+    assert (status, output) == (0, "no connection waits for a lock\n")
 
 
 @ON_SERVERS
