@@ -1,22 +1,22 @@
 """The write guard: no write to a declared document without its ForUpdate lock.
 
-It decides by rows.  A row belongs to a document by its table, whichever class or statement writes it.
+It decides by row.  A row belongs to a document by its table, whichever class or statement writes it.
 
-1. Which rows are written?  A flush has objects (``write_guard.py``); a statement has a class or table, and a
-   WHERE or values (``targets.py``, ``touched.py``).
-2. Of which documents are they?  The loaded objects tell it, without a question, for most rows
-   (``rules.py``).  Else the database is asked: by the relationships of the class (``full_check.py``), by
-   the table and key where the class does not tell (``rules.py``), by the WHERE of the statement
-   or the keys of its rows (``statement_check.py``).  A row that moves is of two documents.
-3. Does the transaction hold all of them ForUpdate, or has it inserted them?  If not, the write is
-   refused before anything is sent (``refusals.py``).
-4. Each row of a flush that may have changed meanwhile is checked when it is written, and the rows of
-   a statement are counted (``dml.py``): listeners and other transactions may bring in others.
-5. Rows of another schema or database than that of the documents held are refused when the statement is
-   sent (``write_guard.py``).
+1. Find the rows that are written: the objects of a flush (``write_guard.py``), or the class or table of a
+   statement with its WHERE or values (``targets.py``, ``touched.py``).
+2. Find their documents.  For most rows the loaded objects tell them without a query (``rules.py``).
+   Otherwise the guard asks the database: by the relationships of the class (``full_check.py``), by the
+   table and key if the class does not tell (``rules.py``), or by the WHERE of the statement or the keys of
+   its rows (``statement_check.py``).  A row that moves has two documents.
+3. Compare them with the locks.  If the transaction neither holds one of them ForUpdate nor has inserted it,
+   refuse the write before anything is sent (``refusals.py``).
+4. Check again: each row of a flush that may have changed, when it is written, and the number of rows of a
+   statement (``dml.py``), because listeners and other transactions may add rows.
+5. When a statement is sent, refuse rows in another schema or database than the locked documents
+   (``write_guard.py``).
 
-``write_guard.py`` joins this to the session and to the events of the mappers.  The keys of inserted
-headers need no lock, as long as the ledger lives that has them.
+``write_guard.py`` connects this to the session and to the events of the mappers.  The keys of inserted
+headers need no lock while the transaction's ledger has them.
 """
 
 from .dml import atomic_update, targets_here

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -24,14 +24,41 @@ _ONLOOKER: dict[str, dict[str, Any]] = {**_PATIENT, "mssql": {"isolation_level":
 #: Databases whose default isolation level cannot protect a document.
 _REPEATABLE_READ = {"mysql", "mariadb"}
 
-_FILES = FilledFiles(Base.metadata, refill)
 
+class KeptRows:
+    """Tables that a server keeps from test to test, since making them takes longer than a test.
 
-class Keeper(NamedTuple):
-    """The tables of one server, kept from test to test: making them takes longer than a test."""
+    :param put: puts the rows into the tables, and removes all others.
+    """
 
-    database: Database
-    engine: sa.Engine
+    def __init__(self, metadata: sa.MetaData, put: Callable[[sa.Connection], None]) -> None:
+        self._metadata, self._put = metadata, put
+        self._files = FilledFiles(metadata, put)
+        self._kept: dict[str, tuple[Database, sa.Engine]] = {}
+
+    def fill(self, database: Database) -> Database:
+        """Return the database with these rows in it, and no others."""
+        if database.name == "sqlite":  # a file for each test
+            self._files.copy_to(database)
+            return database
+        if database.url not in self._kept:
+            kept = database.kept()
+            self._kept[database.url] = kept, engine_for_refills(kept)
+        kept, engine = self._kept[database.url]
+        try:
+            with engine.begin() as connection:
+                self._put(connection)
+        except (sa.exc.DBAPIError, engine.dialect.loaded_dbapi.Error):
+            # The first test, or another file has dropped the tables.
+            kept.create(self._metadata)
+            with engine.begin() as connection:
+                self._put(connection)
+        return database
+
+    def close(self) -> None:
+        """Drop the tables."""
+        for kept, _ in self._kept.values():
+            kept.close()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,34 +68,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def keepers() -> Iterator[dict[str, Keeper]]:
+def kept_rows() -> Iterator[KeptRows]:
     """Keep the tables until the last test has ended."""
-    kept: dict[str, Keeper] = {}
-    yield kept
-    for keeper in kept.values():
-        keeper.database.close()
+    rows = KeptRows(Base.metadata, refill)
+    yield rows
+    rows.close()
 
 
 @pytest.fixture
-def documents(database: Database, keepers: dict[str, Keeper]) -> Database:
+def documents(database: Database, kept_rows: KeptRows) -> Database:
     """Return the database with the rows of tests/support/models.py in it, and no others."""
-    if database.name == "sqlite":  # a file for each test
-        _FILES.copy_to(database)
-        return database
-    if database.url in keepers:
-        keeper = keepers[database.url]
-    else:
-        kept = database.kept()
-        keeper = keepers[database.url] = Keeper(kept, engine_for_refills(kept))
-    try:
-        with keeper.engine.begin() as connection:
-            refill(connection)
-    except (sa.exc.DBAPIError, keeper.engine.dialect.loaded_dbapi.Error):
-        # The first test, or another file has dropped the tables.
-        keeper.database.create(Base.metadata)
-        with keeper.engine.begin() as connection:
-            refill(connection)
-    return database
+    return kept_rows.fill(database)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from tests.integration.conftest import (  # noqa: F401  # the fixtures of these 
     documents,
     elsewhere,
     engine,
-    keepers,
+    kept_rows,
     make_engine,
     make_session,
     other,
