@@ -44,13 +44,12 @@ def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], 
 
     :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
     """
-    session, statement = refusals.session(), write.statement
+    session = refusals.session()
     targets = targets_here(session, write) if refusals.enabled else ()
     checks = [StatementCheck(session, refusals, target, write) for target in targets]
     if checks:
         # The execution would flush too, but the rows that the check finds depend on it.
-        options = {**statement.get_execution_options(), **write.how.get("execution_options", {})}
-        autoflush(session, options)
+        autoflush(session, write.options)
         refusals.reset_warnings()
     with session.no_autoflush:
         for check in checks:

@@ -124,9 +124,10 @@ class Write:
     @property
     def given(self) -> Sequence[Row]:
         """The parameters of each time that it is executed."""
-        if self.parameters is None:
+        given = self.parameters
+        if not given and not self.by_key:  # an empty list is one execution without parameters
             return [{}]
-        return self.parameters if isinstance(self.parameters, (list, tuple)) else [self.parameters]
+        return given if isinstance(given, (list, tuple)) else [given]
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -167,8 +168,10 @@ class Write:
     @cached_property
     def by_key(self) -> bool:
         """True if SQLAlchemy takes the parameters for rows, which it finds by their primary key."""
-        is_list = isinstance(self.parameters, (list, tuple))
-        return is_list and self.way is Way.UPDATE and self.entity is not None
+        if not isinstance(self.parameters, list) or self.way is not Way.UPDATE:
+            return False  # SQLAlchemy does not take a tuple for rows
+        strategy = self.options.get("dml_strategy", "auto")
+        return self.entity is not None and strategy in ("auto", "bulk")
 
     @cached_property
     def other_tables(self) -> set[Any]:
@@ -177,6 +180,12 @@ class Write:
         found = {getattr(name, "table", None) for name in names} - {None, self.source}
         # also of an aliased()
         return found if self.mapper is None else found.difference(own_tables(self.mapper))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The execution options of the statement, and those that it is executed with."""
+        own: Mapping[str, Any] = self.statement.get_execution_options()
+        return {**own, **self.how.get("execution_options", {})}
 
     @property
     def schema_options(self) -> Mapping[str, Any]:

@@ -37,9 +37,7 @@ def compared_with_checkouts(
     written = set[DocumentKey]()
     try:
         if targets:
-            autoflush(
-                session, {**statement.get_execution_options(), **how.get("execution_options", {})}
-            )
+            autoflush(session, write.options)
         for target in targets:
             written |= _locked(part, target, write)
         part.refuse_taken([key for key in written if not state.ledger.may_write(key)])
