@@ -8,7 +8,8 @@ loaded it.  So a session notes its executions alone, not the rows; an error look
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from threading import Lock
 from typing import Any, Final, NamedTuple, get_args
@@ -285,38 +286,38 @@ class Refusals:
         """Let the warnings of earlier flushes and statements come again."""
         self._reported.clear()
 
-    def refuse_all(
+    def allow(
         self,
-        refusals: Collection[Refusal],
+        found: Iterable[Refusal],
         resolvers: Mapping[Mapper[Any], HeaderResolver],
-        expected: Collection[type[Any]] = (),
-    ) -> None:
-        """Refuse these writes, except where the database says that the document is held.
+        expected: Callable[[], Collection[type[Any]]] = tuple,
+    ) -> bool:
+        """Return whether all these documents may be written; refuse the others.
+
+        The database may know a document that is held by another key.
 
         :param resolvers: they ask the database for the keys of the documents, by root.
-        :param expected: classes of which headers are inserted along: a line whose header is not
-            in the database yet is checked when both are written.
+        :param expected: returns the classes of which headers are inserted along: a line whose header is
+            not in the database yet is checked when both are written.
         """
-        keys = {
-            root: {refusal.identity for refusal in refusals if refusal.root is root}
-            for root in resolvers
-        }
-        stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
-        refusals = sorted(refusals, key=lambda refusal: repr(refusal.identity))  # of one object too
+        unheld = dict.fromkeys(each for each in found if not self.permits(each.root, each.identity))
+        if not unheld:
+            return True
+        coming, asked = expected(), defaultdict[Mapper[Any], set[Identity]](set)
+        for refusal in unheld:
+            asked[refusal.root].add(refusal.identity)
+        stored = {root: resolvers[root].stored_keys(keys) for root, keys in asked.items()}
+        refusals = sorted(unheld, key=lambda refusal: repr(refusal.identity))  # of one object too
         for refusal in in_session_order(self.session(), refusals, lambda refusal: refusal.state):
-            key = stored[refusal.root].get(refusal.identity)
-            if key is not None:
-                self._refuse_unless_held(refusal, key)
-            elif refusal.root.class_ not in expected:
-                self.refuse(refusal)
-
-    def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
-        """Refuse the write, unless the document is held by the key that the database has."""
-        entity = refusal.root.class_
-        if self.may_write((entity, key)):
-            self.add_inserted((entity, refusal.identity))  # another name of the document
-        else:
-            self.refuse(refusal._replace(identity=key))
+            key, entity = stored[refusal.root].get(refusal.identity), refusal.root.class_
+            if key is None:
+                if entity not in coming:
+                    self.refuse(refusal)
+            elif self.may_write((entity, key)):
+                self.add_inserted((entity, refusal.identity))  # another name of the document
+            else:
+                self.refuse(refusal._replace(identity=key))
+        return False
 
     def refuse_written(self, refusal: Refusal) -> None:
         """Refuse what was written already: nothing of it can be committed."""
