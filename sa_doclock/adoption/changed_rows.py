@@ -82,7 +82,9 @@ def compare(
     columns, changed = state.mapper.columns, list[str]()
     for name, value in read.items():
         if value is unknown:
-            other = _is_mutable(state.dict.get(name))
+            # One that notifies SQLAlchemy when it is changed in place; the import listens to all mappers.
+            mutable = sys.modules.get("sqlalchemy.ext.mutable")
+            other = mutable and isinstance(state.dict.get(name), mutable.MutableBase)
         else:  # a row that is gone: the flush raises
             other = name in found and not columns[name].type.compare_values(value, found[name])
         if other:
@@ -115,9 +117,3 @@ def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, An
         for name, value in values.items()
         if name in columns and isinstance(columns[name], Column)
     }
-
-
-def _is_mutable(value: Any) -> bool:
-    """Return whether a value notifies SQLAlchemy when it is changed in place."""
-    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # its import listens to all mappers
-    return loaded is not None and isinstance(value, loaded.MutableBase)
