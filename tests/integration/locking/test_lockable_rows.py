@@ -165,6 +165,7 @@ def _session(engine: sa.Engine, statements: list[str]) -> LockingSession:
     return session
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
 @pytest.mark.parametrize("statements", UNLOCKED.values(), ids=UNLOCKED)
 def test_it_is_refused(engine: sa.Engine, statements: list[str], take: Take) -> None:
@@ -174,6 +175,7 @@ def test_it_is_refused(engine: sa.Engine, statements: list[str], take: Take) -> 
         assert not session.held_locks
 
 
+@pytest.mark.each_value
 @pytest.mark.parametrize("take", TAKES.values(), ids=TAKES)
 @pytest.mark.parametrize("statements", LOCKED.values(), ids=LOCKED)
 def test_it_is_locked(engine: sa.Engine, statements: list[str], take: Take) -> None:
