@@ -81,7 +81,7 @@ def wait_until_blocked(
 
 
 class _Side:
-    """A session or Connection, which another thread uses."""
+    """A session or Connection that another thread uses."""
 
     def __init__(self, name: str, who: Any) -> None:
         who = getattr(who, "sync_session", who)
@@ -102,7 +102,7 @@ class _Side:
         return {number for number in found if number is not None}
 
     def waits_at_gate(self, holder: _Side | None) -> bool:
-        """Return whether it waits at a gate, where the holder was admitted; None: anybody."""
+        """Return whether it waits at a gate that has admitted the holder; None: any holder."""
         waits_in = None if self.queue is None else self.queue.waits_in
         if waits_in is None or holder is None:
             return waits_in is not None
@@ -110,14 +110,13 @@ class _Side:
 
     @property
     def queue(self) -> SessionQueue | None:
-        """The place of a session at its gate."""
         if isinstance(self._who, Connection):
             return None
         return context_of(self._who).parts.find(SessionQueue)
 
 
 class _Look:
-    """Asks who waits, again and again."""
+    """Asks repeatedly whether the waiter waits."""
 
     def __init__(self, waiter: _Side, holder: _Side | None) -> None:
         self._waiter, self._holder = waiter, holder
@@ -125,7 +124,6 @@ class _Look:
         self._servers = ServersAsked(self._loop.run_function)
 
     def finds_wait(self) -> bool:
-        """Return whether the waiter waits now."""
         if self._waiter.waits_at_gate(self._holder):
             return True
         connections = self._waiter.connections()
@@ -152,7 +150,6 @@ class _Look:
         return held and any(map(runs_for_file_lock, connections))
 
     def close(self) -> None:
-        """Close the connection."""
         self._servers.close()
         self._loop.stop()
 
