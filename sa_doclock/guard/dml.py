@@ -81,7 +81,7 @@ def checked_statement(
         autoflush(session, options)
     write = Write.INSERT if isinstance(statement, Insert) else Write.DELETE
     write = Write.UPDATE if isinstance(statement, Update) else write
-    # Else SQLAlchemy wants the version in the rows, and raises it.
+    # Otherwise SQLAlchemy requires the version in the rows, and raises it.
     by_key = writes_by_key(statement, parameters)
     rows = values_of(statement).rows if write is Write.UPDATE and not by_key else ()
     of_headers = partial(_leaves_version, rows)
@@ -98,7 +98,7 @@ def targets_here(run: Execution) -> tuple[Target, ...]:
 
 
 def _tables_elsewhere(run: Execution) -> Collection[Any]:
-    """Return the tables of the statement that only have the name of a document's table."""
+    """Return the statement's tables that only share the name of a document's table."""
     session, statement = run.session, run.statement
     others, mapper = tables_named(statement), mapper_named(statement)
     if not others or writes_by_key(statement, run.parameters):
@@ -130,10 +130,9 @@ def _after(
     asked: int | None,
     result: Any,
 ) -> Any:
-    """Check what the statement has written; return its result, which can still be read.
+    """Check the rows that the statement wrote; return its result, which stays readable.
 
-    :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
-        committed.
+    :raises UnlockedWrite: it wrote rows that were not checked; the transaction cannot be committed.
     """
     written = None
     if asked is not None:
@@ -150,9 +149,9 @@ def _after(
 
 
 def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, list[Identity]]:
-    """Return the result, which can still be read, and the primary keys of the inserted rows.
+    """Return the result, which stays readable, and the primary keys of the inserted rows.
 
-    They are in the rows of ``returning(Order.id)`` and of ``returning(Order)``, or in
+    They are in the rows of ``returning(Order.id)`` or ``returning(Order)``, or in
     ``inserted_primary_key``.
     """
     columns = returned_columns(statement)
@@ -170,9 +169,9 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
 
 
 def _key_inserted(statement: Any, result: Any) -> list[Identity]:
-    """Return the primary key of the one row that was inserted; nothing where it is not known."""
+    """Return the primary key of the one inserted row; empty if it is unknown."""
     key: Any = None
-    with suppress(InvalidRequestError):  # of several rows, none is known
+    with suppress(InvalidRequestError):  # after several rows, none is known
         key = getattr(result, "inserted_primary_key", None)
     own, named = (
         [column.name for column in table.primary_key]
@@ -182,7 +181,7 @@ def _key_inserted(statement: Any, result: Any) -> list[Identity]:
 
 
 def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Identity]:
-    """Return the primary keys that are among the returned columns."""
+    """Return the primary keys in the returned columns, if they are complete."""
     assert target.mapper is not None
     returned = [
         target.attribute_of(column) if hasattr(column, "key") else None for column in columns
@@ -212,7 +211,7 @@ def checked_rows(
         targets += tuple(targets_of_new_kinds(targets, rows))
     with _checked(refusals, targets, write, lambda check: check.rows(rows)):
         yield
-    if write is Write.INSERT:  # return_defaults=True has set the keys that the database gave
+    if write is Write.INSERT:  # return_defaults=True has set the keys that the database generated
         for target in filter(is_header_target, targets):
             keys = (target.identity(target.by_attribute(row)) for row in rows)
             for key in filter(None, keys):
@@ -229,7 +228,7 @@ def _checked(
 ) -> Iterator[Sequence[StatementCheck]]:
     """Run the checks, then the block, raise the versions, and record the new documents.
 
-    :param of_headers: whether a write to rows of headers leaves their version as it is.
+    :param of_headers: whether a write to rows of headers leaves their version unchanged.
     """
     session = refusals.session()
     checks = [StatementCheck(session, refusals, target, write) for target in targets]
@@ -251,7 +250,7 @@ def _checked(
 
 
 def _leaves_version(rows: Sequence[Row], target: Target) -> bool:
-    """Return whether an UPDATE of headers by these values leaves their version as it is."""
+    """Return whether an UPDATE of headers with these values leaves their version unchanged."""
     column: Any = target.root.version_id_col
     name = target.root.get_property_by_column(column).key
     given = chain.from_iterable(map(target.by_attribute, rows))
@@ -259,12 +258,12 @@ def _leaves_version(rows: Sequence[Row], target: Target) -> bool:
 
 
 def _can_count(checks: Sequence[StatementCheck], statement: Any, given: Sequence[Row]) -> bool:
-    """Return whether the driver's number of rows is that of the rows that were asked about."""
+    """Return whether the driver's row count covers exactly the checked rows."""
     if not checks or any(candidate.asked is None for candidate in checks):
         return False
     if isinstance(statement, Update) and other_tables(statement):
-        return False  # of several tables the driver gives the number of all rows
-    # else a row may be written for two of the parameters
+        return False  # for several tables, the driver counts all rows
+    # Otherwise one row may be written for two parameter sets.
     return not brings_into_its_where(statement, checks[0].target, given)
 
 
@@ -320,7 +319,7 @@ def _versioned(statement: Update) -> list[Mapper[Any]]:
     """Return the classes of the rows that have a version."""
     named = mapper_named(statement)
     if named is None and named_alone(statement) is not table_of(statement):
-        return []  # another object for the table, of which only a session knows whether it is here
+        return []  # another Table object: only a session knows whether it is the same table
     if named is None:
         headers = filter(is_header_target, targets_of(statement, None))
         found = [*dict.fromkeys(header.mapper for header in headers if header.mapper is not None)]
@@ -330,7 +329,7 @@ def _versioned(statement: Update) -> list[Mapper[Any]]:
 
 
 def _key_of(name: Any) -> str:
-    """Return the name of a column or attribute that is given by itself, or by its name."""
+    """Return the name of a column or attribute that is given as an object or by name."""
     return name if isinstance(name, str) else str(name.key)
 
 
@@ -340,12 +339,12 @@ def _names_of_version(mapper: Mapper[Any]) -> set[str]:
 
 
 def _raising_versions(statement: U) -> U:
-    """Return the UPDATE that raises the versions of its rows, too."""
+    """Return the UPDATE with the versions of its rows raised too."""
     for mapper in _versioned(statement):
         names = _names_of_version(mapper)
         given = set(map(_key_of, chain.from_iterable(values_of(statement).rows)))
         if not names.isdisjoint(given) or mapper.version_id_generator is False:
-            continue  # the statement, or the server, raises it
+            continue  # the statement or the server raises it
         _refuse_unmade(statement, mapper)
         version = _version_of(statement, mapper)
         try:
@@ -374,7 +373,7 @@ def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
 
 
 def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
-    """Return the column of the version as the UPDATE names it."""
+    """Return the version's column as the UPDATE names it."""
     column: Any = mapper.version_id_col
     entity = entity_of(statement)
     if entity is None:

@@ -87,7 +87,7 @@ def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> 
     if not (is_atomic(statement) and is_header_target(target) and is_header(root, root)):
         return False
     changed = {name for row in values_of(statement).rows for name in target.by_attribute(row)}
-    # The names of the parameters are no values of attributes.
+    # A parameter with an attribute's name would set that attribute.
     given = {name for row in parameters for name in target.by_attribute(row)}
     deciding = {*key_attributes(root), *chain.from_iterable(link.names for link in target.links)}
     return changed.isdisjoint(deciding) and given.isdisjoint(attr.key for attr in root.column_attrs)
@@ -102,13 +102,13 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
     deciding = _deciding_attributes(target)
     if conflict is None or not deciding:
         return False
-    # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
+    # Kept: excluded.order_id on PostgreSQL and SQLite, inserted.order_id on MySQL, the old value.
     sets = conflict.sets.items()
     stay = {key for key, value in sets if isinstance(value, ColumnClause) and value.key == key}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
         return False
     table = table_of(statement)
-    generated = getattr(table, "autoincrement_column", None)  # its value is one that no row has yet
+    generated = getattr(table, "autoincrement_column", None)  # its value is new: no row has it yet
     for key in _keys_of(conflict, table):
         columns = {*map(target.attribute_of, key)}
         is_new = generated is not None and target.attribute_of(generated) in columns - {*given}
@@ -118,7 +118,7 @@ def stays_in_its_document(statement: Insert, target: Target, given: Collection[s
 
 
 def _deciding_attributes(target: Target) -> set[str]:
-    """Return the attributes that show of which document a row is; none where they do not."""
+    """Return the attributes that show a row's document; empty if they do not suffice."""
     if target.unclear:
         return set()
     names = set(chain.from_iterable(link.names for link in target.links))
@@ -128,10 +128,9 @@ def _deciding_attributes(target: Target) -> set[str]:
 
 
 def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
-    """Yield the keys of which the new row and the one that is there have one in common.
+    """Yield each key in which the new row may equal the existing one.
 
-    MySQL, and a conflict without columns, mean any unique key of the table: those that the Table
-    declares.
+    MySQL, and a conflict without columns, mean any unique key that the Table declares.
     """
     if conflict.columns is not None:
         yield conflict.columns
@@ -190,7 +189,7 @@ class InsertedFromSelect:
         )
 
     def _of_owners(self) -> Iterator[ColumnElement[bool]]:
-        """Yield conditions for the rows of these owners; no row fulfils two of them."""
+        """Yield disjoint conditions for the rows of these owners."""
         several = [
             ([self._target.column_of(name, self._table) for name in link.names], [*keys])
             for link, keys in self._owners.items()
@@ -228,7 +227,9 @@ class StatementCheck:
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
 
     def _allow(self, found: Iterable[tuple[Identity, str]]) -> bool:
-        """Return whether all these headers are held; refuse others, by the keys that the database has for them."""
+        """Return whether all these headers are locked; refuse the others, by their keys in the
+        database.
+        """
         refusals = dict.fromkeys(self._not_held(found))
         if refusals:
             self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
@@ -302,13 +303,13 @@ class StatementCheck:
                     return []
                 stored = partial(self._headers_stored, run, questions)
                 if self._allow(stored()):
-                    self._overwritten = stored  # and once more, when it has run
+                    self._overwritten = stored  # and again after it has run
         new = self.rows(rows, overwrites=values.overwrites)
-        # ON CONFLICT DO NOTHING may have left the row of another transaction where it was.
+        # ON CONFLICT DO NOTHING may have kept another transaction's row.
         return [] if values.conditional else new
 
     def _headers_selected(self, run: Execution, *, overwrites: bool) -> Headers:
-        """Yield those of the owners that the SELECT of an INSERT names; the rows are counted after it."""
+        """Yield the owners' headers that the SELECT of an INSERT names; its rows are counted later."""
         if overwrites or self.target.extended or self.target.stored:
             yield UNKNOWN, "an INSERT .. FROM SELECT that may overwrite other rows,"
         elif self.target.links:
@@ -319,7 +320,7 @@ class StatementCheck:
     def _rows_overwritten(
         self, statement: Insert, rows: Iterable[Row]
     ) -> Sequence[Select[Any]] | None:
-        """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
+        """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(statement), table_of(statement)
         if conflict is None or not self._finds_all_of(table):
             return None
@@ -338,7 +339,9 @@ class StatementCheck:
         return found
 
     def _finds_all_of(self, table: Any) -> bool:
-        """Return whether every row of the table is one of the target, which a SELECT of its class finds."""
+        """Return whether every row of the table is one of the target, which a SELECT of its class
+        finds.
+        """
         target, mapper = self.target, self.target.mapper
         whole = mapper is None or (mapper.selectable is table and not mapper.single)
         return whole and not (target.unclear or target.extended or target.stored)
@@ -346,7 +349,9 @@ class StatementCheck:
     def _select_rows(
         self, names: Sequence[str], values: Sequence[Identity]
     ) -> Iterator[Select[Any]]:
-        """Yield the SELECTs of rows by the values of these attributes: they return these and ``target.read``."""
+        """Yield SELECTs of rows by the values of these attributes; they return these and
+        ``target.read``.
+        """
         source, column_of = self.target.source, self.target.column_of
         columns, read = (
             [column_of(name, source) for name in some] for some in (names, self.target.read)
@@ -361,7 +366,7 @@ class StatementCheck:
                 yield from self._headers_of_stored(tuple(row[-len(self.target.read) :]))
 
     def _headers_touched(self, run: Execution) -> Headers:
-        """Yield those of the rows that an UPDATE or DELETE is about to write, and those they come to."""
+        """Yield the headers of the rows that an UPDATE or DELETE writes, before and after it."""
         target, values = self.target, list[Row]()
         if self._write is Write.UPDATE:
             values = [*map(target.by_attribute, values_of(run.statement).rows)] or [{}]
@@ -378,7 +383,7 @@ class StatementCheck:
     def _headers_found(
         self, touched: TouchedRows, values: Sequence[Row], run: Execution
     ) -> Headers:
-        """Yield those of the rows that the statement finds, which are counted, and those they come to."""
+        """Yield the headers of the rows found, before and after the statement; count the rows."""
         self.asked = 0
         for parameters, answer in run.ask(touched.select_counted()):
             new = [{**row, **self.target.by_attribute(parameters)} for row in values]
@@ -400,7 +405,7 @@ class StatementCheck:
         )
 
     def _lock_free(self, run: Execution) -> Headers:
-        """Lock the rows of no document, which anybody may bring into one before they are written."""
+        """Lock the rows without a document: others may assign them to one before they are written."""
         touched = touched_rows(run.statement, self.target, to_lock=True)
         mapper = self.target.mapper
         assert mapper is not None
@@ -413,7 +418,7 @@ class StatementCheck:
         )
         rows = touched.select(key_attributes(mapper)).where(*no_owner)
         locking = add_lock(rows, touched.entity, LockOptions.ForUpdate)
-        # Past the session's own execute(): the lock is none of a document.
+        # Session.execute() itself: this is no lock of a document.
         found = [
             Session.execute(run.session, locking, parameters, **run.how).all()
             for parameters in run.given
@@ -439,7 +444,7 @@ class StatementCheck:
             if any(target.identity(row) is None for row in rows):
                 yield UNKNOWN, NO_KEY
             rows = [{**self._stored_before(row), **row} for row in rows]
-        if overwrites and is_header_target(target):  # the headers that have these keys already
+        if overwrites and is_header_target(target):  # the existing headers with these keys
             yield from self._headers_overwritten(rows)
         for row in rows:
             yield from self._headers_of_values(row)
@@ -453,7 +458,7 @@ class StatementCheck:
                 yield from self._headers_of(self.target.mapper, key)
 
     def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
-        """Yield those of the rows that have these keys now, and those that they come to."""
+        """Yield the headers of the rows that have these keys, before and after the statement."""
         target, number = self.target, len(self.target.key)
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
         for row in rows:
@@ -470,7 +475,7 @@ class StatementCheck:
                 )
 
     def _stored_before(self, row: Row) -> Row:
-        """Return the values of the row of a table above, which a row of a table of a subclass completes."""
+        """Return the stored values of a superclass's row, which a subclass's row completes."""
         mapper, names, key = self.target.mapper, self.target.stored, self.target.identity(row)
         assert mapper is not None
         if key is None:
@@ -487,7 +492,7 @@ class StatementCheck:
         return dict(zip(names, found[0], strict=True)) if found else {}
 
     def _headers_of_stored(self, row: Identity, new: Iterable[Row] = ()) -> Headers:
-        """Yield those of a row of ``target.read``, which gets new values."""
+        """Yield the headers of a row of ``target.read``, before and after it gets new values."""
         if self.target.by_identity:
             assert self.target.mapper is not None
             yield from self._headers_of(self.target.mapper, row)
@@ -501,16 +506,16 @@ class StatementCheck:
                     yield from self._headers_of_owner(link, known)
 
     def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
-        """Yield those that a new row, or new values of a row, come to.
+        """Yield the headers to which a new row, or a row with new values, belongs.
 
-        :param of_row: False: where the values of the row itself tell, it is checked with these.
+        :param of_row: False: values that depend on the row itself are checked with the row.
         """
         known = {name: literal(value, row) for name, value in row.items()}
         for link in self.target.links:
             if not takes(link.discriminators, known):
                 continue
-            # A composite key that an UPDATE sets in part has its other part in the row, and the table
-            # may set a name that the statement leaves out.
+            # If an UPDATE sets part of a composite key, the rest is in the row.  The table may set
+            # a name that the statement omits.
             key, left_out = tuple(map(known.get, link.names)), {*link.names} - known.keys()
             in_part = self._write is Write.UPDATE and 0 < len(left_out) < len(link.names)
             if (
@@ -524,9 +529,9 @@ class StatementCheck:
                 yield from self._headers_of_owner(link, known, referred=True)
 
     def _headers_of_owner(self, link: Link, row: Row, *, referred: bool = False) -> Headers:
-        """Yield those of the owner that a row names.
+        """Yield the headers of the owner that a row names.
 
-        :param referred: perhaps by another key than the primary one.
+        :param referred: the row may name it by another key than the primary one.
         """
         key = tuple(map(row.get, link.names))
         if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
@@ -539,5 +544,5 @@ class StatementCheck:
             yield from self._headers_of(link.owner, owner)
 
     def _headers_of(self, mapper: Mapper[Any], identity: Identity) -> Headers:
-        """Yield those of the row of this class that has this primary key."""
+        """Yield the headers of the row of this class with this primary key."""
         return ((header, BY) for header in self._resolver.headers_of_row(mapper, identity))

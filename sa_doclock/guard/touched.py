@@ -54,15 +54,15 @@ def tables_named(statement: Any) -> Sequence[Any]:
     return [base for base in dict.fromkeys(bases) if is_other_object(base)]
 
 
-_NUMBER: Final = func.count()  # Threads: it is never changed.
+_NUMBER: Final = func.count()  # Threads: never changed.
 
 
 class TouchedRows(NamedTuple):
     """The rows of one target that an UPDATE or DELETE is about to write."""
 
     target: Target
-    entity: Any  # of which they are read: the class or an alias of it, or an association table
-    keys: Sequence[Any]  # by which a row is counted once, where the WHERE joins others to it
+    entity: Any  # the source: the class or an alias of it, or an association table
+    keys: Sequence[Any]  # identify a row, which the WHERE may join to several others
     where: Sequence[ColumnElement[bool]]
     options: Sequence[LoaderCriteriaOption]
     execution_options: Mapping[str, Any]
@@ -108,9 +108,9 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
         has_others = isinstance(statement.table, Alias) or (
             where is not None and has_subquery(where)
         )
-        if criteria and has_others:  # for the table beside an alias, criteria may bring rows in
+        if criteria and has_others:  # for the table beside an alias, criteria may add rows
             return None
-        criteria = []  # they leave rows out
+        criteria = []  # they exclude rows
     if entity is None:
         return None if to_lock and target.of_any_kind else _rows_by_key(statement, target)
     return TouchedRows(
@@ -124,7 +124,7 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
 
 
 def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
-    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
+    """Return the class or table in which the statement's own WHERE finds the rows, or None."""
     if _is_direct(statement, target):
         return table_of(statement) if target.mapper is None else target.mapper.class_
     alone = not to_lock and _tells_alone(statement, target)
@@ -132,7 +132,7 @@ def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
 
 
 def _tells_alone(statement: Any, target: Target) -> bool:
-    """Return whether each row of the table is one of the target, and tells its document itself."""
+    """Return whether each row of the table is one of the target, and shows its document itself."""
     table = table_of(statement)
     if target.mapper is None or target.of_any_kind or named_table(statement) is not table:
         return False
@@ -141,9 +141,9 @@ def _tells_alone(statement: Any, target: Target) -> bool:
 
 
 def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
-    """Return the rows of the target that have the key of a row of the table which the statement writes."""
+    """Return the target's rows that share the key of a row of the written table."""
     mapper, table = target.mapper, table_of(statement)
-    # Of an alias: the WHERE may name the same tables for other rows.
+    # An alias: the WHERE may name the same tables for other rows.
     if mapper is None or target.of_any_kind:
         entity = table.alias()
     else:
@@ -158,7 +158,7 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
 
 
 def _is_direct(statement: Any, target: Target) -> bool:
-    """Return whether the rows are those of the WHERE of the statement."""
+    """Return whether the statement's WHERE finds exactly the rows."""
     mapper, named = target.mapper, mapper_named(statement)
     if named_table(statement) is not table_of(statement):
         return False
@@ -212,10 +212,10 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
 
 
 def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
-    """Return the SELECT of the key of the rows that the statement writes, each once.
+    """Return the SELECT of the distinct keys of the written rows.
 
-    Of a class of several tables these are rows of its own one: a SELECT of the class would join it
-    with the others, which the statement does not.
+    For a class of several tables, it reads the class's own table: a SELECT of the class would join
+    the others, which the statement does not.
 
     :param key: columns of the mapped Table.
     """
@@ -225,7 +225,7 @@ def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
     columns = []
     for own in key:
         found = column_named(named, own.name)
-        if found is None:  # a table() of some columns alone
+        if found is None:  # a table() that names only some columns
             found = column(own.name)
             found.table = named
         columns.append(found)
@@ -241,7 +241,7 @@ def select_number(statement: Any) -> Select[Any]:
 
 
 def _joins(statement: Any) -> bool:
-    """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
+    """Return whether the statement joins other tables, so that a row may occur twice: UPDATE .. FROM."""
     where, table = statement.whereclause, named_table(statement)
     columns = (
         ()
@@ -250,7 +250,7 @@ def _joins(statement: Any) -> bool:
     )
     if all(other.table == table for other in columns):
         return False
-    rows = select(*table.primary_key).where(*where_of(statement))  # it is sure, and takes longer
+    rows = select(*table.primary_key).where(*where_of(statement))  # certain, but slower
     return len(rows.get_final_froms()) > 1
 
 
