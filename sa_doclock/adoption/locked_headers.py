@@ -112,7 +112,7 @@ class ReadBeside(NamedTuple):
 
 
 class _Selected(NamedTuple):
-    """What a statement selects at one place of its rows.
+    """An item that a statement selects, at one place of its rows.
 
     :ivar place: the place; for a member of a Bundle, the path of places to it.
     :ivar entity: its class or alias; None for columns of tables.
