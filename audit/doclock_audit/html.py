@@ -57,7 +57,7 @@ def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Pat
 
 
 def _text(text: str) -> str:
-    """Return a text without markup and without characters that cannot be shown."""
+    """Return a text without markup and unprintable characters."""
     return "\n".join(escape(printable(line)) for line in text.split("\n"))
 
 

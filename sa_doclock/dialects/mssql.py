@@ -87,10 +87,10 @@ _NOWAIT, _SKIP = LockOptions.NoWait, LockOptions.SkipLocked
 # Servers accept both together: see tests/sql/evidence.md.  Without ROWLOCK, READPAST may wait for a
 # page lock.
 _SKIPPING = "UPDLOCK, ROWLOCK, READPAST, READCOMMITTEDLOCK"
+# FORCESEEK: "the query optimizer uses only an index seek operation as the access path",
 # https://learn.microsoft.com/sql/t-sql/queries/hints-transact-sql-table
-# FORCESEEK: "the query optimizer uses only an index seek operation as the access path".  Otherwise
-# a small table, or one with a long IN list, is scanned, and the scan locks, and waits for, each row
-# that it passes.
+# Otherwise a small table, or one with a long IN list, is scanned, and the scan locks, and waits
+# for, each row that it passes.
 _LOCK_AND_SKIP = LockText(
     f"WITH ({_SKIPPING})", f"WITH ({_SKIPPING}, FORCESEEK)", "WITH (READCOMMITTEDLOCK, READPAST)"
 )

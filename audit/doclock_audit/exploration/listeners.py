@@ -50,8 +50,8 @@ _MANY_SNAPSHOTS: Final = frozenset({"READ UNCOMMITTED", "READ COMMITTED", AUTOCO
 class _Known:
     """The facts about one engine.
 
-    :ivar level: of its transactions; None: not known.
-    :ivar strategy: the dialect of ours; None: there is none.
+    :ivar level: of its transactions; None: unknown.
+    :ivar strategy: our dialect, or None.
     :ivar views: the names of the views.
     """
 
@@ -141,7 +141,7 @@ class EnginesSeen:
 
 
 def _looks_of(connection: Connection) -> Hashable:
-    """Return the facts that tell engines apart without asking: nothing is sent."""
+    """Return the facts that distinguish engines without a statement."""
     driver: Any = connection.connection.dbapi_connection
     getter = getattr(driver, "get_autocommit", None)  # of MySQL's drivers
     autocommit = getter() if getter else getattr(driver, "autocommit", None)
@@ -274,7 +274,7 @@ class Listeners:
                 context.connection, context.original_exception
             )
         transaction = participant.transactions.get(step.transaction)
-        if transaction is not None:  # the server may have undone all of it
+        if transaction is not None:  # the server may have rolled it back
             step.accesses |= transaction.ended()
             transaction.forget_locks()
 
@@ -286,7 +286,7 @@ class Listeners:
         step = Step(participant.number, statement, "", transaction.number)
         ended = transaction.ended()
         if self._engines.in_transaction(connection) is False and participant.step is not None:
-            participant.step.accesses |= ended  # its statement took COMMIT along, in a pipeline
+            participant.step.accesses |= ended  # in a pipeline, its statement includes COMMIT
         else:
             step.used = step.accesses = ended
         self._go(participant, connection, step)
