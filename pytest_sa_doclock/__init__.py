@@ -105,8 +105,6 @@ def rollback_session() -> Iterator[Callable[..., LockingSession]]:
 
 
 def _function(name: str) -> Any:
-    """Return a fixture that returns this function of the test kit."""
-
     def function() -> Any:
         from sa_doclock import testing  # noqa: PLC0415
 

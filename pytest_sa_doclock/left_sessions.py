@@ -126,7 +126,6 @@ class LeftSessions:
             self._open.listen()
 
     def _all(self) -> list[Session | threading.Thread]:
-        """Return all threads and sessions."""
         if "sa_doclock.session" not in sys.modules:
             return [*threading.enumerate()]
         from sa_doclock.sqlalchemy_internals import all_sessions  # noqa: PLC0415
@@ -138,7 +137,6 @@ class LeftSessions:
         self._end()
 
     def _end(self) -> None:
-        """Close and report the sessions that are left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
@@ -157,7 +155,6 @@ class LeftSessions:
             self._texts += [self._end_session(*left) for left in self._left()]
 
     def _left(self) -> list[tuple[Session, OpenTransaction]]:
-        """Return the sessions that no fixture of wider scope still needs."""
         assert self._open is not None
         return [found for found in self._open.found() if not self._is_needed(*found)]
 
@@ -170,7 +167,6 @@ class LeftSessions:
         return any(fixture is not None and not fixture.ended for fixture in fixtures)
 
     def _end_session(self, session: Session, transaction: OpenTransaction) -> str:
-        """Close a session, and return its report."""
         from sa_doclock.testing.open_sessions import end_session, label_of  # noqa: PLC0415
 
         item, held = transaction.owner[1], [*map(label_of, transaction.held.items())]

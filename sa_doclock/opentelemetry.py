@@ -151,8 +151,6 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Telemetry:
-    """Listens to the events that its methods are named for."""
-
     def __init__(self, tracer: trace.Tracer, meter: metrics.Meter, *, keys: bool) -> None:
         self._tracer = tracer
         self._keys = keys
@@ -369,7 +367,6 @@ def _database(engine: Engine | None, entity: type[Any] | None) -> Attributes:
 
 
 def _calls_of(session: Session) -> list[_Call]:
-    """Return the session's lock calls in progress, the innermost last."""
     return _calls.setdefault(session, [])
 
 
@@ -379,7 +376,6 @@ _calls: WeakKeyDictionary[Session, list[_Call]] = WeakKeyDictionary()
 
 
 def _words_of(lock: LockOptions) -> str:
-    """Return the lock as programs write it: ``ForUpdate|NoWait``."""
     names = (
         member.name for member in LockOptions if member.value and member in lock and member.name
     )

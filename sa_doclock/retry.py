@@ -273,11 +273,9 @@ class _Attempt(SessionPart):
         return commits_of(self.session) > self._commits
 
     def before_commit(self) -> None:
-        """Record that COMMIT comes next, unless the flush before it fails."""
         self._in_commit = True
 
     def discard(self) -> None:
-        """Record a rollback, such as that of a commit whose flush failed."""
         self._in_commit = False
 
     def can_be_repeated(self, failure: BaseException) -> bool:

@@ -90,7 +90,6 @@ def _awaited(policy: Policy, session_factory: Any, function: Callable[..., Any])
 
 
 def _without_session(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature that callers see."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _TAKES_FIRST:

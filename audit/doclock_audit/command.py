@@ -99,13 +99,11 @@ def _check_writable(file: Path) -> None:
 
 
 def _end(text: str) -> typer.Exit:
-    """Print why the program cannot run."""
     _say(f"sa-doclock: {text}", err=True)
     return typer.Exit(_UNUSABLE)
 
 
 def _say(text: str, *, err: bool = False) -> None:
-    """Print plain text, without characters that control the terminal."""
     typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 

@@ -329,7 +329,6 @@ class Flow:
         return ""
 
     def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
-        """Return whether an expression is a result that was read, or a row of it."""
         if not isinstance(of, ast.Name):
             return self._is_read(of)
         if of.id in seen:
@@ -358,7 +357,6 @@ class Flow:
         return bool(line <= self.read.line <= end)
 
     def _varies(self, expression: ast.AST) -> bool:
-        """Return whether two callers can have different values here."""
         return bool(self._parameters_of(expression))
 
     def _parameters_of(self, expression: ast.AST) -> set[str]:
@@ -457,7 +455,6 @@ def _named_function(call: ast.Call) -> str:
 
 
 def _is_scalar(value: ast.AST) -> bool:
-    """Return whether an expression returns one value of a row, not the row."""
     match value:
         case ast.Await(value=inner):
             return _is_scalar(inner)

@@ -467,7 +467,6 @@ class _Seen:
         self._line = line
 
     def is_read(self, expression: ast.AST) -> bool:
-        """Return whether an expression is a result that was read, a part of it, or its number."""
         return any(
             isinstance(node, (ast.Call, ast.Attribute, ast.Await)) and covers(node, self._line)
             for node in self._origins(expression)
@@ -499,7 +498,6 @@ class _Seen:
                 left += _parts_of_value(node)
 
     def returns(self) -> bool:
-        """Return whether the function returns the rows that were read."""
         return any(
             isinstance(node, ast.Return) and node.value is not None and self.is_read(node.value)
             for node in self._scope.nodes

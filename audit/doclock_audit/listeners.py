@@ -446,14 +446,12 @@ def _loaded_columns(state: InstanceState[Any]) -> set[str]:
 
 
 def _names_rows(run: ORMExecuteState) -> bool:
-    """Return whether a SELECT returns objects, not columns of them."""
     if not isinstance(run.statement, Select):
         return bool(run.all_mappers)
     return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
 
 
 def _tables_of(run: ORMExecuteState) -> Iterator[str]:
-    """Yield the tables of the objects that a SELECT returns."""
     for mapper in run.all_mappers:
         yield from (plain_name(one) for one in mapper.tables if isinstance(one, Table))
 

@@ -29,8 +29,6 @@ Orders = Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]
 
 @dataclass(slots=True)
 class _Order:
-    """One row was locked while another was held."""
-
     held_at: str
     locked_at: str
     guards: frozenset[Row]  # rows that were locked before both, in every such transaction
@@ -163,7 +161,6 @@ def _direction(held: Row, row: Row) -> str:
 
 
 def _steps(cycle: Sequence[T]) -> Iterable[tuple[T, T]]:
-    """Return each element with its successor; the first follows the last."""
     return zip(cycle, [*cycle[1:], cycle[0]], strict=True)
 
 

@@ -289,7 +289,6 @@ _MOST_CALLERS: Final = 3
 
 
 def _callers(place: Place, stack: Iterable[FrameType]) -> tuple[str, ...]:
-    """Return the line of each calling file, the nearest first."""
     by_file: dict[str, Place] = {}
     for frame in _of_program(stack):
         file = frame.f_code.co_filename

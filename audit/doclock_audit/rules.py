@@ -280,7 +280,6 @@ class LostUpdate(Rule):
 
 
 def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
-    """Return whether no change by others can be lost."""
     if write.mapper.version_id_col is not None:
         return True
     headers = frozenset(row for _, row in header_rows(write.state))
@@ -305,8 +304,6 @@ def _computed(
 
 
 class _Pair(NamedTuple):
-    """A header's class, the class of its details, and the relationship between them."""
-
     header: str
     detail: str
     collection: str | None

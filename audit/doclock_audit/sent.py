@@ -345,7 +345,6 @@ def _with_conditions(found: Sent, compiled: Any, elements: Sequence[Any]) -> Sen
 
 
 def _locked(statement: Any, tables: list[Table]) -> Iterator[str]:
-    """Yield the names of the tables whose rows a SELECT locks."""
     of = for_update_tables(statement) if isinstance(statement, Select) else []
     for one in [getattr(table, "element", table) for table in of] or tables:
         if isinstance(one, Table):
@@ -361,7 +360,6 @@ def plain_name(table: Table) -> str:
 
 
 def _tables(elements: Iterable[Any]) -> Iterator[Table]:
-    """Yield the tables in a statement, and those of its columns."""
     for element in elements:
         table = element.table if isinstance(element, Column) else element
         if isinstance(table, Table):
@@ -411,7 +409,6 @@ def _condition(where: Any, table: Table, names: _Names) -> Condition:
 
 
 def _parts(where: Any) -> Iterator[Any]:
-    """Yield the criteria that AND joins."""
     if isinstance(where, Grouping):
         yield from _parts(where.element)
     elif isinstance(where, BooleanClauseList) and where.operator is operators.and_:
@@ -441,7 +438,6 @@ def _key_of(table: Table, equal: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _columns(where: Any) -> Iterator[Column[Any]]:
-    """Yield the columns in a WHERE, if there is one."""
     for element in () if where is None else iterate(where):
         if isinstance(element, Column):
             yield element
@@ -479,7 +475,6 @@ def _update(statement: Update, table: Table, names: _Names) -> WriteSent:
 
 
 def _values(rows: Iterable[Mapping[Any, Any]]) -> Iterator[Value]:
-    """Yield the columns to which the program gives a value."""
     for row in rows:
         for column, value in row.items():
             key = str(getattr(column, "key", column))
@@ -594,7 +589,6 @@ def _query_of_text(text: str) -> dict[str, Any]:
 
 
 def _tests_in_text(where: str) -> list[re.Match[str] | None]:
-    """Return the criteria that AND joins; None for each that is no equality."""
     parts = filter(str.strip, re.split(r"\bAND\b", where, flags=re.IGNORECASE))
     return [_EQUAL.match(part.strip()) for part in parts]
 

@@ -151,7 +151,6 @@ class Scope:
             yield from self._of_items(loop.iter, items, seen)
 
     def _of_append(self, value: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around an ``append()`` of this value."""
         around = [*self.around(value)]
         if around and isinstance(around[0][1], ast.Call):
             for _, parent, field in around:
@@ -360,7 +359,6 @@ def _reaching(files: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
-    """Return the functions of a file that use one of these names."""
     words = rf"\b(?:{'|'.join(map(re.escape, wanted))})\b"
     if not re.search(words, "".join(linecache.getlines(file))):
         return frozenset()

@@ -64,7 +64,6 @@ _SHORT: Final = 0.05  # seconds without a statement, of which no rule is told
 
 
 def _hears(rule: Rule, event: str) -> bool:
-    """Return whether a rule handles this event."""
     return getattr(type(rule), event) is not getattr(Rule, event)
 
 
@@ -202,7 +201,6 @@ class Watched:
             transaction.finds_conflicts, transaction.excludes_inserts = protected
 
     def _transactions_on(self, connection: Connection) -> Iterator[Transaction]:
-        """Yield the session's transaction on this connection, and the connection's own."""
         yield self.transaction_of(connection)
         own = self._seen(connection).transaction
         if own is not None:

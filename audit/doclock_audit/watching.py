@@ -138,7 +138,6 @@ class Audit:
         return "\n".join([*table, *self._summary(found)])
 
     def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
-        """Return the summary lines."""
         left_out, (times, first) = self.left_out, self.failures
         lines = []
         errors = sum(one.severity == "error" for one in found)
@@ -226,7 +225,6 @@ class Audit:
                     event.remove(target, name, listener)
 
     def _sample(self, ended: Event) -> None:
-        """Check now and then which transactions wait, and where."""
         note = self._watched.guarded(lambda: self._watched.note_waiting(self._hold_limit))
         while not ended.wait(max(self._hold_limit / 2, _SAMPLE)):
             note()

@@ -253,7 +253,6 @@ class AdoptedRows(LockTarget[Result[Any]]):
         return Found(self._own_columns(result), lasts=bool(self._headers or self._keys))
 
     def _own_columns(self, result: Result[Any]) -> Result[Any]:
-        """Return the result without the columns that were added for the lock."""
         if not self._added:
             return result
         described = self._written.column_descriptions
@@ -485,7 +484,6 @@ def _label(state: InstanceState[Any]) -> str:
 
 
 def _expire_parts(context: LockContext, headers: Iterable[InstanceState[Any]]) -> None:
-    """Expire the parts of headers that the session had before they were locked."""
     by_root: dict[Mapper[Any], list[Any]] = {}
     for state in headers:
         by_root.setdefault(root_of(state.mapper), []).append(state.identity)

@@ -96,7 +96,6 @@ def _read_now(
     names: Sequence[str],
     bind_arguments: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return the current values of these attributes in the row; None if the row is gone."""
     mapper, session, entity = state.mapper, context.session(), state.class_
     key = zip(key_attributes(mapper), state.identity or (), strict=True)
     statement = select(*(getattr(entity, name) for name in names))
@@ -118,6 +117,5 @@ def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_mutable(value: Any) -> bool:
-    """Return whether a value reports changes in place to SQLAlchemy."""
     loaded = sys.modules.get("sqlalchemy.ext.mutable")  # importing it would listen to all mappers
     return loaded is not None and isinstance(value, loaded.MutableBase)

@@ -146,7 +146,6 @@ def strongest_of(locks: Iterable[CompiledLock]) -> LockOptions | None:
 
 
 def _lock_of(selects: Sequence[_Query]) -> CompiledLock:
-    """Return the lock of these SELECTs, which share one clause."""
     written = [select for select in selects if isinstance(select, Select)]
     lock = lock_of_for_update(written[0]) if len(written) == len(selects) else None
     hints = frozenset[tuple[str, str]]().union(*map(hints_of, written))

@@ -31,15 +31,11 @@ _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
 
 
 class _Pending(NamedTuple):
-    """A pending change, and the value that the row had when it was read."""
-
     value: Any
     read: Any
 
 
 class _Loaded(NamedTuple):
-    """An object, with its loaded values and its pending changes by attribute."""
-
     state: InstanceState[Any]
     instance: Any  # keeps it from being freed
     values: dict[str, Any]

@@ -259,7 +259,6 @@ def _refuse_combined(selected: Iterable[_Selected], columns: Iterable[Any]) -> N
 
 
 def _columns_of_entity(entity: Any) -> Iterator[Any]:
-    """Yield the columns that a SELECT of this class or alias reads, in its own tables."""
     mapper = inspect(entity).mapper
     read = {column for attr in mapper.column_attrs if not attr.deferred for column in attr.columns}
     for table in tables_of(entity):
@@ -490,13 +489,11 @@ def _column_of(expression: Any) -> Any | None:
 
 
 def _base_of(column: Any) -> Any | None:
-    """Return the table's column behind a column of an alias."""
     bases = column.base_columns
     return next(iter(bases)) if len(bases) == 1 else None
 
 
 def _attribute_of(mapper: Mapper[Any], column: Any) -> str | None:
-    """Return the attribute that maps the column, or None."""
     base = _base_of(column)
     if base is None or not mapper.columns.contains_column(base):
         return None

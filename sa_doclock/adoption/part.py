@@ -50,7 +50,6 @@ class Adoption:
 
 
 def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of the locks in this statement, or None if it has none."""
     locks = locks_in(compiled)
     if locks is NO_LOCKS:
         return None
@@ -109,7 +108,6 @@ def _lock_schemas(
     locks: Iterable[CompiledLock],
     options: Mapping[str, Any],
 ) -> None:
-    """Lock the schemas of their tables too, whatever class maps them."""
     for held in locks:
         lock = held.lock or LockOptions.None_
         tables = (froms.tables_below(froms.subqueries) for froms in held.froms)

@@ -226,7 +226,6 @@ def _values(state: State, names: Iterable[str]) -> object:
 
 
 def _leave_out_moved(state: State, part: Part, members: Sequence[tuple[Any, object]]) -> None:
-    """Remove members that are deleted, or moved to another owner."""
     kept = [
         member for member, was in members if _values(instance_state(member), part.attributes) == was
     ]
@@ -238,7 +237,6 @@ def _leave_out_moved(state: State, part: Part, members: Sequence[tuple[Any, obje
 def _expressions_beside(
     options: Iterable[Any], of: frozenset[Any]
 ) -> list[tuple[Mapper[Any], str, Any]]:
-    """Return the class, attribute and entity of each with_expression() that reads other rows."""
     return [
         (inspect(path).mapper, name, path.entity)
         for path, name, expression in expressions_of(options)

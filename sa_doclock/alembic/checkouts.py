@@ -18,8 +18,6 @@ TableName = tuple[str | None, str]
 
 
 class _CheckoutTableOp(MigrateOperation):
-    """An operation on the table of check-outs."""
-
     operation: str
 
     def __init__(self, name: str = NAME, schema: str | None = None) -> None:
@@ -140,7 +138,6 @@ def _named(op: Any) -> TableName:
 
 
 def _is_ours(op: MigrateOperation) -> bool:
-    """Return whether the operation creates or drops a check-out table, recognized by its columns."""
     if not isinstance(op, (CreateTableOp, DropTableOp)):
         return False
     columns = op.to_table().columns if isinstance(op, DropTableOp) else op.columns

@@ -25,8 +25,6 @@ _NAMES = "AsyncLockingSession", "AsyncLockingScopedSession"
 def _proxied(
     method: Callable[Concatenate[AsyncLockingSession, P], T],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], T]:
-    """Forward a method that is not a coroutine function."""
-
     @wraps(method)
     def call(self: AsyncLockingScopedSession[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = getattr(self(), method.__name__)(*args, **kwargs)
@@ -38,8 +36,6 @@ def _proxied(
 def _awaited(
     method: Callable[Concatenate[AsyncLockingSession, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], Coroutine[Any, Any, T]]:
-    """Forward a coroutine function."""
-
     @wraps(method)
     async def call(self: AsyncLockingScopedSession[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await getattr(self(), method.__name__)(*args, **kwargs)
@@ -63,7 +59,6 @@ def _forwarded(
 def _block(
     method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], AbstractAsyncContextManager[T]]:
-    """Forward a method that is used by ``async with``."""
     block = cast("Callable[Concatenate[LockingSession, P], Any]", method)
     return _forwarded(block)
 

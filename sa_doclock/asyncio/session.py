@@ -50,7 +50,6 @@ def locking_factory(inside: Any) -> Any:
 
 
 def _make(maker: sessionmaker[Session], cls: Callable[..., Session], **kw: Any) -> Session:
-    """Create a session with the maker's arguments, but of another class."""
     info = {**(maker.kw.get("info") or {}), **(kw.get("info") or {})}
     return cls(**{**maker.kw, **kw, "info": info})
 
@@ -67,8 +66,6 @@ P = ParamSpec("P")
 def _awaited(
     method: Callable[Concatenate[LockingSession, P], T], note: str = ""
 ) -> Callable[Concatenate[AsyncLockingSession, P], Coroutine[Any, Any, T]]:
-    """Return this method for an AsyncLockingSession, with its signature and documentation."""
-
     @wraps(method)
     async def call(self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
         own = getattr(self._locking, method.__name__)  # a subclass may override it
@@ -96,8 +93,6 @@ def _forwarded(
 def _awaited_block(
     method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
 ) -> Callable[Concatenate[AsyncLockingSession, P], AbstractAsyncContextManager[T]]:
-    """Return this method, which is used by ``with``, for an AsyncLockingSession."""
-
     @wraps(method)
     def block(
         self: AsyncLockingSession, /, *args: P.args, **kwargs: P.kwargs
@@ -287,7 +282,6 @@ class AsyncLockingSession(AsyncSession):
 
 
 def _may_await() -> bool:
-    """Return whether this is a greenlet of SQLAlchemy, which can await."""
     try:
         await_only(_nothing())  # closes the coroutine if it cannot await
     except MissingGreenlet:

@@ -147,5 +147,4 @@ class Candidates:
 
 
 def _backoff(failed_passes: int) -> float:
-    """Return the seconds to sleep after so many failed passes: full jitter, up to 2 s."""
     return random.uniform(0.0, min(2.0, 0.1 * 2 ** (failed_passes - 1)))  # noqa: S311  # no secret

@@ -76,7 +76,6 @@ class Groups:
 
 
 def _name(column: Any) -> str:
-    """Return the name of a column, the same for every alias of its class."""
     mapped = getattr(getattr(column, "property", None), "columns", [column])
     return str(mapped[0])
 

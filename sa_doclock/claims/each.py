@@ -186,7 +186,6 @@ class Claims(Generic[T]):
     def _open(
         self, lock: Callable[[LockingSession], dict[Identity, T]]
     ) -> ClaimTransaction[T] | None:
-        """Return the transaction of the rows that ``lock`` locked, or None without rows."""
         session = self._sessions.open()
         transaction = session.begin()
         try:

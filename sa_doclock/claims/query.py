@@ -260,8 +260,6 @@ def _refuse_hidden(session: LockingSession, query: ClaimQuery, missing: Sequence
 
 
 class _MatchingRows(LockedRows[dict[Identity, Any]]):
-    """The matching rows by key, in a session that has loaded nothing yet."""
-
     hides_rows = False
     """Rows were not found that can perhaps be read."""
 

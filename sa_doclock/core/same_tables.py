@@ -280,7 +280,6 @@ def _mapped_tables() -> frozenset[Any]:
 
 
 def _uses(session: Session, root: Mapper[Any]) -> bool:
-    """Return whether the session has locked documents of this root, or has objects of them."""
     if ledger_of(session).place_of(root.class_) is not None:
         return True
     members = (root, *(part.detail for part in parts_of(root)))
@@ -308,7 +307,6 @@ def is_of_other_model(session: Session, root: Mapper[Any], table: Any, engine: E
 
 
 def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
-    """Return the engine to which the session writes rows of the document, or None."""
     try:
         return session.get_bind(root, clause=update(root.class_)).engine
     except UnboundExecutionError:

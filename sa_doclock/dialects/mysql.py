@@ -158,7 +158,6 @@ def _ids(
 
 
 def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
-    """Yield the thread that waits for a row, the threads that block it, and the row's details."""
     rows = connection.execute(_ROW_WAITS).all()
     found = connection.execute(_OWNERS) if rows else ()
     owners = {str(transaction): thread for transaction, thread in found}
@@ -171,7 +170,6 @@ def _row_waits(connection: Connection) -> Iterator[tuple[Any, ...]]:
 def _connections_of(
     connection: Connection, threads: set[int]
 ) -> Mapping[int, tuple[int | None, Any]]:
-    """Return the connection of each thread, and how long its statement has run."""
     if not threads:
         return {}
     rows = connection.execute(_THREADS, {"threads": sorted(threads)})

@@ -181,7 +181,6 @@ _IN_FORK: Final = "the forked process inherited SQLite's record of the file lock
 
 
 def _file_of(engine: Engine) -> str | None:
-    """Return the file of the database in the URL, or None if it is in memory."""
     name = engine.url.database if engine.dialect.name == SQLiteLocks.name else None
     in_memory = not name or ":memory:" in name or "mode=memory" in str(engine.url)
     return None if in_memory else name
@@ -253,7 +252,6 @@ def _limited(connection: Connection, lock: LockOptions, seconds: float | None) -
 def _send_limited(
     connection: Connection, lock: LockOptions, seconds: float | None, statement: str
 ) -> None:
-    """Send a statement that takes the write lock of a file, within the limit of the lock."""
     with _limited(connection, lock, seconds):
         try:
             connection.exec_driver_sql(statement).close()

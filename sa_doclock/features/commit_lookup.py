@@ -133,7 +133,6 @@ class CommitLookup(SessionPart):
             connection.invalidate(error)
 
     def _find(self, connection: Connection) -> TransactionConnection | None:
-        """Return the connection's state if the session commits it now."""
         state = self._state()
         if state is None or not state.connections.commits_now():
             return None

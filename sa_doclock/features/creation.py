@@ -131,7 +131,6 @@ class Creation(Generic[T]):
         return f"insert {key.table.fullname} {names}{folded_key(self.values)}"
 
     def _is_missing(self) -> bool:
-        """Return whether no transaction has the row, committed or not."""
         try:
             with self.session.begin_nested():
                 return self.get(self.lock | LockOptions.NoWait, None) is None
@@ -177,7 +176,6 @@ class Creation(Generic[T]):
             )
 
     def _inserted(self) -> T:
-        """Lock the inserted row, and read the values that the database generated."""
         found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
         if found is None:
             raise LockMisuse(

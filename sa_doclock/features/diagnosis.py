@@ -113,7 +113,6 @@ def _holders(
     *,
     shared: bool,
 ) -> Sequence[LockConnection]:
-    """Return the connections that hold these rows, or may hold them."""
     connection.execution_options(schema_translate_map=options.get("schema_translate_map"))
     try:
         found = monitoring.holders(connection, header, keys, shared=shared)

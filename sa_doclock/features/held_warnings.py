@@ -85,13 +85,11 @@ class _Watcher:
         self.reset()
 
     def reset(self) -> None:
-        """Start without a thread, as in the child of a fork."""
         self._changed = Condition()  # on an RLock: a garbage collection may come in between
         self._waiting: dict[float, dict[ref[_HeldLock], None]] = {}
         self._thread: Thread | None = None
 
     def add(self, held: _HeldLock, seconds: float) -> None:
-        """Warn when this lock has been held for so long."""
         with self._changed:
             of_same_time = self._waiting.setdefault(seconds, {})
             is_first = not of_same_time

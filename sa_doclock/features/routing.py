@@ -164,7 +164,6 @@ class BindRouter(SessionPart):
                 pinned.pins.setdefault(name, pin)
 
     def _is_ours(self, bind: Bind) -> bool:
-        """Return whether a lock chose this bind, or it is the connection of one."""
         if bind in self._pinned.chosen:
             return True
         if not isinstance(bind, Connection):
@@ -198,7 +197,6 @@ class BindRouter(SessionPart):
         return bind
 
     def _ask_quietly(self, write: Mapping[str, Any]) -> Bind | None:
-        """Return the bind for a write, or None if the program refuses it."""
         try:
             return self._ask(**write)
         except Exception:  # noqa: BLE001  # the program's own
@@ -212,7 +210,6 @@ class BindRouter(SessionPart):
 
 
 def _names_locked(request: LockRequest) -> Iterable[TableName | None]:
-    """Return the tables of a lock; (None,) for a named lock."""
     if request.named:
         return (None,)
     names = _names_in(request.bind_arguments.get("clause"))
@@ -239,7 +236,6 @@ def _names_of_tables(mapper: Mapper[Any]) -> Sequence[TableName]:
 
 @mapper_cache
 def _names_of_document(root: Mapper[Any]) -> Sequence[TableName]:
-    """Return the tables of a document: of its header and its parts."""
     mappers = (root, *(part.detail for part in parts_of(root)))
     return list(dict.fromkeys(chain.from_iterable(map(_names_of_tables, mappers))))
 

@@ -89,7 +89,6 @@ class SecondSession(SessionPart):
         return checked_bind
 
     def _others(self) -> Iterator[SecondSession]:
-        """Yield the other sessions of this gate in this task or thread."""
         for other in [reference() for reference in _here.get()]:
             if other not in (None, self) and other.gate is self.gate and other.where == _where():
                 yield other
@@ -123,7 +122,6 @@ _here: ContextVar[tuple[ref[SecondSession], ...]] = ContextVar("sa_doclock.here"
 
 
 def _where() -> object:
-    """Return the current task or thread, for comparisons."""
     with suppress(RuntimeError):  # no loop runs in this thread
         task = asyncio.current_task()
         if task is not None:

@@ -169,7 +169,6 @@ def _keys_of_result(statement: Any, target: Target, result: Any) -> tuple[Any, l
 
 
 def _key_inserted(statement: Any, result: Any) -> list[Identity]:
-    """Return the primary key of the one inserted row; empty if it is unknown."""
     key: Any = None
     with suppress(InvalidRequestError):  # after several rows, none is known
         key = getattr(result, "inserted_primary_key", None)
@@ -181,7 +180,6 @@ def _key_inserted(statement: Any, result: Any) -> list[Identity]:
 
 
 def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Identity]:
-    """Return the primary keys in the returned columns, if they are complete."""
     assert target.mapper is not None
     returned = [
         target.attribute_of(column) if hasattr(column, "key") else None for column in columns
@@ -329,7 +327,6 @@ def _versioned(statement: Update) -> list[Mapper[Any]]:
 
 
 def _key_of(name: Any) -> str:
-    """Return the name of a column or attribute that is given as an object or by name."""
     return name if isinstance(name, str) else str(name.key)
 
 
@@ -339,7 +336,6 @@ def _names_of_version(mapper: Mapper[Any]) -> set[str]:
 
 
 def _raising_versions(statement: U) -> U:
-    """Return the UPDATE with the versions of its rows raised too."""
     for mapper in _versioned(statement):
         names = _names_of_version(mapper)
         given = set(map(_key_of, chain.from_iterable(values_of(statement).rows)))
@@ -373,7 +369,6 @@ def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
 
 
 def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
-    """Return the version's column as the UPDATE names it."""
     column: Any = mapper.version_id_col
     entity = entity_of(statement)
     if entity is None:

@@ -119,7 +119,6 @@ class FullCheck:
             self.refusals.refuse_all(self.found, self.resolvers, self._expected())
 
     def _check_generated(self, row: WrittenRow) -> None:
-        """Check a row whose document the table sets during the write."""
         rules, state = row.rules, row.state
         if rules.generated is not None and rules.root is not None:
             given = state.dict if row.write is Write.INSERT else state.committed_state
@@ -326,7 +325,6 @@ def _touched(state: InstanceState[Any], name: str, write: Write) -> list[Any]:
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
-    """Return the first attribute whose change changes the document."""
     mapper = state.mapper
     parts = names_of_parts(root, mapper)
     names = [attr.key for attr in mapper.column_attrs if attr.key in state.manager]
@@ -339,7 +337,6 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
 
 
 def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:
-    """Return the first attribute whose change changes the target's row."""
     tables = [table] if target.mapper is None else target.mapper.tables
     columns = chain.from_iterable(written.columns for written in tables)
     names = filter(None, (same_attribute(state.mapper, column) for column in columns))

@@ -143,7 +143,6 @@ _following = Lock()
 
 @mapper_cache
 def _follow_documents() -> None:
-    """Listen to the classes of all documents declared so far."""
     with _following:
         for root in declared_roots():
             for mapper in {root, *(part.detail for part in parts_of(root))}:
@@ -166,7 +165,6 @@ def _note_refresh(state: Any, context: Any, *_: object) -> None:
 
 
 def _line_of_read() -> str | None:
-    """Return the line of the program that executed a statement."""
     frame = frame_of_program()
     if frame is None:
         return None

@@ -182,7 +182,6 @@ class InsertedFromSelect:
         return self._count() - self._before < self._with_owner + others
 
     def _count(self) -> int:
-        """Return the number of the rows of these owners."""
         number = select(func.count()).select_from(self._table)
         return sum(
             self._run.ask_of(self._target, number.where(where))[0][0] for where in self._of_owners()
@@ -339,9 +338,6 @@ class StatementCheck:
         return found
 
     def _finds_all_of(self, table: Any) -> bool:
-        """Return whether every row of the table is one of the target, which a SELECT of its class
-        finds.
-        """
         target, mapper = self.target, self.target.mapper
         whole = mapper is None or (mapper.selectable is table and not mapper.single)
         return whole and not (target.unclear or target.extended or target.stored)
@@ -396,7 +392,6 @@ class StatementCheck:
                 self._note_new_keys(tuple(found), values)
 
     def _is_free(self, row: Sequence[Any]) -> bool:
-        """Return whether a row of ``target.read`` refers to no owner."""
         if self.target.by_identity or self.target.mapper is None:
             return False
         return all(
@@ -544,5 +539,4 @@ class StatementCheck:
             yield from self._headers_of(link.owner, owner)
 
     def _headers_of(self, mapper: Mapper[Any], identity: Identity) -> Headers:
-        """Yield the headers of the row of this class with this primary key."""
         return ((header, BY) for header in self._resolver.headers_of_row(mapper, identity))

@@ -280,7 +280,6 @@ def targets_of_new_rows(
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
-    """Return whether SQLAlchemy inserts a new row into each table of the class."""
     return named is not None and named.isa(root_of(mapper))
 
 

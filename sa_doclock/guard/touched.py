@@ -124,7 +124,6 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
 
 
 def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
-    """Return the class or table in which the statement's own WHERE finds the rows, or None."""
     if _is_direct(statement, target):
         return table_of(statement) if target.mapper is None else target.mapper.class_
     alone = not to_lock and _tells_alone(statement, target)
@@ -158,7 +157,6 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
 
 
 def _is_direct(statement: Any, target: Target) -> bool:
-    """Return whether the statement's WHERE finds exactly the rows."""
     mapper, named = target.mapper, mapper_named(statement)
     if named_table(statement) is not table_of(statement):
         return False

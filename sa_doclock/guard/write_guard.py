@@ -299,7 +299,6 @@ def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
 
 
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
-    """Yield the mappers that are no subclass of another; subclasses inherit its listeners."""
     for mapper in mappers:
         if not any(above in mappers for above in mapper.iterate_to_root() if above is not mapper):
             yield mapper
@@ -349,7 +348,6 @@ _WRITES = {
 
 
 def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of a statement that writes rows of documents, or None."""
     ctes = getattr(compiled, "ctes", None) or ()
     written = [
         statement.table

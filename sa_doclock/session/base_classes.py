@@ -38,7 +38,6 @@ def refuse_methods_behind(cls: type[Session], ours: type[Session]) -> None:
 
 
 def _overridden_by(ours: type[Session]) -> set[str]:
-    """Return the public methods of Session that these classes override."""
     return {
         name
         for base in _in_front_of_session(ours)

@@ -27,8 +27,6 @@ _NO_IDENT: Final[Any] = object()
 
 
 class _How(TypedDict, total=False):
-    """The keyword arguments of every form of a block."""
-
     lock_timeout: LockTimeout
     options: Sequence[ORMOption]
     version: Any

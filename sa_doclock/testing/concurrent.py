@@ -132,7 +132,6 @@ class _WritesInTurn(Scheduler):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen to all engines of the process during the block."""
         own = listening(
             (Engine, "before_cursor_execute", self._before_statement),
             (Engine, "after_cursor_execute", self._after_statement),

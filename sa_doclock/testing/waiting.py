@@ -81,8 +81,6 @@ def wait_until_blocked(
 
 
 class _Side:
-    """A session or Connection that another thread uses."""
-
     def __init__(self, name: str, who: Any) -> None:
         who = getattr(who, "sync_session", who)
         if not isinstance(who, (LockingSession, Connection)):
@@ -116,8 +114,6 @@ class _Side:
 
 
 class _Look:
-    """Asks repeatedly whether the waiter waits."""
-
     def __init__(self, waiter: _Side, holder: _Side | None) -> None:
         self._waiter, self._holder = waiter, holder
         self._loop = LoopThread()
@@ -155,7 +151,6 @@ class _Look:
 
 
 def _is_locked(engine: Engine) -> bool:
-    """Return whether another connection has the write lock of the database."""
     with side_connection(engine, {}) as connection:
         try:
             connection.begin()

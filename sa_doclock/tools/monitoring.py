@@ -194,7 +194,6 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 
 
 def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:
-    """Return the missing feature or privilege, or None for any other error."""
     other = strategy.compatible
     if other is not None and not error.connection_invalidated:
         return f"does not support {other.product.name}, which refuses its query"

@@ -211,7 +211,6 @@ class Explorer:
                 return
 
     def _show_progress(self) -> None:
-        """Print a line every five seconds of a long exploration."""
         now = time.monotonic()
         if now - self._shown_at >= _SECONDS_TO_PROGRESS:
             self._shown_at = now
@@ -280,7 +279,6 @@ class Explorer:
         return True, scheduler.chosen
 
     def _count(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
-        """Count the order if a function waited in it, or tried again."""
         both = scheduler.participants.values()
         for one in both:
             self._unseen.note_run(one)
@@ -291,7 +289,6 @@ class Explorer:
         )
 
     def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
-        """Check the invariant, and record a failure."""
         error: Exception | None = None
         order = "".join(str(step.function) for step in scheduler.chosen)
         try:
@@ -318,7 +315,6 @@ def _bug_of_invariant(error: Exception, order: str) -> str:
 
 
 def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that the search lets run."""
     _note(search, chosen)
     labels = {number: short_sql(step.statement) for number, step in ready.items()}
     accesses = {number: step.accesses for number, step in ready.items()}
@@ -326,7 +322,6 @@ def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -
 
 
 def _note(search: Search, chosen: Sequence[Step]) -> None:
-    """Record the executed steps; a late error has added accesses."""
     for depth, step in enumerate(chosen):
         search.note(depth, step.accesses)
 

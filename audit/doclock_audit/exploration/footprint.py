@@ -57,7 +57,6 @@ def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
 
 
 def _tables(tokens: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each table, and whether it is written."""
     place = _Place()
     previous = ""
     for token in tokens:
@@ -278,7 +277,6 @@ def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
 
 
 def _unique_columns(table: Table) -> set[str]:
-    """Return the keys of the columns in unique constraints."""
     groups: list[Any] = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
     groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
     found = {column.key for group in groups for column in group.columns}

@@ -48,8 +48,6 @@ class _Use(NamedTuple):
 
 @dataclass
 class _Work:
-    """The reads of one function, and its committed writes."""
-
     reads: list[_Use] = field(default_factory=list)
     writes: list[_Use] = field(default_factory=list)
 
@@ -228,7 +226,6 @@ class Exploration:
         return f"{head}\n\n{shown}" if shown else head
 
     def _conflicts(self) -> str:
-        """Describe how the two functions met."""
         if not self.waited and not self.retried:
             return "they never waited for each other, and never tried again"
         return (

@@ -148,7 +148,6 @@ def document(
 # Threads: two that miss the cache at once pass the same functions, which SQLAlchemy adds once.
 @lru_cache(maxsize=1)
 def _listen_to_mappers() -> None:
-    """Check declarations whenever SQLAlchemy configures mappers."""
     listen_to_mappers()  # first: the check must find the caches empty
     event.listen(Mapper, "before_configured", _configuration_begins)
     event.listen(Mapper, "after_configured", _mappers_configured)
@@ -178,7 +177,6 @@ def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
 
 
 def _declare_subclasses() -> None:
-    """Apply the declaration of each unmapped class to the mapped classes below it."""
     for declared in _classes_in(_declared):
         for mapped in _mapped_classes(declared):
             if mapped not in _declared:
@@ -438,7 +436,6 @@ def _claims() -> Mapping[object, list[tuple[Mapper[Any], Part]]]:
 
 
 def _claim_keys(mapper: Mapper[Any]) -> tuple[object, ...]:
-    """Return the tables of the class, and its base: a concrete class shares no table with it."""
     return (mapper.base_mapper, *mapper.tables)
 
 

@@ -99,7 +99,6 @@ def listen_to_mappers() -> None:
 
 
 def _class_uninstrumented(_: type[Any]) -> None:
-    """Forget the mapper of a class that registry.dispose() has unmapped."""
     clear_mapper_caches()
 
 

@@ -292,7 +292,6 @@ class Question:
 
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
-    """Yield the objects that are or were set as the owner, as by ``line.order = order``."""
     if state.persistent and _is_unchanged(state, part.backrefs):
         return  # the foreign key identifies an unchanged owner
     for name in part.backrefs:
@@ -304,7 +303,6 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
 
 
 def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
-    """Return whether the row's values, new or old, are those of such a part."""
     names = [name for name, _ in part.discriminators]
     if state.identity is not None and _is_set_unread(state, names):
         return True  # the database knows the old value
@@ -359,7 +357,6 @@ def _owners_of_row(part: Part) -> Question:
 
 @mapper_cache
 def _owners_referred_to(part: Part) -> Question:
-    """Return the question for owners' keys by the columns to which a detail refers."""
     owner = part.owner.class_
     keys = [getattr(owner, name) for _, name in part.reference]
     return Question(keys, select(*keys, *key_columns(owner)))

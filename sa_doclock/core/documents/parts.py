@@ -195,7 +195,6 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
 
 
 def _same_attribute(mapper: Mapper[Any], other: Mapper[Any], name: str) -> str | None:
-    """Return the attribute of the other class that maps the same column, or None."""
     shared = (
         candidate
         for candidate in mapper.column_attrs[name].columns

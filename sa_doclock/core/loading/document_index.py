@@ -369,7 +369,6 @@ def _parts_of_others(
 
 
 def _named_owner(part: Part, loaded: Mapping[str, Any]) -> Identity:
-    """Return the key of the owner in the foreign key, or UNKNOWN if that is not loaded."""
     if part.foreign_key is None or not loaded.keys() >= {*part.foreign_key}:
         return UNKNOWN
     return tuple([loaded[name] for name in part.foreign_key])

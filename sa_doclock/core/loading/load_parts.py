@@ -194,7 +194,6 @@ class _Loader:
                 by_path[part.path].extend(found)
 
     def load_missing(self, step: Step, owners: Iterable[Any]) -> None:
-        """Load the missing details of these owners."""
         part = step.part
         missing = [owner for owner in owners if _is_incomplete(owner, part)]
         if missing and part.alias is None:
@@ -207,13 +206,11 @@ class _Loader:
             self._read_again(part.owner, [*persistent], option)
 
     def found(self, part: Part, owners: Iterable[Any]) -> list[Any]:
-        """Return the details of these owners, with all columns loaded."""
         found = [detail for owner in owners for detail in _members(owner, part)]
         self._load_own_columns(part.detail, found)
         return found
 
     def _load_details(self, step: Step, missing: list[Any]) -> None:
-        """Load and set the details of the owners that have none loaded."""
         part = step.part
         if len(step.chain) > 1 and not self._stored.issuperset(map(id, missing)):
             # In the database, a line that the program has moved here belongs to another order: a
@@ -433,7 +430,6 @@ def _joined(step: Step) -> tuple[Select[Any], list[Any], list[Any]]:
 
 
 def _owners(parts: tuple[Part, ...]) -> list[Any]:
-    """Return the owners of these parts, aliased if a table would occur twice."""
     mappers = [*(part.owner for part in parts), parts[-1].detail]
     tables = [table for mapper in mappers for table in mapper.tables]
     if len(set(tables)) == len(tables):

@@ -98,7 +98,6 @@ class LoadedDocuments:
         return index
 
     def _arrived(self, session: Session) -> list[InstanceState[Any]]:
-        """Return the states that entered the identity map since the last call."""
         seen, known = self._seen, session.identity_map
         keys: Any = known.keys()
         arrived = []

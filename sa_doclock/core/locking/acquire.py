@@ -230,7 +230,6 @@ def _check_transaction(context: LockContext, session: Session) -> None:
 
 
 def _complete(error: BaseException, target: LockTarget[Any]) -> None:
-    """Add the document, the lock and the database to an error of ours."""
     if not isinstance(error, DocLockError):
         return
     request = target.request
@@ -450,7 +449,6 @@ def _report_end(
     waited: float,
     error: BaseException | None,
 ) -> None:
-    """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
         session = context.session()

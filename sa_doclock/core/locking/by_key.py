@@ -79,8 +79,6 @@ def single_key(identities: Sequence[Identity]) -> Any:
 
 
 class _RowsByKey(LockedRows[T]):
-    """Rows of ``request.mapper`` by ``request.keys``."""
-
     chosen: frozenset[Any] = frozenset()  # the relationships for which the caller gave an option
     sent: Sequence[Identity] = ()  # the keys of the current statement, if it does not have all
     recheck = False  # check pending changes again, under the lock
@@ -113,7 +111,6 @@ class _RowsByKey(LockedRows[T]):
             self.recheck |= refuse_unsaved(self.context, self.root, keys)
 
     def forget_vanished(self, key: Identity) -> None:
-        """Remove an object without a row from the session, as ``Session.get()`` does."""
         header = self.session.identity_map.get(self.mapper.identity_key_from_primary_key(key))
         if header is not None:
             self.session.expire(header)

@@ -276,7 +276,6 @@ def _reads_more(statement: Select[Any]) -> bool:
 
 
 def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
-    """Return the SELECT of the same rows without the lock; the caller adds their keys."""
     joined = set(tables_within(statement.get_final_froms())) - set(tables_of(entity))
     if not joined:  # each key has one row, so the keys suffice
         return drop_lock(statement, entity).limit(None).offset(None)

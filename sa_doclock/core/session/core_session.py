@@ -89,7 +89,6 @@ class CoreSession(LockMethods):
             self.rollback()
 
     def _ends_here(self) -> bool:
-        """Return whether there is no transaction, or autobegin started it."""
         if self.in_nested_transaction():
             return False
         transaction = self.get_transaction()

@@ -88,7 +88,6 @@ class ExecutingSession(SessionWithContext):
     def _execute_ours(
         self, statement: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any] | None:
-        """Execute a statement that locks or writes; return None for any other."""
         if "bind_arguments" in arguments:
             self._note_bind(arguments["bind_arguments"])
         if (
@@ -108,7 +107,6 @@ class ExecutingSession(SessionWithContext):
     def _execute_other(
         self, statement: Any, written: Any, params: Any, arguments: Mapping[str, Any]
     ) -> Result[Any] | None:
-        """Execute a statement that writes, or that a part executes; return None for any other."""
         listens_last = bool(execute_listeners(self)) and self._listen_last()
         if getattr(written, "is_dml", False):
             self._context.transaction.refuse_write()

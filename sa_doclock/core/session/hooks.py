@@ -73,7 +73,6 @@ class SessionWithContext(EventfulSession):
         return connection
 
     def _note_bind(self, bind_arguments: Mapping[str, Any] | None) -> None:
-        """Tell the parts about the database that a call names."""
         bind = (bind_arguments or {}).get("bind")
         if bind is not None:
             for using in self._context.parts.using:
@@ -163,7 +162,6 @@ def commits_of(session: SessionWithContext) -> int:
 
 @event.listens_for(SessionWithContext, "after_transaction_create")
 def _after_transaction_create(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    """Remember the present state before a savepoint is set."""
     context = session._context  # created here: its parts precede everything in the transaction
     if transaction.nested:
         context.transaction.savepoints[transaction] = context.transaction.mark()
@@ -178,7 +176,6 @@ def _after_transaction_create(session: SessionWithContext, transaction: SessionT
 def _after_begin(
     session: SessionWithContext, transaction: SessionTransaction, connection: Connection
 ) -> None:
-    """Note a connection that has begun its part of the transaction, or a savepoint in it."""
     context = session._context
     strategy = strategies.get(connection.dialect)
     follow_dialect(connection, context)
@@ -225,7 +222,6 @@ def _after_commit(session: SessionWithContext) -> None:
 
 @event.listens_for(SessionWithContext, "after_rollback")
 def _after_rollback(session: SessionWithContext) -> None:
-    """Drop the unsent writes before the connections are returned."""
     context = session._context
     for discard in context.parts.discard:
         discard()
@@ -247,7 +243,6 @@ def _after_soft_rollback(session: SessionWithContext, transaction: SessionTransa
 
 @event.listens_for(SessionWithContext, "after_transaction_end")
 def _after_transaction_end(session: SessionWithContext, transaction: SessionTransaction) -> None:
-    """Note that the transaction has ended: by COMMIT if ``after_commit`` came first."""
     if transaction.parent is None:
         session._context.end_transaction()
 

@@ -460,7 +460,6 @@ class LockMethods(ExecutingSession):
         return self.get_entity(entity, identity, lock, options=options)
 
     def _check_request(self, request: LockRequest) -> None:
-        """Check the caller's version and check-out before any statement."""
         for condition in self._context.parts.conditions:
             condition.check_request(request)
 

@@ -171,7 +171,6 @@ def _note_lost(
     code: NativeCode | None,
     context: ExceptionContext,
 ) -> LockLost | CommitUnknown | None:
-    """Forget the locks of a lost connection in all states; return the error."""
     lost = None
     for candidate in states:
         error = lost_with_connection(candidate, strategy, code, context)

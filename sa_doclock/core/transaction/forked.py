@@ -198,7 +198,6 @@ def _in_child() -> None:
 
 
 def _transaction_of(session: Session) -> Any:
-    """Return the transaction of a LockingSession that has a connection, or None."""
     context = vars(session).get("_context") if isinstance(session, EventfulSession) else None
     return context.transaction if context is not None and context.connections.by_engine else None
 

@@ -312,13 +312,11 @@ class LockTransaction(FailingTransaction):
         self._report_released(self._forget(mark, outcome), outcome)
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
-        """Forget these locks, tell the parts, and return the locks to report."""
         if mark is not None:
             return self._tell_parts(self.ledger.roll_back_to(mark), outcome)
         return self._told_to_parts(self._drop_ledger(), outcome)
 
     def _told_to_parts(self, ledger: Ledger, outcome: str) -> Sequence[ReleasedLock]:
-        """Tell the parts that all locks of a dropped ledger are released; return the locks to report."""
         if not (ledger.places and (self._parts.released or reports_released())):
             return ()
         return self._tell_parts(ledger.released(), outcome)
@@ -360,7 +358,6 @@ class LockTransaction(FailingTransaction):
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:
-    """Call each function, even if an earlier one raises or is interrupted."""
     first, *others = functions
     try:
         first(committed=committed)

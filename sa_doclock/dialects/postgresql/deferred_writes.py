@@ -244,7 +244,6 @@ class PsycopgPipeline(CursorInterceptor):
             self.forget_writes()
 
     def _next_batch(self, last: str | None = None) -> _Batch:
-        """Return the kept writes, followed by this statement."""
         kept, self._kept = self._kept, []
         return _Batch(kept, self.cursor, last)
 
@@ -292,7 +291,6 @@ class _Batch:
         self._sent = 0
 
     def calls(self) -> Iterator[Call]:
-        """Yield the calls, and count those made."""
         for cursor, (_, text, row, prepare) in zip(self.cursors, self._rows, strict=True):
             yield partial(cursor.execute, text, row, prepare=prepare)
             self._sent += 1
@@ -371,7 +369,6 @@ def _can_wait(statement: str, parameters: Any, context: Any, cache: Any) -> bool
 
 
 def _are_immutable(rows: Any) -> bool:
-    """Return whether these are rows by name, with immutable values."""
     if not isinstance(rows, (tuple, list)):
         return False
     for row in rows:

@@ -86,7 +86,6 @@ class PostgreSQLErrors(ErrorCodes):
 
 
 def _routine_of(orig: BaseException) -> Any:
-    """Return the server's routine that raised an error, from the protocol's field ``R``."""
     diagnostics = getattr(orig, "diag", None)  # psycopg, and psycopg2, which lacks the routine
     if diagnostics is not None:
         return getattr(diagnostics, "source_function", None)

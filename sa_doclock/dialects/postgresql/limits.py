@@ -48,8 +48,6 @@ _WITHOUT_WAIT: Final = milliseconds(SECONDS_WITHOUT_WAIT)
 
 
 class _Statements(NamedTuple):
-    """The statements before and after a lock."""
-
     write: str
     """With the placeholders of psycopg 3."""
 

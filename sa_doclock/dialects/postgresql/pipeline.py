@@ -147,7 +147,6 @@ def _end(pipeline: Any, leave: Call) -> None:
 
 
 def _fetch_after_sync(pipeline: Any, fetch: Any, *, flush: bool) -> Generator[Any, Any, None]:
-    """Fetch the answers of a pipeline that ends."""
     if flush:
         yield from send(pipeline.pgconn)  # the bytes that the socket did not accept at once
     yield from fetch(flush=False)
@@ -249,7 +248,6 @@ def _make_cursor(
     *args: Any,
     **options: Any,
 ) -> Any:
-    """Create an intercepted cursor of the driver."""
     interceptor = reference()
     if interceptor is None:
         return factory(driver, *args, **options)

@@ -33,8 +33,6 @@ _TO_PRIMARY: Final = "/*NO LOAD BALANCE*/ "
 
 
 class _EarlyRead(NamedTuple):
-    """A read that is sent together with the lock, before the program executes it."""
-
     text: str
     parameters: Mapping[str, Any]
     cursor: Any
@@ -126,7 +124,6 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
         self._early = early
 
     def _with_limits(self, call: Call) -> list[Call]:
-        """Return a lock with the limit of its wait and the limit of the transaction after it."""
         calls: list[Call] = [call]
         if self._limit is not None:
             sent = self._limit.statements

@@ -260,7 +260,6 @@ class CheckOutCalls:
     def _databases(
         self, entity: type[Any] | None
     ) -> Sequence[tuple[Connection, Sequence[Mapper[Any]]]]:
-        """Return the connections of these documents, each with its root classes."""
         if entity is not None:
             check_class(mapper_of(entity))
             roots = [root_of(mapper_of(entity))]
@@ -286,7 +285,6 @@ class CheckOutCalls:
         return self._rows_and_name(*document_of(checkout), writes=True)
 
     def _report(self, checkout: Checkout, change: str) -> Checkout:
-        """Report a change to the listeners and the log, and return the check-out."""
         label = document_label(checkout.entity, checkout.ident)
         level = logging.INFO if change == "taken over" else logging.DEBUG
         fields = {"document": label, "owner": checkout.owner, "epoch": checkout.epoch}
@@ -313,7 +311,6 @@ class CheckOutCalls:
 
 @contextmanager
 def _undone_if_refused(state: LockContext) -> Iterator[None]:
-    """Undo the block's transaction or locks if it fails."""
     opens, mark = not state.session().in_transaction(), state.ledger.mark()
     try:
         yield

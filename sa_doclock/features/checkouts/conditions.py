@@ -55,7 +55,6 @@ def owned_by(owner: str) -> Condition:
 
 
 def _of_epoch(epoch: int) -> Condition:
-    """Return the condition that the check-out with this epoch is still open."""
     return Condition(lambda row: row.open_epoch != epoch, epoch=epoch)
 
 

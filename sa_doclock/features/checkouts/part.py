@@ -256,7 +256,6 @@ def _condition(request: LockRequest) -> Condition:
 
 
 def _is_of_one(request: LockRequest) -> bool:
-    """Return whether the request locks one document by key, and its class has check-outs."""
     return (
         len(request.keys) == 1
         and base_of(request.lock) is LockOptions.ForUpdate

@@ -250,7 +250,6 @@ class Turn(SessionPart):
                 self._run_on_commit()
 
     def _open(self) -> Any:
-        """Return the session for the functions, or its AsyncSession."""
         given = self.head.session_factory()
         session = getattr(given, "sync_session", given)
         state = state_of(session) if isinstance(session, Session) else None
@@ -359,7 +358,6 @@ class Turn(SessionPart):
             self._is_stale = False
 
     def _document_of(self, call: Call) -> Any:
-        """Return the locked document, if this call may have it."""
         session, document = self._session, self._document
         # Without a condition, a held lock would not check again whether the document is checked
         # out.
@@ -489,7 +487,6 @@ def _is_of_write(error: Exception) -> bool:
 
 
 def _doubt(reason: str) -> CommitUnknown:
-    """Return the error of a call that may or may not be saved."""
     doubt = CommitUnknown(
         f"{reason}: the change may or may not be saved; look whether it is there before you "
         "run it again"

@@ -68,7 +68,6 @@ class SessionQueue(SessionPart):
         return take_in_turn
 
     def _enter(self, request: LockRequest, call: LockCall) -> LockRequest:
-        """Wait for this session's turn; return the request with the remaining time."""
         database = self._database(request)
         if database is None:
             return request
@@ -90,7 +89,6 @@ class SessionQueue(SessionPart):
         return _shortened(request, left)
 
     def _database(self, request: LockRequest) -> tuple[Engine, LockStrategy] | None:
-        """Return the database for which this request waits, or None if it does not wait."""
         session, lock = self._session(), request.lock
         tries = LockOptions.NoWait in lock and request.seconds is not None  # of a batch
         # Without a key, the document is unknown before the statement runs.

@@ -305,7 +305,6 @@ class Scheduler:
         raise TimeoutError(self._overdue(names))
 
     def _overdue(self, names: str) -> str:
-        """Return the message about functions that did not end in time."""
         running = [
             participant for participant in self.participants.values() if not participant.done
         ]
@@ -315,7 +314,6 @@ class Scheduler:
         return f"the {names} function has not ended; the last statement: {last}"
 
     def _let_go(self) -> None:
-        """Let every function run on without turns."""
         with self._changed:
             self._free = True
             for participant in self.participants.values():

@@ -122,7 +122,6 @@ def _check_driver(url: URL) -> None:
 
 
 def _how_to_install(url: URL) -> str:
-    """Return the cure for a missing driver of this URL, or "" for an unknown database."""
     database = url.get_backend_name()
     if database not in _DRIVERS:
         return ""

@@ -99,7 +99,6 @@ def _grow(
 
 
 def _in_circle(connection_id: int, first_blocker: dict[int, int]) -> int:
-    """Return a connection of the wait cycle that this one leads to."""
     seen = set[int]()
     while connection_id not in seen:
         seen.add(connection_id)

@@ -33,7 +33,6 @@ def summary_of(forest: Sequence[Node]) -> str:
 
 
 def _locks(forest: Sequence[Node]) -> Iterator[str]:
-    """Yield the lock of each waiting connection."""
     for top in forest:
         if top.closes is not None:
             yield top.closes.lock
@@ -178,7 +177,6 @@ def _lines_of(node: Node) -> int:
 
 
 def _tree(top: Node, label: RenderableType, shown: Collection[int], in_words: _InWords) -> Tree:
-    """Return the tree of the connections at these places."""
     tree = Tree(label, highlight=False)
     branches = {top.place: (tree, 0)}  # where to add a connection's waiters, and its depth
     for node in top.from_top():
@@ -235,8 +233,6 @@ def _statement(connection: LockConnection) -> Text | None:
 
 
 class _OneLine:
-    """A text on one line, truncated to the width."""
-
     def __init__(self, text: Text) -> None:
         self._text = text
 

@@ -28,7 +28,6 @@ _APART: Final = timedelta(seconds=30)
 
 
 def _tables(subject: Subject) -> list[sa.Table]:
-    """Return the check-out tables that the documents need."""
     headers = [own_table(mapper) for mapper in subject.headers if declares(mapper, "checkout")]
     found = [
         table

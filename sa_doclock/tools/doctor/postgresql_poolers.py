@@ -198,7 +198,6 @@ def _pools_by_transaction(subject: Subject) -> bool:
 
 
 def _pid(connection: Connection) -> Any:
-    """Return the id of the server connection in a new transaction."""
     connection.rollback()
     found = connection.execute(text("SELECT pg_backend_pid()")).scalar()
     connection.rollback()

@@ -216,7 +216,6 @@ def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:
 
 
 def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
-    """Return the key of any row, or None without rows."""
     columns = key_columns(mapper.class_)
     with Session(engine) as session:
         found = session.execute(select(*columns).limit(1)).first()
@@ -226,7 +225,6 @@ def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
 def _some_unique_key(
     engine: Engine, mapper: Mapper[Any], attributes: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the values of a unique key in any row, by attribute."""
     key = unique_key(mapper, attributes)
     known = [column.is_not(None) for column in key.columns]
     with Session(engine) as session:
@@ -258,7 +256,6 @@ def _lock(
 
 
 def _absent_key(mapper: Mapper[Any]) -> Any:
-    """Return a key of this type; the table has no rows."""
     try:
         return tuple(some_value(column.type) for column in mapper.primary_key)
     except LookupError as error:
