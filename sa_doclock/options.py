@@ -63,8 +63,7 @@ Priority = Literal["interactive", "batch"]
 BATCH_WAIT: Final = 60.0
 """Seconds for which a batch session without a lock_timeout tries: no server ends its wait."""
 
-# Longer limits are reduced to this one, which every server accepts (PostgreSQL: 2**31 - 1
-# milliseconds).
+# Longer limits are cut to this one, which every server accepts (PostgreSQL: 2**31 - 1 ms).
 LONGEST_WAIT: Final = 7 * 24 * 3600.0
 
 _IN_SQL = {

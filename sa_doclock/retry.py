@@ -208,8 +208,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
         with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
             check_result("fn", fn, result)
-            # Leaving the block would silently commit nothing if a flush failed and fn swallowed its
-            # error.
+            # Leaving the block would commit nothing if a flush failed and fn swallowed its error.
             if session.in_transaction():
                 session.commit()
         return result

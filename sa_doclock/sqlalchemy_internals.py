@@ -98,8 +98,7 @@ def _load_of(element: Any) -> Iterator[tuple[Any, str | None]]:
     strategy = dict(element.strategy or ())
     path = element.path.path  # entity, relationship, entity, relationship, ...
     if len(path) <= _FIRST_LEVEL and "lazy" in strategy:
-        # contains_eager() is "joined" too, but over the program's join: a separate statement locks
-        # the header first.
+        # contains_eager() is "joined" too; but a separate statement locks the program's join first.
         contained = "eager_from_alias" in element.local_opts
         relationship = path[1] if hasattr(path[1], "key") else "*"
         yield relationship, "contained" if contained else strategy["lazy"]

@@ -191,8 +191,7 @@ def _script_of(name: str) -> Path:
     path = Path(name).absolute()  # as python does
     if path.is_file():
         return path
-    # A command of this environment, active or not; one of another environment could not import its
-    # modules.
+    # A command of this environment, active or not; another one's could not import its modules.
     found = shutil.which(name, path=sysconfig.get_path("scripts")) or shutil.which(name)
     if found is None:
         raise _end(f"there is no program {name!r}")

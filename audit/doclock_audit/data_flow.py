@@ -153,9 +153,7 @@ def _assigned_to(
 
 
 def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, str | None]]:
-    """Yield the values that ``setattr(order, "total", ...)`` and ``values(total=...)`` give to the
-    column.
-    """
+    """Yield the values that ``setattr(order, "total", ...)`` and ``values(total=...)`` give."""
     match node:
         case ast.Call(func=ast.Name(id="setattr"), args=[target, ast.Constant(value=name), value]):
             if name in names:
@@ -309,9 +307,7 @@ class Flow:
         return (is_object and name in self.column.names) or self._depends(of)
 
     def _selected_at(self, of: ast.AST, position: int, seen: set[str]) -> str:
-        """Return the column at this position of a SELECT that was read, or "" if the source does
-        not show it.
-        """
+        """Return the column at this position of a SELECT that was read, or "" if it is unclear."""
         if isinstance(of, ast.Name) and of.id not in seen:
             seen.add(of.id)
             values = self.scope.definitions(of.id, self.use)
@@ -360,9 +356,7 @@ class Flow:
         return bool(self._parameters_of(expression))
 
     def _parameters_of(self, expression: ast.AST) -> set[str]:
-        """Return the parameters from which a value is computed, except objects whose methods are
-        called.
-        """
+        """Return the parameters behind a value, except objects whose methods are called."""
         found: set[str] = set()
         seen: set[str] = set()
         left = [expression]
@@ -383,9 +377,7 @@ class Flow:
     # Conditions on the old value.
 
     def _decides(self, test: ast.expr, outcome: bool) -> bool:
-        """Return whether the condition lets only one of two writers pass, if they write different
-        values.
-        """
+        """Return whether the condition lets only one of two writers with different values pass."""
         if self.of is None or self.value is None:
             return False
         parts = filter(self._mentions, parts_of(test))

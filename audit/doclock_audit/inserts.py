@@ -297,9 +297,7 @@ def races_of(
 
 
 def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race]:
-    """Yield the race in which a function raises an error for rows that it read, before its caller
-    inserts.
-    """
+    """Yield the race in which a function raises an error for its rows, and its caller inserts later."""
     scopes = {scope_of(after): after.line for after in inserted}
     for before, caller in pairwise(read):
         scope = scope_of(before)
@@ -513,9 +511,7 @@ class _Seen:
         return False
 
     def compared(self, part: ast.expr) -> tuple[frozenset[str], frozenset[str]] | None:
-        """Return the columns and variables by which a condition searches the rows that were read,
-        or None.
-        """
+        """Return the columns and variables by which a condition searches rows that were read, or None."""
         names: set[str] = set()
         keys: set[str] = set()
         looks = isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn))

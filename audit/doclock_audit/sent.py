@@ -55,8 +55,7 @@ _WIDE_LOCK: Final = re.compile(
 )
 #: The write lock of an SQLite file, which has no row locks.
 _FILE_LOCK: Final = re.compile(r"^\s*BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)\b", re.IGNORECASE)
-#: A transaction of SQLite that begins before its first read: a write after another's commit is an
-#: error.
+#: A transaction of SQLite that begins before its first read: a later write may be an error.
 _BEGIN: Final = re.compile(r"^\s*BEGIN\b", re.IGNORECASE)
 _END: Final = re.compile(
     r"^\s*(?:COMMIT|END|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO))\b", re.IGNORECASE
@@ -89,8 +88,7 @@ _SAVEPOINT: Final = re.compile(
     r"|ROLLBACK(?:\s+(?:WORK|TRANSACTION))?\s+TO(?:\s+SAVEPOINT)?)\s+(?P<name>[\w\"`]+)",
     re.IGNORECASE,
 )
-#: The values in a text: parameters in the styles of all drivers, literals and numbers, and anything
-#: similar.
+#: The values in a text: parameters in the styles of all drivers, literals, numbers and the like.
 _VALUE: Final = re.compile(
     r"(?P<text>'(?:[^']|'')*')|(?P<other>\"[^\"]*\"|`[^`]*`|%%|::\w+)|%\((?P<name>\w+)\)s|(?P<position>%s|\?)"
     r"|[$:](?P<number>\d+)\b|(?P<named>:\w+)|(?<![\w.])(?P<digits>-?\d+(?:\.\d+)?)\b"

@@ -191,9 +191,7 @@ class Scope:
 
     @cached_property
     def _defined_names(self) -> dict[str, list[tuple[ast.AST, ast.AST, bool]]]:
-        """Each variable with the nodes that assign to it, the value, and whether they replace all
-        others.
-        """
+        """Each variable with its assigning nodes, the value, and whether it replaces all others."""
         found: dict[str, list[tuple[ast.AST, ast.AST, bool]]] = {}
         for node in self.nodes:
             for name, value, replaces in _defined(node):

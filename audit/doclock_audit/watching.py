@@ -235,7 +235,7 @@ class Audit:
             options = {"raw": True} if target is Mapper else {}
             for name in names:
                 yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        # Not guarded as a whole: one executes the program's statement, the other is called for new
+        # Not guarded as a whole: one executes the program's statement, the other runs for new
         # objects.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS

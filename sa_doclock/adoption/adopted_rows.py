@@ -245,8 +245,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
         self._touched = {*touched, *changed_since(self.session, self._before)}
         if _is_streamed(self._options):  # the rows are locked one after the other
             return Found(self._own_columns(result), lasts=False)
-        # Rows that it reads beside the locked ones may be older than the lock, and can be read
-        # again.
+        # Rows read beside the locked ones may be older than the lock, and can be read again.
         level = self.context.connections.current_level(connection)
         beside = self._waits and self.reads_more and level in _READ_ANEW
         self._note_returned(result, reads_beside=beside)

@@ -136,9 +136,7 @@ class LoadedHeaders:
         return [(expired.state, name) for expired in again for name in self._finish_one(expired)]
 
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
-        """Note the objects that the session had, and expire attributes that the statement cannot
-        have read.
-        """
+        """Note objects that the session had, and expire attributes that the statement did not read."""
         for state in [found for found in states if not self._is_held(found)]:
             of_row = self._documents.of(root_of(state.mapper)).objects_of_row(state.identity or ())
             for other in of_row:  # of another class that maps the row

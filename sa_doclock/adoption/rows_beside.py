@@ -84,8 +84,7 @@ class RowsBeside:
         of = frozenset(map(base_of_from, for_update_tables(select)))
         self._given = _expressions_beside(options, of)
         new = [state for state in self._locked if not self._is_held(state)]
-        # The objects too: they must stay alive until they are read, with values that only they
-        # have.
+        # The objects too: their values must live until the rows are read again.
         self._objects = {state: state.obj() for state in [*new, *map(instance_state, objects)]}
         for state in new:
             given = frozenset(name for root, name, _ in self._given if state.mapper.isa(root))

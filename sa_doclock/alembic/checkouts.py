@@ -92,9 +92,7 @@ def _render(autogen_context: AutogenContext, op: _CheckoutTableOp) -> str:
 
 
 def _priority() -> dict[str, Any]:
-    """Return the arguments that make a comparator run last; before Alembic 1.18, the order of
-    imports decides.
-    """
+    """Make a comparator run last; before Alembic 1.18, the order of imports decides."""
     try:
         from alembic.util import DispatchPriority  # noqa: PLC0415
     except ImportError:

@@ -43,8 +43,7 @@ def locking_factory(inside: Any) -> Any:
     if isinstance(inside, type) and issubclass(inside, Session):
         return _locking_class(inside)
     if isinstance(inside, sessionmaker) and not issubclass(inside.class_, LockingSession):
-        # Advanced Alchemy listens to this class: as a base of ours, its listeners hear our
-        # sessions.
+        # Advanced Alchemy listens to this class: as a base of ours, it passes events on.
         return partial(_make, inside, _locking_class(inside.class_))
     return inside
 

@@ -192,8 +192,7 @@ class InnoDBErrors(ErrorCodes):
 
 
 class InnoDBStatements(LockStatements):
-    # If the statement asks for most rows of a table, the optimizer scans it, and FOR UPDATE waits
-    # for every row that it reads.
+    # For most rows of a table, the optimizer scans it, and FOR UPDATE waits for every row it reads.
     by_keys_hint = "FORCE INDEX ({index})"
     # "If a secondary index is used in a search and the index record locks to be set are exclusive,
     # InnoDB also retrieves the corresponding clustered index records and sets locks on them".
@@ -385,8 +384,8 @@ class InnoDBLocks(LockStrategy):
     def check_autocommit(self, connection: Connection) -> None:
         driver: Any = connection.connection.dbapi_connection
         # PyMySQL, mysqlclient, aiomysql and asyncmy have a method; mysql-connector a property.  The
-        # adapters of SQLAlchemy before 2.0.43 hide those of aiomysql and asyncmy: their
-        # autocommit() sets.
+        # adapters of SQLAlchemy before 2.0.43 replace those of the asynchronous drivers by a
+        # setter.
         own: Any = connection.connection.driver_connection
         getter = getattr(driver, "get_autocommit", getattr(own, "get_autocommit", None))
         if getter() if getter else driver.autocommit:

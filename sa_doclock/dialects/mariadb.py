@@ -184,8 +184,7 @@ def _limited_statements(connection: Connection, seconds: float) -> AbstractConte
     """Limit each locking statement as a whole, not only each of its waits."""
 
     def limited(statement: str, _: object) -> str:
-        # The last try of WaitLimit.again() shows whether the row is locked: without a wait, it does
-        # not take longer than that.
+        # The last try of WaitLimit.again() shows whether the row is locked, and does not wait.
         last_try = " NOWAIT" in statement  # a suffix of the program may follow
         most = max(seconds, SECONDS_WITHOUT_WAIT) if last_try else seconds
         return f"SET STATEMENT max_statement_time={most:.3f} FOR {statement}"
@@ -212,8 +211,8 @@ class MariaDBLocks(InnoDBLocks):
     waits = MariaDBWaits()
     named_locks = InnoDBNamedLocks(_wait_for_name, errors)
     lifecycle = MariaDBLifecycle()
-    # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables
-    # 0 means no limit
+    # https://mariadb.com/docs/server/server-management/variables-and-modes/server-system-variables;
+    # 0: none
     hold_limit = InnoDBHoldLimit(
         "idle_transaction_timeout",
         (

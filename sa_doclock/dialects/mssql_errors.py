@@ -84,8 +84,8 @@ _CONFLICT = ErrorCode(SnapshotConflict, ends=Ends.TRANSACTION)
 
 class SQLServerErrors(ErrorCodes):
     codes = {
-        # of the views of locks, which not every account may read; 262: VIEW DATABASE STATE in Azure
-        # SQL
+        # of the views of locks, which not every account may read; 262: VIEW DATABASE STATE (Azure
+        # SQL)
         **dict.fromkeys((300, 297, 262), ErrorCode(monitoring=_NEEDS_GRANT)),
         # "cannot obtain a LOCK resource at this time": the server's memory for locks is full.
         1204: ErrorCode(LockNotAvailable),
@@ -94,20 +94,19 @@ class SQLServerErrors(ErrorCodes):
         1205: ErrorCode(DeadlockDetected, ends=Ends.TRANSACTION),
         3960: _CONFLICT,  # update conflict under SNAPSHOT
         3961: _CONFLICT,  # "Snapshot isolation transaction failed": DDL of another transaction
-        # "Transaction is rolled back when accessing version store": row versions were removed for
-        # space
+        # "Transaction is rolled back when accessing version store": versions were removed for space
         3966: _CONFLICT,
         # "Transaction aborted when accessing versioned row": the version that the snapshot needs is
         # gone or not readable; in a persistent version store, on a readable secondary, in tempdb
         **dict.fromkeys((3907, 3949, 3958), _CONFLICT),
-        # "The transaction was terminated", after a change of the availability replica: rows that a
-        # snapshot needs are deleted
+        # "The transaction was terminated": the replica changed, and rows of the snapshot are
+        # deleted
         3948: _CONFLICT,
         # "Temporal tables": the times of a row's period "are based on the begin time of the
         # transaction itself", which may be before the change for which this transaction waited.
         13535: ErrorCode(SnapshotConflict),
-        # "Table hints", READUNCOMMITTED: "If you receive the error message 601 .. resolve it as you
-        # would a deadlock error".
+        # "Table hints", READUNCOMMITTED: "error message 601 .. resolve it as you would a deadlock
+        # error"
         601: ErrorCode(SnapshotConflict),
         3609: ErrorCode(ends=Ends.TRANSACTION),  # "The transaction ended in the trigger."
         # ".. the user transaction, if any, has been rolled back"
@@ -121,8 +120,8 @@ class SQLServerErrors(ErrorCodes):
         # "Table hints", FORCESEEK: "If FORCESEEK causes no plan to be found, error 8622 is returned."
         _NO_SEEK: ErrorCode(in_lock=LockNotSupported, why=_WHY_NO_SEEK),
         # "Cannot use the ROW granularity hint on the table .. because locking at the specified
-        # granularity is inhibited."  "Table hints", ROWLOCK: "can't be used with a table that has a
-        # clustered columnstore index".
+        # granularity is inhibited": ROWLOCK "can't be used with a table that has a clustered
+        # columnstore index".
         651: ErrorCode(
             in_lock=LockNotSupported,
             why="the table has a clustered columnstore index, or its options do not allow row locks",

@@ -34,8 +34,7 @@ class NamedLocks(ABC):
         """
 
 
-# No letter that a server may confuse with another, and no character that an SQL literal must
-# escape.
+# No letter that a server may confuse with another, and none that an SQL literal must escape.
 _NOT_PLAIN = re.compile(r"[^a-z0-9_.:/@+=,-]")
 _DIGITS = 32  # of SHA-256: 128 bits
 _MARK = "#"  # not a plain character, so no key looks like another key's name

@@ -54,8 +54,7 @@ _SHARED_CONNECTION = (
     "all sessions of this engine share this one connection, and so one transaction and its locks. "
     "Use a database file"
 )
-# The first has one connection for all sessions, the second one per thread: a session's commit also
-# commits the others' changes.
+# One connection for all sessions, or per thread: a commit also commits other sessions' changes.
 _SHARING_POOLS = (StaticPool, SingletonThreadPool)
 # In Connection.info: the number of rows that it had written when its transaction began.
 _CHANGES = "sa_doclock.changes"

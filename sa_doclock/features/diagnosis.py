@@ -123,9 +123,7 @@ def _holders(
 
 
 def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
-    """Return the keys in the order of the primary key, or () if they have other columns or are too
-    many.
-    """
+    """Return the keys in the order of the primary key; () if they have other columns, or are too many."""
     own = list(header.primary_key)
     if set(own) != set(columns) or len(keys) * len(own) > MAX_PARAMETERS:
         return ()

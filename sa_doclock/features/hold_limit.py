@@ -151,8 +151,7 @@ class HoldLimit(SessionPart):
 
     def _before_commit(self, _connection: Connection) -> None:
         state = self._state()
-        # With several databases, the first may have committed: it is too late to say that nothing
-        # is saved.
+        # With several databases, the first may have committed: do not say that nothing is saved.
         if state is not None and len(state.connections.all()) == 1 and self.is_over():
             raise self._end_transaction()
 

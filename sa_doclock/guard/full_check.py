@@ -267,8 +267,7 @@ class FullCheck:
         # A listener may have changed its key since.
         if all(self._key_to_come(state) != key for state in states):
             return False
-        # Otherwise the key belongs to another object, which this flush deletes, or gives another
-        # key.
+        # Otherwise another object has the key, which this flush deletes or gives a new key.
         return state_in_session(self.session, mapper_of(key[0]), key[1]) is None
 
     @cached_property

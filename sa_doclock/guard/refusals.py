@@ -77,9 +77,7 @@ class ReadProvenance:
 
     @property
     def _reads(self) -> list[Execution]:
-        """The statements whose objects may be in the identity map, which close() and expunge_all()
-        replace.
-        """
+        """The statements whose objects may be in the identity map, which close() replaces."""
         identity_map = self._session().identity_map
         if self._read_into[0] is not identity_map:
             self._read_into = identity_map, []

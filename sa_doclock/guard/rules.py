@@ -77,9 +77,7 @@ def _is_told(mapper: Mapper[Any], target: Target) -> bool:
 
 
 def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
-    """Return whether the class maps the header's key, or the foreign keys of all parts of the other
-    class.
-    """
+    """Return whether the class maps the header's key, or the foreign keys of all the other's parts."""
     root = target.root
     has_key = is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
     if is_header_target(target) and not has_key:

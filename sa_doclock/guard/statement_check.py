@@ -226,9 +226,7 @@ class StatementCheck:
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
 
     def _allow(self, found: Iterable[tuple[Identity, str]]) -> bool:
-        """Return whether all these headers are locked; refuse the others, by their keys in the
-        database.
-        """
+        """Return whether all these headers are locked; refuse the others, by their stored keys."""
         refusals = dict.fromkeys(self._not_held(found))
         if refusals:
             self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
@@ -345,9 +343,7 @@ class StatementCheck:
     def _select_rows(
         self, names: Sequence[str], values: Sequence[Identity]
     ) -> Iterator[Select[Any]]:
-        """Yield SELECTs of rows by the values of these attributes; they return these and
-        ``target.read``.
-        """
+        """Yield SELECTs of these attributes and ``target.read``, in rows with these values."""
         source, column_of = self.target.source, self.target.column_of
         columns, read = (
             [column_of(name, source) for name in some] for some in (names, self.target.read)

@@ -119,8 +119,7 @@ class WriteGuard(Refusals):
                 unclear.append(group)
             else:
                 documents.update(zip(repeat(rules.entity), headers))
-            # Known only after the write: the header that a new row names, and the document of a row
-            # that does not show it.
+            # Only after the write do a new row and an untold row show their documents.
             if write is not Write.INSERT and not (
                 late or (rules.untold and rules.root is not None)
             ):
@@ -273,8 +272,8 @@ def _follow(mappers: Collection[Mapper[Any]]) -> None:
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
                     allow_listening(mapper.self_and_descendants, name)
-                    # With retval: otherwise SQLAlchemy wraps the function, at the cost of a call
-                    # per row.
+                    # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per
+                    # row.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
 
 

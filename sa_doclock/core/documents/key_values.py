@@ -34,8 +34,7 @@ INTEGER_LIMIT: Final = 1 << 63
 
 _DIGITS: Final = 1_000  # of a number, before and after its point
 _BITS: Final = 3_321  # of an integer with so many digits
-# Patterns as text: Python compiles and caches each at its first use; most programs use none of
-# them.
+# Patterns as text: Python compiles each at its first use, and most programs use none.
 _NUMBER: Final = r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?\s*"
 _HEX: Final = r"[0-9a-fA-F]{32}"
 _LONGEST_UUID: Final = len("urn:uuid:{00000000-0000-0000-0000-000000000000}")

@@ -32,8 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Global, like SQLAlchemy's event for configured mappers, which clears all caches.
-# Threads: two threads that miss a cached value at once compute it twice, with the same result; only
-# imports append to the list.
+# Threads: two that miss a cached value at once compute the same; only imports append.
 _clear_functions: list[Callable[[], None]] = []
 _cleared = object()  # a new object each time the caches are emptied
 _TRIES: Final = 100  # far more than the threads that configure mappers at once

@@ -75,8 +75,7 @@ class HeaderResolver:
         self._root = root
         self._ask = ask
         # By an object's state, or by class and key of a row.  Each search first enters itself as
-        # empty, so that it ends if rows form a cycle, such as a category that was made a child of
-        # its own child.
+        # empty, so that it ends if rows form a cycle, as a category below its own child does.
         self._found: dict[object, frozenset[Identity]] = {}
         self._types: dict[Identity, Types] = {}  # of keys that come from foreign keys
         self._answers: defaultdict[Question, dict[Identity, list[Identity]]] = defaultdict(dict)

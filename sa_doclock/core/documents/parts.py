@@ -110,9 +110,7 @@ def _folded(text: str) -> str:
 
 
 def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the columns that a one-to-many compares with constants: ``and_(..., Comment.kind ==
-    "order")``.
-    """
+    """Yield the columns that a one-to-many compares with constants, as ``Comment.kind == "order"``."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
         for column, value in compared_with_constants(relationship.primaryjoin):
             with suppress(UnmappedColumnError):

@@ -83,8 +83,7 @@ class DocumentIndex:
                 if state.manager.mapper in self._other_classes:
                     self._add_other(state)
                 continue
-            # Most objects are parts that name their header: the result of _headers_of(), without
-            # its calls.
+            # Most objects are parts that name their header: _headers_of(), without its calls.
             if role.direct is None or state.key is None or state.modified:
                 self._add_one(state, role)
                 continue
@@ -327,12 +326,11 @@ class DocumentIndex:
             self._by_header[UNKNOWN].add(state)
 
     def _expire_loaded(self, state: InstanceState[Any], only: Collection[str] | None) -> bool:
-        """Expire these attributes, or all, as far as they are loaded; return False if changes
-        forbid it.
+        """Expire these attributes, or all, as far as they are loaded; return False if there are
+        changes.
         """
-        # Attributes by name, for two reasons: expire(instance) follows the "refresh-expire" cascade
-        # and drops pending changes there, and a deferred column that was never loaded must stay
-        # deferred.
+        # By name: expire(instance) follows the "refresh-expire" cascade and drops pending changes
+        # there, and a deferred column that was never loaded must stay deferred.
         session, mapped = self._session(), state.mapper.attrs if only is None else only
         loaded = [key for key in state.dict if key in mapped]
         instance = state.obj()

@@ -32,8 +32,8 @@ class LoadedDocuments:
         self._session = session
         self._by_root: dict[Mapper[Any], DocumentIndex] = {}
         self._noted: list[InstanceState[Any]] = []
-        # The seen keys of the identity map, by id.  When an object is freed and loaded again, its
-        # key is another tuple.
+        # The seen keys of the identity map, by id: an object that is loaded again has a new key
+        # tuple.
         self._seen: dict[int, Any] = {}
 
     def note(self, state: InstanceState[Any]) -> None:

@@ -261,8 +261,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     _note_database(context, target, request, bind, connection)
     if session.identity_map or context.added:
         target.expire(request)
-    # "no_autoflush" costs three times as much; the execution option affects neither Core nor the
-    # SELECTs of loader options.
+    # "no_autoflush" costs three times as much; the option affects neither Core nor loader options.
     autoflush = session.autoflush
     session.autoflush = autoflush and request.as_is
     try:
@@ -361,9 +360,7 @@ def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
 def _blocks(
     target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
-    """Return the blocks around the statements: one checks what listeners made of them, one limits
-    the wait.
-    """
+    """Return the blocks around the statements: one checks listeners' changes, one limits the wait."""
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
@@ -376,9 +373,7 @@ def _blocks(
 
 
 def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLock | None:
-    """Report that a call begins, except for rows of tables; return the report, or None without
-    listeners.
-    """
+    """Report that a call begins, except for rows of tables; return the report if anyone listens."""
     listeners = target.session.dispatch.before_lock
     if (request.entity is None and not request.named) or not listeners:
         return None

@@ -80,9 +80,7 @@ def _headers_of(
     identities: Collection[Identity],
     resolver: HeaderResolver,
 ) -> frozenset[Identity]:
-    """Return the object's own key if it is a header with one of these keys, else the headers of the
-    part.
-    """
+    """Return the object's own key if it is among these headers, else the headers of the part."""
     if role.header and (own := header_identity(state, root)) in identities:
         return frozenset({own})
     return resolver.headers(state) if role.parts else frozenset()

@@ -24,9 +24,8 @@ Statement = Callable[[LockOptions], Select[Any]]
 """Returns the SELECT that carries this lock."""
 
 # A statement by key, and its variant with a limit, must be the same object every time: SQLAlchemy
-# caches its facts about a statement on the object.  An entry lives as long as its statement.
-# Threads: an entry is one tuple, replaced as a whole; if two threads build equivalent statements,
-# the later one stays.
+# caches facts about a statement on the object.  An entry lives as long as its statement.
+# Threads: an entry is one tuple, replaced as a whole; two threads build equivalent statements.
 _last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
 _last = WeakKeyDictionary()
 
@@ -128,9 +127,7 @@ class WaitLimit(NamedTuple):
         return again
 
     def _may_be_slow(self, error: DBAPIError) -> bool:
-        """Return whether a limit for whole statements may have ended it although no lock was in the
-        way.
-        """
+        """Return whether a limit for whole statements may have ended it without a lock in the way."""
         if LockOptions.NoWait in self.lock:
             return False
         if isinstance(error, LockNotAvailable):  # our own limit, too short for a busy server

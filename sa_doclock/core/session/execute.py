@@ -163,8 +163,7 @@ class ExecutingSession(SessionWithContext):
     ) -> Result[Any]:
         own_options = arguments.get("execution_options", {})
         binds = dict(arguments.get("bind_arguments") or {})
-        # Expiring has the effect of populate_existing in a plain Session, and does not overwrite
-        # pending changes elsewhere.
+        # Expiring works like populate_existing, and does not overwrite pending changes elsewhere.
         options = {**own_options, "populate_existing": False, LOCK_OPTION: None}
         ours = {"params": params, "execution_options": options, "bind_arguments": binds}
         run = partial(super().execute, **{**arguments, **ours})

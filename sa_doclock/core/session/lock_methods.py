@@ -434,8 +434,8 @@ class LockMethods(ExecutingSession):
             return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
         mapper = mapper_of(entity)
         root = root_of(mapper)
-        # With joined inheritance, a first statement locks only the header, and so also waits for an
-        # uncommitted row.
+        # With joined inheritance, a first statement locks the header, so it waits for uncommitted
+        # rows.
         spans_tables = len(mapper.tables) > 1
         selected = root if spans_tables and key.table is own_table(root) else mapper
         statement = select(selected.class_).where(

@@ -56,8 +56,7 @@ _CONNECTION: Final = (Ends.CONNECTION, Ends.CONNECTION_BEFORE)
 def level_of(bind: Engine | Connection) -> str | None:
     """Return the isolation level as SQLAlchemy set it, or else the server's default."""
     chosen = bind.get_execution_options().get(ISOLATION)
-    # A dialect that has not connected lacks this attribute.  Only SQLite, which has a single level,
-    # gets here before.
+    # A dialect without a connection lacks this.  Only SQLite, with one level, gets here before.
     default: str | None = getattr(bind.dialect, "default_isolation_level", None)
     return str(chosen) if chosen else default
 
@@ -194,8 +193,7 @@ class TransactionConnection:
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
-        # If errors end the transaction unseen, the first lock set a mark and did not ask for the
-        # schema.
+        # If errors end the transaction unseen, the first lock set a mark, but asked for no schema.
         asks = marks_now or known.errors.every_error is EveryError.MAY_END
         if asks and self.schema is None and self.mark is not None:
             self.schema = marks.current_schema(self.connection)

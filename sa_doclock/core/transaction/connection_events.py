@@ -46,10 +46,8 @@ def runs_built(context: Any) -> bool:
     return compiled is not None and is_built(compiled.statement)
 
 
-# Patterns as text: Python compiles and caches each at its first use; most programs use none of
-# them.
-# A list of statements that may commit would never be complete: procedures, DDL of MySQL, SET
-# autocommit ...
+# Patterns as text: Python compiles each at its first use, and most programs use none.
+# A list of statements that may commit would be incomplete: procedures, DDL, SET autocommit ...
 _COMMITS_NOTHING: Final = (
     rf"(?i){SPACE}(?:SELECT|WITH|VALUES|INSERT|UPDATE|DELETE|MERGE|SAVE|RELEASE|ROLLBACK)"
 )
@@ -167,9 +165,7 @@ class ConnectionEvents:
     def _before_savepoint(
         self, transaction: LockTransaction, joined: TransactionConnection, verb: str, name: str
     ) -> None:
-        """Forget the locks that a rollback releases, before it is sent: an interruption may hide
-        its answer.
-        """
+        """Forget the locks that a rollback releases, before an interruption can hide its answer."""
         known = joined.known
         marks = None if known is None else known.marks
         # A mark that is a savepoint would be released with it.

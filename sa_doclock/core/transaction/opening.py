@@ -115,8 +115,8 @@ def _begin(
     except Exception as error:
         driver_error: Any = bind.dialect.loaded_dbapi.Error
         if isinstance(error, driver_error):
-            # On a connection that died in the pool, setting the level raises the only error that
-            # SQLAlchemy does not wrap.
+            # SQLAlchemy does not wrap one error: setting the level on a connection that died in the
+            # pool.
             raise wrapped_error(error, bind.dialect, f"SET {ISOLATION}") from error
         raise
     context.calls.connecting += time.monotonic() - started
@@ -140,8 +140,8 @@ def _join(
         assert isinstance(bind, Connection)
         strategy.lifecycle.before_savepoint(bind)  # the session may join by a savepoint
     if known is None or session.in_nested_transaction():
-        # Joins the lent connection's transaction; sends a pending SAVEPOINT before anything that
-        # its rollback has to undo.
+        # Joins the lent connection's transaction; sends a pending SAVEPOINT before other
+        # statements.
         Session.connection(session, {"bind": bind})
     connections = context.connections
     joined = connections.by_engine[bind.engine]

@@ -35,8 +35,7 @@ _STATUS: Final = text(
 
 # The checkpoint at the end of a recovery is the only one whose record is where its redo begins,
 # except that of a shutdown, which precedes the server's start.  No transaction began before it.
-# Its time has whole seconds, so the outcome is unknown after a crash in the second of the server's
-# start.
+# Its time has whole seconds: after a crash in the second of the start, the outcome is unknown.
 _IN_RECOVERED_LOG: Final = text(
     "SELECT redo_lsn = checkpoint_lsn AND pg_catalog.current_setting('wal_level') <> 'minimal' "
     "AND checkpoint_time >= pg_catalog.pg_postmaster_start_time() "

@@ -45,8 +45,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 Call = Callable[[], Any]
 
-# Threads: read and changed under the lock.  The events are those of a class, which has few
-# listeners.
+# Threads: read and changed under the lock.  The events are a class's, which has few listeners.
 _listened: Final[dict[type[Dialect], list[Mapping[str, Callable[..., Any]]]]] = {}
 _listening = Lock()
 

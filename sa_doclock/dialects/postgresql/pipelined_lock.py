@@ -71,8 +71,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self.install()
-        # For an engine with stream_results: the server would lock each row as it is fetched, by
-        # statements without a limit.
+        # With stream_results, the server would lock rows as they are fetched, without a limit.
         self.driver.server_cursor_factory = lambda driver, **_: driver.cursor()
 
     def __exit__(self, kind: object, *_: object) -> None:

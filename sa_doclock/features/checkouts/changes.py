@@ -174,8 +174,7 @@ class CheckOutCalls:
             checkout = self._checkout_of(given)
             rows, name = self._rows_to_change(checkout)
             time = time or checkout.lease
-            # The UPDATE locks the row, so later reads stay true.  On SQLite it takes the write
-            # lock.
+            # The UPDATE locks the row, so later reads stay true; on SQLite, the file.
             written = {"lease": time // MILLISECOND}
             if not rows.change_open(name, checkout.epoch, written):
                 raise self._lost_since(checkout, rows.read_one(name))

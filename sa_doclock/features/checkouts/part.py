@@ -100,8 +100,7 @@ class CheckOuts(SessionPart):
                     state.transaction.give_up(mark, reported=False)
                     call.new.clear()
             except DocLockError:
-                # The ledger forgets the lock: the guard refuses writes, and the next lock asks
-                # again.
+                # Unlocked for the ledger: the guard refuses writes, and the next lock asks again.
                 state.transaction.give_up(mark, reported=False)
                 raise
 

@@ -103,8 +103,8 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
         Column("note", UnicodeText()),
         *(Index(f"ix_{name}_{end}", *columns) for end, columns in INDEXES.items()),
         schema=schema,
-        # The server's defaults may be an engine without transactions, or a character set that
-        # cannot store every owner.
+        # The defaults may be an engine without transactions, or a character set without the
+        # owner's.
         mysql_engine="InnoDB",
         mysql_charset="utf8mb4",
         mariadb_engine="InnoDB",

@@ -359,8 +359,7 @@ class Turn(SessionPart):
 
     def _document_of(self, call: Call) -> Any:
         session, document = self._session, self._document
-        # Without a condition, a held lock would not check again whether the document is checked
-        # out.
+        # Only with a condition does a held lock check again that no one has checked it out.
         checkout = self._free if call.checkout is None else call.checkout
         if (
             (call.version, checkout, call.entity) != (None, None, self.head.entity)

@@ -89,8 +89,7 @@ def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
             url,
             pool_size=connections,
             max_overflow=0,
-            # All threads wait for the file's one lock, and SQLite does not grant it in order of
-            # arrival.
+            # All threads wait for the file's one lock, which is not granted in order of arrival.
             connect_args={"timeout": 120} if patient and url.get_backend_name() == "sqlite" else {},
         )
     except BadUsage:
