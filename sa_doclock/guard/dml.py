@@ -84,10 +84,9 @@ def _after(
     asked: int | None,
     result: Any,
 ) -> Any:
-    """Check what the statement has written; return its result, which can still be read.
+    """Check the rows that the statement wrote; return its result, which stays readable.
 
-    :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
-        committed.
+    :raises UnlockedWrite: it wrote rows that were not checked; the transaction cannot be committed.
     """
     written = None
     if asked is not None:
@@ -105,7 +104,7 @@ def _after(
 def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, list[Identity]]:
     """Return the result, which can still be read, and the primary keys of the inserted rows.
 
-    They are in the rows of ``returning(Order.id)`` and of ``returning(Order)``, or in
+    They are in the rows of ``returning(Order.id)`` or ``returning(Order)``, or in
     ``inserted_primary_key``.
     """
     columns = returned_columns(write.statement)
@@ -125,7 +124,7 @@ def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, lis
 def _key_inserted(write: Write, result: Any) -> list[Identity]:
     """Return the primary key of the one row that was inserted; nothing where it is not known."""
     key: Any = None
-    with suppress(InvalidRequestError):  # of several rows, none is known
+    with suppress(InvalidRequestError):  # after several rows, none is known
         key = getattr(result, "inserted_primary_key", None)
     own, named = (
         [column.name for column in table.primary_key] for table in (write.table, write.named)
@@ -134,7 +133,6 @@ def _key_inserted(write: Write, result: Any) -> list[Identity]:
 
 
 def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Identity]:
-    """Return the primary keys that are among the returned columns."""
     assert target.mapper is not None
     returned = [
         target.attribute_of(column) if hasattr(column, "key") else None for column in columns
@@ -230,7 +228,6 @@ def _versioned(statement: Update) -> list[Mapper[Any]]:
 
 
 def _key_of(name: Any) -> str:
-    """Return the name of a column or attribute that is given by itself, or by its name."""
     return name if isinstance(name, str) else str(name.key)
 
 
@@ -240,12 +237,11 @@ def _names_of_version(mapper: Mapper[Any]) -> set[str]:
 
 
 def _raising_versions(statement: U) -> U:
-    """Return the UPDATE that raises the versions of its rows, too."""
     for mapper in _versioned(statement):
         names = _names_of_version(mapper)
         given = set(map(_key_of, chain.from_iterable(values_of(statement).rows)))
         if not names.isdisjoint(given) or mapper.version_id_generator is False:
-            continue  # the statement, or the server, raises it
+            continue  # the statement or the server raises it
         _refuse_unmade(statement, mapper)
         version = _version_of(statement, mapper)
         try:
@@ -274,7 +270,6 @@ def _refuse_unmade(statement: Update, mapper: Mapper[Any]) -> None:
 
 
 def _version_of(statement: Update, mapper: Mapper[Any]) -> Any:
-    """Return the column of the version as the UPDATE names it."""
     column: Any = mapper.version_id_col
     entity = Write(statement).entity
     if entity is None:

@@ -68,7 +68,7 @@ def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
 
 
 def _is_told(mapper: Mapper[Any], target: Target) -> bool:
-    """Return whether an object of the class tells whether it is such a row, and of which document."""
+    """Return whether an object of the class shows whether it is such a row, and of which document."""
     other = target.mapper
     if other is None:
         return False
@@ -78,13 +78,13 @@ def _is_told(mapper: Mapper[Any], target: Target) -> bool:
 
 
 def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
-    """Return whether the class maps the header's key, or the foreign keys of all parts of the other class."""
+    """Return whether the class maps the header's key, or the foreign keys of all the other's parts."""
     root = target.root
     has_key = is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
     if is_header_target(target) and not has_key:
         return False
     told, parts = (parts_with_detail(root, each_class) for each_class in (mapper, other))
-    # The key of an object may find the row of the other class, which it cannot move then.
+    # The object's key may find the row of the other class, which the object then cannot move.
     found = [*mapper.primary_key] == [*other.primary_key] and not any(
         same_attribute(mapper, column) for column in _deciding_columns(target, other.local_table)
     )
@@ -145,7 +145,7 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
         return state.dict[name]
     history = state.attrs[name].load_history()
     values = history.deleted or history.unchanged or ()
-    # SQLAlchemy does not load the key that an expired object had where the table has no primary key.
+    # SQLAlchemy does not load the key of an expired object if the table has no primary key.
     key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
     return next(iter(values), key.get(name))
 
@@ -213,7 +213,7 @@ def is_new_header(target: Target, table: Any) -> bool:
 
 States = Collection[InstanceState[Any]]
 
-# A flush may have thousands of rows, so these run in C for each of them.
+# A flush may have thousands of rows: these run in C for each of them.
 _committed_state: Final[Callable[[Any], Mapping[str, Any]]] = attrgetter("committed_state")
 _key: Final[Callable[[Any], tuple[Any, ...] | None]] = attrgetter("key")
 _object: Final = methodcaller("obj")
@@ -222,26 +222,24 @@ _object: Final = methodcaller("obj")
 class WriteRules(NamedTuple):
     """The rules for writes to objects of a class."""
 
-    root: Mapper[Any] | None  # of the documents that its rows belong to
+    root: Mapper[Any] | None  # of the documents to which its rows belong
     entity: type[Any]  # the class of the root
     header: bool  # each row is the header of a document
     direct: Part | None  # the only part that a row can be, if its foreign key names the header
     moves: frozenset[str]  # the attributes that move a row from one document to another
-    keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
+    keys: frozenset[str]  # the attributes of the primary key, if the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
-    checked: frozenset[str]  # all these
-    columns: frozenset[
-        str
-    ]  # those that are columns, which a write may expire: of a relationship it does not
+    checked: frozenset[str]  # all of these
+    columns: frozenset[str]  # the columns among them, which a write may expire
     kind: frozenset[str]  # the attribute by which a row becomes one of another class
     generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
-    unseen: frozenset[str]  # those of them that write rows of which no event is checked
+    unseen: frozenset[str]  # those of them whose written rows have no checked event
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
-    other: bool  # the class has another object for the table; see core/same_tables.py
-    untold: bool  # a row may be one of a document that only the database knows; see untold.py
-    # The headers that objects are, or name by a foreign key, which is loaded, else KeyError.  None:
-    # of such objects other rows tell the header.
+    other: bool  # the class has another Table object for the table; see core/same_tables.py
+    untold: bool  # only the database may know a row's document; see untold.py
+    # The headers that objects are, or name by a loaded foreign key; KeyError if it is not loaded.
+    # None: only other rows show the header.
     named: Callable[[States], Iterable[Identity]] | None
 
     def headers_of(self, session: Session, way: Way, states: States) -> Iterable[Identity] | None:
@@ -291,7 +289,7 @@ class WriteRules(NamedTuple):
     def _headers_through_others(
         self, session: Session, states: States
     ) -> Iterable[Identity] | None:
-        """Return the headers that other rows lead to, which are loaded."""
+        """Return the headers that loaded other rows lead to."""
         if self.root is None:
             return ()
         resolver = HeaderResolver(session, self.root, ask=False)
@@ -304,7 +302,7 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     """Return the rules for objects of this class; None if the guard never checks them."""
     root = document_root(mapper)
     related = list(_related_documents(mapper))
-    # A change of order.lines is one of line.order too, and is checked with the line.
+    # A change of order.lines also changes line.order, and is checked with the line.
     updates = {
         one.key: other
         for one, other in related
@@ -325,7 +323,7 @@ def _build_rules(
     deletes: Mapping[str, Mapper[Any]],
     kind: frozenset[str],
 ) -> WriteRules:
-    """Return the rules of a class; without a root it is in no document, and its flush writes to some."""
+    """Return the rules of a class; without a root it is in no document, but its flush writes to some."""
     parts: Sequence[Part] = ()
     header, direct, keys, own = False, None, frozenset[str](), set[str]()
     if root is not None:
@@ -352,13 +350,13 @@ def _build_rules(
         kind=kind,
         generated=generated if any(generated) else None,
         updates=updates,
-        # Those write to an association table, or by UPDATEs of their own.
+        # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(
             relationship.key
             for relationship in map(mapper.relationships.__getitem__, updates)
             if relationship.secondary is not None or relationship.post_update
         ),
-        # Its own parts are deleted with the row, under the same lock.
+        # Its parts are deleted with the row, under the same lock.
         deletes={name: other for name, other in deletes.items() if name not in own},
         other=bool(other_objects_of(mapper)),
         untold=bool(untold_targets(mapper)),
@@ -375,14 +373,14 @@ def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
     if parts[0].discriminators:
-        return None  # the foreign key alone does not tell
+        return None  # the foreign key alone is not enough
     return parts[0]
 
 
 def _named_headers(
     header: bool, part: Part | None
 ) -> Callable[[States], Iterable[Identity]] | None:
-    """Return the function for the headers that objects are themselves, or name by a foreign key."""
+    """Return the function for the headers that objects are, or name by a foreign key."""
     if header:
         return lambda states: map(itemgetter(1), filter(None, map(_key, states)))
     if part is None or not part.foreign_key:
@@ -400,7 +398,7 @@ def _named_headers(
 def _headers_of_owners(
     loaded: Sequence[dict[str, Any]], backrefs: Iterable[str]
 ) -> list[Identity] | None:
-    """Return the headers that are the owners of objects; None if one is neither stored nor new."""
+    """Return the headers that own these objects; None if an owner is neither stored nor new."""
     found: dict[int, Any] = {}
     for name in backrefs:
         owners = [*map(dict.get, loaded, repeat(name))]

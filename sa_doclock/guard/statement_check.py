@@ -80,7 +80,7 @@ def stays_in_its_document(write: Write, target: Target, given: Collection[str]) 
     deciding = _deciding_attributes(target)
     if conflict is None or not deciding:
         return False
-    # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
+    # Kept: excluded.order_id on PostgreSQL and SQLite, inserted.order_id on MySQL, the old value.
     sets = conflict.sets.items()
     stay = {key for key, value in sets if isinstance(value, ColumnClause) and value.key == key}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
@@ -96,7 +96,7 @@ def stays_in_its_document(write: Write, target: Target, given: Collection[str]) 
 
 
 def _deciding_attributes(target: Target) -> set[str]:
-    """Return the attributes that show of which document a row is; none where they do not."""
+    """Return the attributes that show a row's document; empty if they do not suffice."""
     if target.unclear:
         return set()
     names = set(chain.from_iterable(link.names for link in target.links))
@@ -106,10 +106,9 @@ def _deciding_attributes(target: Target) -> set[str]:
 
 
 def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
-    """Yield the keys of which the new row and the one that is there have one in common.
+    """Yield each key in which the new row may equal the existing one.
 
-    MySQL, and a conflict without columns, mean any unique key of the table: those that the Table
-    declares.
+    MySQL, and a conflict without columns, mean any unique key that the Table declares.
     """
     if conflict.columns is not None:
         yield conflict.columns
@@ -167,7 +166,7 @@ class InsertedFromSelect:
         )
 
     def _of_owners(self) -> Iterator[ColumnElement[bool]]:
-        """Yield conditions for the rows of these owners; no row fulfils two of them."""
+        """Yield disjoint conditions for the rows of these owners."""
         several = [
             ([self._target.column_of(name, self._write.table) for name in link.names], [*keys])
             for link, keys in self._owners.items()
@@ -205,7 +204,7 @@ class StatementCheck:
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
 
     def _allow(self, found: Iterable[tuple[Identity, str]]) -> bool:
-        """Return whether all these headers are held; refuse others, by the keys that the database has for them."""
+        """Return whether all these headers are locked; refuse the others, by their stored keys."""
         refusals = dict.fromkeys(self._not_held(found))
         if refusals:
             self._refusals.refuse_all(refusals, {self.target.root: self._resolver})
@@ -342,7 +341,7 @@ class StatementCheck:
     def _select_rows(
         self, names: Sequence[str], values: Sequence[Identity]
     ) -> Iterator[Select[Any]]:
-        """Yield the SELECTs of rows by the values of these attributes: they return these and ``target.read``."""
+        """Yield SELECTs of these attributes and ``target.read``, in rows with these values."""
         source, column_of = self.target.source, self.target.column_of
         columns, read = (
             [column_of(name, source) for name in some] for some in (names, self.target.read)
@@ -381,7 +380,6 @@ class StatementCheck:
                 self._note_new_keys(tuple(found), values)
 
     def _is_free(self, row: Sequence[Any]) -> bool:
-        """Return whether a row of ``target.read`` refers to no owner."""
         if self.target.by_identity or self.target.mapper is None:
             return False
         return all(
@@ -403,7 +401,7 @@ class StatementCheck:
         )
         rows = touched.select(key_attributes(mapper)).where(*no_owner)
         locking = add_lock(rows, touched.entity, LockOptions.ForUpdate)
-        # Past the session's own execute(): the lock is none of a document.
+        # Session.execute() itself: this is no lock of a document.
         found = [
             Session.execute(self._session, locking, given, **self.write.how).all()
             for given in self.write.given
@@ -446,7 +444,7 @@ class StatementCheck:
                 yield from self._headers_of(self.target.mapper, key)
 
     def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
-        """Yield those of the rows that have these keys now, and those that they come to."""
+        """Yield the headers of the rows that have these keys, before and after the statement."""
         target, number = self.target, len(self.target.key)
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
         for row in rows:
@@ -463,7 +461,7 @@ class StatementCheck:
                 )
 
     def _stored_before(self, row: Row) -> Row:
-        """Return the values of the row of a table above, which a row of a table of a subclass completes."""
+        """Return the stored values of a superclass's row, which a subclass's row completes."""
         mapper, names, key = self.target.mapper, self.target.stored, self.target.identity(row)
         assert mapper is not None
         if key is None:
@@ -480,7 +478,7 @@ class StatementCheck:
         return dict(zip(names, found[0], strict=True)) if found else {}
 
     def _headers_of_stored(self, row: Identity, new: Iterable[Row] = ()) -> Headers:
-        """Yield those of a row of ``target.read``, which gets new values."""
+        """Yield the headers of a row of ``target.read``, before and after it gets new values."""
         if self.target.by_identity:
             assert self.target.mapper is not None
             yield from self._headers_of(self.target.mapper, row)
@@ -494,16 +492,16 @@ class StatementCheck:
                     yield from self._headers_of_owner(link, known)
 
     def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
-        """Yield those that a new row, or new values of a row, come to.
+        """Yield the headers to which a new row, or a row with new values, belongs.
 
-        :param of_row: False: where the values of the row itself tell, it is checked with these.
+        :param of_row: False: values that depend on the row itself are checked with the row.
         """
         known = {name: literal(value, row) for name, value in row.items()}
         for link in self.target.links:
             if not takes(link.discriminators, known):
                 continue
-            # A composite key that an UPDATE sets in part has its other part in the row, and the table
-            # may set a name that the statement leaves out.
+            # If an UPDATE sets part of a composite key, the rest is in the row.  The table may set
+            # a name that the statement omits.
             key, left_out = tuple(map(known.get, link.names)), {*link.names} - known.keys()
             in_part = self.write.way is Way.UPDATE and 0 < len(left_out) < len(link.names)
             if (
@@ -517,9 +515,9 @@ class StatementCheck:
                 yield from self._headers_of_owner(link, known, referred=True)
 
     def _headers_of_owner(self, link: Link, row: Row, *, referred: bool = False) -> Headers:
-        """Yield those of the owner that a row names.
+        """Yield the headers of the owner that a row names.
 
-        :param referred: perhaps by another key than the primary one.
+        :param referred: the row may name it by another key than the primary one.
         """
         key = tuple(map(row.get, link.names))
         if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
@@ -532,5 +530,4 @@ class StatementCheck:
             yield from self._headers_of(link.owner, owner)
 
     def _headers_of(self, mapper: Mapper[Any], identity: Identity) -> Headers:
-        """Yield those of the row of this class that has this primary key."""
         return ((header, BY) for header in self._resolver.headers_of_row(mapper, identity))

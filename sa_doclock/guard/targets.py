@@ -199,8 +199,8 @@ class Link(NamedTuple):
     owner: Mapper[Any]
     names: tuple[str, ...]  # in order of the owner's primary key
     part: Part | None = None  # set if the names refer to another key of the owner
-    generated: Generated = Generated()  # by the table, of them
-    types: tuple[Any, ...] = ()  # of the columns, where they are a foreign key to the primary key
+    generated: Generated = Generated()  # those that the table sets
+    types: tuple[Any, ...] = ()  # of the columns, if they are a foreign key to the primary key
     discriminators: tuple[tuple[str, Any], ...] = ()  # constants that the row must have, too
 
     @property
@@ -216,15 +216,15 @@ class Target(NamedTuple):
     name: str
     mapper: Mapper[Any] | None
     links: tuple[Link, ...]
-    by_identity: bool  # the foreign keys are not enough to find the documents
-    read: tuple[str, ...]  # the attributes that tell the documents of a row
-    unclear: bool = False  # no SELECT can be made that finds these rows
+    by_identity: bool  # the foreign keys do not suffice to find the documents
+    read: tuple[str, ...]  # the attributes that show the documents of a row
+    unclear: bool = False  # no SELECT can find these rows
     of_any_kind: bool = False  # rows of other classes of the hierarchy become rows of this one
     named: Mapper[Any] | None = None  # the class whose attributes the statement names
-    extended: bool = False  # by an INSERT of rows with their keys: its table is one of several
-    stored: tuple[str, ...] = ()  # attributes that a row of a table above has before such an INSERT
+    extended: bool = False  # an INSERT adds rows to one of several tables, for existing keys
+    stored: tuple[str, ...] = ()  # attributes that a superclass's row has before such an INSERT
     table: Any = None  # the association table
-    other: Any = None  # another object for the table, which the statement names in its place
+    other: Any = None  # another Table object for the table, which the statement names
 
     @property
     def source(self) -> Any:
@@ -289,13 +289,13 @@ class Target(NamedTuple):
             return key
 
     def _is_of_other(self, column: Any, key: str) -> bool:
-        """Return whether a column, which may be given by its name, is one of the other object for the table."""
+        """Return whether a column, or the name of one, belongs to the other Table object."""
         if self.other is None or key not in self.other.columns:
             return False
         return getattr(column, "table", None) is not mapped_table(self.other)
 
     def _own_columns(self, columns: Iterable[Any]) -> Iterator[Any]:
-        """Yield those of these columns that are of the association table, or of another object for it."""
+        """Yield the association table's columns, also for columns of another Table object."""
         of_table = (other for other in columns if mapped_table(other.table) is self.table)
         for column in of_table:
             if (own := column_named(self.table, column.name)) is not None:
@@ -402,7 +402,6 @@ def _targets_of_new_rows(found: Iterable[Target], write: Write) -> tuple[Target,
 
 
 def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
-    """Return whether SQLAlchemy inserts a new row into each of the tables of the class."""
     return named is not None and named.isa(root_of(mapper))
 
 
@@ -439,14 +438,14 @@ def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Tar
     set_to = map(found[0].by_attribute, write.rows)
     kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
     for kind in dict.fromkeys(kinds):
-        if kind.local_table is kind.base_mapper.local_table:  # else the row needs another beside it
+        if kind.local_table is kind.base_mapper.local_table:  # else another table has a part
             for target in targets_of_class(kind):
                 if target.mapper is kind:
                     yield target._replace(of_any_kind=True, named=found[0].named)
 
 
 def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterable[Mapper[Any]]:
-    """Return the classes of which a row may be when it has these values."""
+    """Return the classes to which a row with these values may belong."""
     if kind_attribute(mapper) is not None:
         (name,) = names
         return kinds_of(mapper, literal(row.get(name), row))
@@ -507,7 +506,7 @@ def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
 def _build_target(mapper: Mapper[Any], root: Mapper[Any]) -> Target:
     parts = parts_with_detail(root, mapper)
     links = tuple(_links(mapper, parts))
-    # A header is found by its own key, and so is a line whose order its columns do not name.
+    # By its own key: a header, or a line whose columns do not name its order.
     by_identity = is_row_of_root(mapper, root) or not all(part.foreign_key for part in parts)
     by_foreign_key = chain.from_iterable(link.read for link in links)
     names = key_attributes(mapper) if by_identity else by_foreign_key

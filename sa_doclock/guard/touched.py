@@ -41,15 +41,15 @@ from ..dml_internals import returned_columns
 from ..sqlalchemy_internals import buffer_rows, options_of
 from .targets import Target, Way, Write, is_of_one_table
 
-_NUMBER: Final = func.count()  # Threads: it is never changed.
+_NUMBER: Final = func.count()  # Threads: never changed.
 
 
 class TouchedRows(NamedTuple):
     """The rows of one target that an UPDATE or DELETE is about to write."""
 
     target: Target
-    entity: Any  # of which they are read: the class or an alias of it, or an association table
-    keys: Sequence[Any]  # by which a row is counted once, where the WHERE joins others to it
+    entity: Any  # the source: the class or an alias of it, or an association table
+    keys: Sequence[Any]  # identify a row, which the WHERE may join to several others
     where: Sequence[ColumnElement[bool]]
     options: Sequence[LoaderCriteriaOption]
     execution_options: Mapping[str, Any]
@@ -96,9 +96,9 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
         has_others = isinstance(statement.table, Alias) or (
             where is not None and has_subquery(where)
         )
-        if criteria and has_others:  # for the table beside an alias, criteria may bring rows in
+        if criteria and has_others:  # for the table beside an alias, criteria may add rows
             return None
-        criteria = []  # they leave rows out
+        criteria = []  # they exclude rows
     if entity is None:
         return None if to_lock and target.of_any_kind else _rows_by_key(write, target)
     return TouchedRows(
@@ -201,8 +201,8 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
 def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
     """Return the SELECT of the key of the rows that the statement writes, each once.
 
-    Of a class of several tables these are rows of its own one: a SELECT of the class would join it
-    with the others, which the statement does not.
+    For a class of several tables, it reads the class's own table: a SELECT of the class would join
+    the others, which the statement does not.
 
     :param key: columns of the mapped Table.
     """
@@ -212,7 +212,7 @@ def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
     columns = []
     for own in key:
         found = column_named(named, own.name)
-        if found is None:  # a table() of some columns alone
+        if found is None:  # a table() that names only some columns
             found = column(own.name)
             found.table = named
         columns.append(found)

@@ -58,14 +58,14 @@ from .refusals import GuardMemory, Refusal, Refusals
 from .rules import States, WriteRules, rules_for, writes_of_untold
 from .targets import Way, Write
 
-# Threads: an entry is set by the thread that uses its session.
+# Threads: the thread that uses a session sets its entry.
 _memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
 """The memories of guards whose transaction has flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
 
 Not a WeakValueDictionary, which takes three times as long for each row.
 """
 
-# A flush may have thousands of rows: a class, and no mapper, has its hash from C.
+# A flush may have thousands of rows: unlike a mapper, a class is hashed in C.
 _class_of: Final = attrgetter("class_")
 
 Rows = tuple[Way, WriteRules, States]
@@ -82,7 +82,7 @@ class WriteGuard(Refusals):
         """
         if not any_declared():
             return
-        notify_in_time()  # before anything is checked, the rows of all documents must be listened to
+        notify_in_time()  # before any check, listen to the rows of all documents
         memory = self.memory
         memory.held, memory.written = {}, None
         deleted = deleted_states(session)
@@ -105,7 +105,8 @@ class WriteGuard(Refusals):
     ) -> None:
         """Check these rows.
 
-        :param along: objects that are inserted along without a flush; None: all new ones of the session.
+        :param along: objects that are inserted too, without a flush; None: all new ones of the
+            session.
         """
         self.reset_warnings()
         documents: set[DocumentKey] = set()
@@ -171,7 +172,7 @@ class WriteGuard(Refusals):
         return self._is_held(self.session(), way, rules, state)
 
     def _add_header(self, state: InstanceState[Any]) -> None:
-        """Note an inserted row: a new header belongs to this transaction alone."""
+        """Record an inserted header: it belongs to this transaction alone."""
         document = document_of_header(state) if self.enabled else None
         if document is not None and not has_null(document[1]):
             self.add_inserted(document)
@@ -222,7 +223,7 @@ class WriteGuard(Refusals):
 
 
 def _by_class(session: Session, new: States, changed: States, deleted: States) -> Sequence[Rows]:
-    """Return these rows by their class, but for those that the guard never checks."""
+    """Return these rows by class, except those that the guard never checks."""
     rows: list[Rows] = []
     ways = (Way.INSERT, new), (Way.UPDATE, changed), (Way.DELETE, deleted)
     for way, states in filter(itemgetter(1), ways):  # most flushes are of one kind
@@ -243,27 +244,28 @@ def _rules_of_class(entity: type[Any]) -> WriteRules | None:
     return rules_for(class_mapper(entity, configure=False))
 
 
-# Global, as mappers are: each is listened to once, for all sessions of the process.
+# Global, like mappers: one listener per mapper serves all sessions of the process.
 # Threads: read and changed under the lock.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
-_following = Lock()  # a thread that finds a mapper followed must find its listeners, too
+_following = Lock()  # held until the listeners of a followed mapper are in place
 
 
 @listen_for_documents
 def _follow(mappers: Collection[Mapper[Any]]) -> None:
-    classes = _classes_of_rows(mappers)  # it may configure mappers, of which this is called again
+    classes = _classes_of_rows(mappers)  # it may configure mappers, which calls this function again
     with _following:
         for mapper in _outermost(classes):
             if mapper not in _followed:
                 _followed.add(mapper)
                 for name, check in _WRITES.items():
                     allow_listening(mapper.self_and_descendants, name)
-                    # With retval, or SQLAlchemy puts a function around ours, for each row a call.
+                    # With retval: otherwise SQLAlchemy adds a wrapper, at the cost of a call per
+                    # row.
                     event.listen(mapper, name, check, raw=True, propagate=True, retval=True)
 
 
 def _classes_of_rows(mappers: Collection[Mapper[Any]]) -> set[Mapper[Any]]:
-    """Return these classes and all others that have one of the tables of their rows."""
+    """Return these classes, and all others that share a table of their rows."""
     classes = {*chain.from_iterable(mapper.self_and_descendants for mapper in mappers)}
     tables: set[Any] = {table for cls in classes for table in cls.tables}
     tables |= {link.secondary for cls in classes for link in cls.relationships}
@@ -283,15 +285,14 @@ def _mappers_by_table() -> Mapping[Any, Sequence[Mapper[Any]]]:
 
 
 def _outermost(mappers: Collection[Mapper[Any]]) -> Iterator[Mapper[Any]]:
-    """Yield those that are no subclass of another, whose listeners they have already."""
     for mapper in mappers:
         if not any(above in mappers for above in mapper.iterate_to_root() if above is not mapper):
             yield mapper
 
 
 def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
-    """Return the memory of the guard of a session whose flush began before any document was declared."""
-    session = state.session  # a search, which a plain Session pays for at each row
+    """Return the guard's memory of a session whose flush began before any document was declared."""
+    session = state.session  # a search, once per row even in a plain Session
     context = None if session is None else state_of(session)
     guard = None if context is None else context.parts.guard
     return guard.memory if isinstance(guard, WriteGuard) else None
@@ -300,7 +301,7 @@ def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
 def _unless_held(way: Way, *, before: bool = False) -> Callable[..., Any]:
     """Return the listener that checks a row, unless its documents were held when the flush began.
 
-    :param before: the row is not written yet; the documents that it comes to are checked after.
+    :param before: the row is not written yet; the documents that it joins are checked later.
     """
 
     def check(_mapper: Mapper[Any], _connection: Connection, state: InstanceState[Any]) -> Any:
@@ -308,7 +309,7 @@ def _unless_held(way: Way, *, before: bool = False) -> Callable[..., Any]:
         memory = found() if found else _memory_of(state)
         if memory is not None:
             rules = memory.held.get(state)
-            # A value that was written as an SQL expression has expired, and is no change any more.
+            # A value that was written as an SQL expression has expired, and is no longer a change.
             if rules is None or not (
                 before
                 or (
@@ -322,8 +323,8 @@ def _unless_held(way: Way, *, before: bool = False) -> Callable[..., Any]:
     return check
 
 
-# After the row was written no hook can change it any more, and raising takes it back; before,
-# the database still tells what an expired row was.
+# After a row is written, no hook can change it any more, and raising undoes it.  Before, the
+# database still has the old values of an expired row.
 _WRITES = {
     "after_insert": _unless_held(Way.INSERT),
     "before_update": _unless_held(Way.UPDATE, before=True),
@@ -333,7 +334,6 @@ _WRITES = {
 
 
 def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of a statement that writes rows of documents; None for any other."""
     ctes = getattr(compiled, "ctes", None) or ()
     written = [
         statement.table

@@ -30,7 +30,7 @@ class LockContext:
     """
 
     def __init__(self, session: EventfulSession, options: SessionOptions) -> None:
-        # Whoever calls it has the session, or is called by it.
+        # Every caller has the session, or is called by it.
         self.session: Callable[[], EventfulSession] = ref(session)  # type: ignore[assignment]
         self.options = options
         self.parts = SessionParts()
@@ -52,7 +52,7 @@ class LockContext:
     transaction = FirstUse(LockTransaction)
     """The transaction of the session; the next one is another object."""
 
-    # Of the transaction that there is now.
+    # Of the current transaction.
     ledger: Ledger = property(attrgetter("transaction.ledger"))  # type: ignore[assignment]
     connections: TransactionConnections = property(attrgetter("transaction.connections"))  # type: ignore[assignment]
 
