@@ -19,9 +19,9 @@ from sqlalchemy.orm import FromStatement
 from ...dialects import SavepointMarks
 from ...dialects.base import EveryError
 from ...sqlalchemy_internals import savepoint_on
-from .connection import Mark, TransactionConnection
 from .context import LockContext
 from .lock_transaction import LockTransaction
+from .transaction_connection import Mark, TransactionConnection
 
 SPACE: Final = r"(?:[\s;]|/\*(?:[^*]|\*(?!/))*\*/|--[^\n]*(?:\n|$))*"
 """A pattern of the text that may surround a statement, as the comment of a listener of the

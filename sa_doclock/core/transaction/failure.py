@@ -22,8 +22,8 @@ from ...errors import REPOSITORY
 from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
-from .connection import TransactionConnection, TransactionConnections
 from .forked import ParentTransaction
+from .transaction_connection import TransactionConnection, TransactionConnections
 
 
 class Condition(Enum):

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...checkout_info import NOBODY, Checkout
 from ...errors import CheckedOut, CheckoutLost, DocLockError
 from ...keys import key_text
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import sessionmaker
 
 from .... import DeadlockDetected, DocLockError, LockingSession
-from .plan import Operation, Plan, Step
+from .run_plan import Operation, Plan, Step
 from .tables import LARGEST, Detail, Document, State, fill, first_line
 
 

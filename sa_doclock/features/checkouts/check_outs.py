@@ -33,7 +33,7 @@ from ...options import LockOptions, base_of
 from .atomic import compared_with_checkouts
 from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 class _ReadRows:
