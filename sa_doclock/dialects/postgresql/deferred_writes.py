@@ -77,7 +77,7 @@ class PsycopgPipeline(CursorInterceptor):
     _executes = _listens = _paused = False
 
     def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
+        self.connection, self.driver = connection, connection.connection.driver_connection
         self._kept: list[KeptWrite] = []
 
     def locking(
