@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 from weakref import ref
 
-from sqlalchemy import Connection, Result, Select, Table, inspect
+from sqlalchemy import ClauseElement, Connection, Result, Select, Table, inspect
 from sqlalchemy.orm import InstanceState, Mapper, ORMExecuteState, Session, SessionTransaction
 from sqlalchemy.orm.attributes import instance_state
 
@@ -30,10 +30,12 @@ from .rows import (
     entity_of_table,
     header_rows_of_values,
     mapper_of_statement,
+    mapper_of_table,
     row_of,
     row_written,
 )
 from .sent import (
+    OwnRead,
     Sent,
     WriteSent,
     asks_for_lock,
@@ -124,8 +126,11 @@ class Listeners:
             self._note_select(connection, transaction, sent, context, reading)
         elif sent.writes:
             transaction.has_written = True
-            if user is None or not user.is_in_flush():
+            in_flush = user is not None and user.is_in_flush()
+            if not in_flush:
                 self._note_write(transaction, sent, context)
+            if sent.own_read is not None:
+                self._note_own_read(transaction, sent.own_read, context, in_flush=in_flush)
 
     def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
         watched = self._watched
@@ -182,7 +187,11 @@ class Listeners:
 
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
         written = transaction.has_written and locks_database(connection)
-        if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
+        if (
+            transaction.has_wide_lock
+            or written
+            or (transaction.protection.finds_conflicts and not sent.locks)
+        ):
             return  # the transaction has what the SQL lacks
         database = connection.dialect.name
         if not sent.locks:
@@ -199,6 +208,8 @@ class Listeners:
         places = places_of_program()
         parameters = list(islice(parameters_of(context), _MOST_VALUES))
         if sent.update is not None:
+            for tell in self._watched.of_reads if sent.conditions else ():
+                tell(transaction, sent, places, self._watched.statements, parameters)
             self._note_update(transaction, sent.update, parameters, places)
         if sent.insert is not None:
             names = dict(sent.inserts)
@@ -211,6 +222,30 @@ class Listeners:
             entity = entity_of_table(sent.delete.table)
             keys = (key_sent(sent.delete.key(), one) for one in parameters)
             transaction.deleted |= {Row(entity, key) for key in keys if key is not None}
+
+    def _note_own_read(
+        self, transaction: Transaction, own: OwnRead, context: Any, *, in_flush: bool
+    ) -> None:
+        """Tell the rules of an INSERT that reads its own table; of an object, with the line that adds it."""
+        watched, table = self._watched, own.condition.table
+        added = (
+            places
+            for of, places in watched.added.items()
+            if (state := of()) is not None
+            and state.mapper.local_table is table
+            and any(isinstance(value, ClauseElement) for value in state.dict.values())
+        )
+        places = next(added, None) if in_flush else None
+        for one in parameters_of(context)[:1] or [{}]:
+            values = own.condition.values(one)
+            if values is not None:
+                mapper = mapper_of_table(table)
+                headers = [] if mapper is None else [*header_rows_of_values(mapper, values)]
+                for rule in watched.rules:
+                    rule.read_itself(
+                        *(transaction, own, values, headers),
+                        *(places or places_of_program(), watched.statements),
+                    )
 
     def _note_insert(
         self,

@@ -78,12 +78,14 @@ def entity_of_table(table: Table) -> str:
     """Return the name of the class whose rows a table has; the table's own where none is mapped to it."""
     found = _entities.get(table)
     if found is None:
-        for mapper in all_mappers():
-            for one in mapper.tables:
-                if isinstance(one, Table):
-                    _entities.setdefault(one, entity_name(mapper))
-        found = _entities.setdefault(table, str(table.key))
+        mapper = mapper_of_table(table)
+        found = _entities[table] = str(table.key) if mapper is None else entity_name(mapper)
     return found
+
+
+def mapper_of_table(table: Table) -> Mapper[Any] | None:
+    """Return a mapper whose rows this table has."""
+    return next((mapper for mapper in all_mappers() if table in mapper.tables), None)
 
 
 def attributes_of(table: Table) -> Mapping[str, frozenset[str]]:

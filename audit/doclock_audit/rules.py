@@ -22,7 +22,7 @@ from .rows import (
     header_rows,
     short_name,
 )
-from .sent import Sent, Value, WriteSent, plain_name
+from .sent import OwnRead, Sent, Value, WriteSent, plain_name
 from .source import reaches_driver
 from .transactions import Read, RowLock, Transaction, Write
 
@@ -125,10 +125,21 @@ class Rule:
         :param names: those that parameters of a text have, by column.
         """
 
+    def read_itself(
+        self,
+        transaction: Transaction,
+        own: OwnRead,
+        values: Mapping[str, Any],
+        headers: HeaderRows,
+        places: Places,
+        number: int,
+    ) -> None:
+        """Learn of an INSERT that reads rows of its own table, which have these values."""
+
     def read_table(
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
-        """Learn of a SELECT that locks nothing, and the number of statements so far."""
+        """Learn of a SELECT that locks nothing, or an UPDATE, and the number of statements so far."""
 
     def without_effect(
         self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
@@ -218,7 +229,7 @@ class LostUpdate(Rule):
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
-        for table in sent.tables:
+        for table in sent.tables if sent.is_select else ():
             known = self._reads.setdefault(table, {})
             if places[0] in known or len(known) < _MOST_PLACES:
                 known[places[0]] = number
@@ -233,7 +244,7 @@ class LostUpdate(Rule):
         row: Row | None,
         places: Places,
     ) -> None:
-        if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
+        if update.conditions or transaction.has_wide_lock or transaction.protection.finds_conflicts:
             return  # with other conditions than the key it is compare and set
         table = plain_name(update.table)
         lock = None if row is None else transaction.locks.get(row)

@@ -154,6 +154,19 @@ def _column(mapper: Mapper[Any], name: str) -> Column:
 _numbers: Final = count()
 
 
+class Protection(NamedTuple):
+    """What the database refuses at an isolation level.
+
+    :ivar finds_conflicts: to overwrite what has changed since it was read.
+    :ivar excludes_inserts: a row of another that a SELECT would have found.
+    :ivar joins_statements: such a row while one statement, or two of which the first writes, reads and inserts.
+    """
+
+    finds_conflicts: bool = False
+    excludes_inserts: bool = False
+    joins_statements: bool = False
+
+
 class Transaction:
     """A transaction of a session, or of a connection that no session uses."""
 
@@ -170,9 +183,8 @@ class Transaction:
     read_after_lock: frozenset[str] = frozenset()  # classes
     computed_from_stale: frozenset[Row] = frozenset()
 
-    def __init__(self, finds_conflicts: bool = False, excludes_inserts: bool = False) -> None:
-        self.finds_conflicts = finds_conflicts
-        self.excludes_inserts = excludes_inserts  # of rows that a SELECT of it would have found
+    def __init__(self, protection: Protection = Protection()) -> None:  # noqa: B008  # immutable
+        self.protection = protection
         self.number = next(_numbers)
         self.locks: dict[Row, RowLock] = {}
         self.tables_locked: dict[str, int] = {}  # rows that are not known
@@ -183,11 +195,16 @@ class Transaction:
         self.stale: dict[Row, Read] = {}
         self.at_end: list[Callable[[bool], None]] = []
 
+    def protect(self, more: Protection) -> None:
+        """Add what the database refuses to it."""
+        self.protection = Protection(
+            *(one or other for one, other in zip(self.protection, more, strict=True))
+        )
+
     def join(self, other: Transaction) -> None:
         """Take over what the transaction of a connection is protected by, and its savepoints."""
         self.savepoints += other.savepoints
-        self.finds_conflicts |= other.finds_conflicts
-        self.excludes_inserts |= other.excludes_inserts
+        self.protect(other.protection)
         self.has_wide_lock |= other.has_wide_lock
         self.has_gate |= other.has_gate
         self.changes_schema |= other.changes_schema
@@ -200,7 +217,7 @@ class Transaction:
         """
         if self.has_wide_lock or row in self.inserted:
             return True
-        if read.transaction == self.number and (read.locked or self.finds_conflicts):
+        if read.transaction == self.number and (read.locked or self.protection.finds_conflicts):
             return True
         held = (self.locks.get(one) for one in (row, *headers))
         return any(lock is not None and lock.is_before(read.number) for lock in held)

@@ -21,25 +21,36 @@ from .places import NOWHERE, Place, Places, places_of_program, waiting_places
 from .rows import ByObject, Row
 from .rules import Rule
 from .sent import Sent
-from .transactions import ConnectionSeen, Read, RowLock, SessionSeen, Transaction, Waiting
+from .transactions import (
+    ConnectionSeen,
+    Protection,
+    Read,
+    RowLock,
+    SessionSeen,
+    Transaction,
+    Waiting,
+)
 
 # Threads: the audit's listeners run in one thread at a time.
-_levels: WeakKeyDictionary[Dialect, dict[str, tuple[bool, bool]]] = WeakKeyDictionary()
+_levels: WeakKeyDictionary[Dialect, dict[str, Protection]] = WeakKeyDictionary()
+_NEW_SNAPSHOTS: Final = frozenset({"READ COMMITTED", "READ UNCOMMITTED"})
 
 
-def _protected_by(connection: Connection, level: str) -> tuple[bool, bool]:
-    """Return what the database refuses at this level: to overwrite what has changed since, and to insert.
+def _protected_by(connection: Connection, level: str) -> Protection:
+    """Return what the database refuses at this level; nothing is sent.
 
-    That is a row that a SELECT of the transaction has missed.  Nothing is sent.  The driver of SQLite begins
-    no transaction for a SELECT, whatever the level is called.
+    The driver of SQLite begins no transaction for a SELECT, whatever the level is called.
     """
     known = _levels.setdefault(connection.dialect, {})
     if level not in known:
         name = level.replace("_", " ").upper()
         strategy = strategy_class(connection.dialect)
         levels = IsolationLevels if strategy is None else strategy(connection.dialect).isolation
-        conflicts = PlainReads.CONFLICT in levels.plain_reads.get(name, PlainReads(0))
-        known[level] = conflicts, name == "SERIALIZABLE" and not locks_database(connection)
+        known[level] = Protection(
+            finds_conflicts=PlainReads.CONFLICT in levels.plain_reads.get(name, PlainReads(0)),
+            excludes_inserts=name == "SERIALIZABLE" and not locks_database(connection),
+            joins_statements=name not in _NEW_SNAPSHOTS,
+        )
     return known[level]
 
 
@@ -139,9 +150,7 @@ class Watched:
         seen = self._seen(connection)
         if seen.user is not session:
             if seen.user is None and seen.transaction is None:
-                conflicts, inserts = _protected_by(connection, _level_of(connection))
-                session.transaction.finds_conflicts |= conflicts
-                session.transaction.excludes_inserts |= inserts
+                session.transaction.protect(_protected_by(connection, _level_of(connection)))
             else:
                 session.transaction.join(self.transaction_of(connection))
             seen.user = session
@@ -180,15 +189,14 @@ class Watched:
         if seen.transaction is None:
             # It has not begun in autocommit, or if it began before the audit.
             self.transactions += not seen.has_begun
-            seen.transaction = Transaction(*_protected_by(connection, _level_of(connection)))
+            seen.transaction = Transaction(_protected_by(connection, _level_of(connection)))
         return seen.transaction
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
         """Note a lock that is not of rows; the next session on this connection has it too."""
         begins = sent.begins and locks_database(connection)
         for transaction in self._transactions_on(connection):
-            transaction.finds_conflicts |= begins
-            transaction.excludes_inserts |= begins
+            transaction.protect(Protection(begins, begins))
             transaction.has_wide_lock |= sent.locks_widely or sent.locks_file
             transaction.has_gate |= sent.locks_widely
             transaction.has_file_lock |= sent.locks_file
@@ -198,8 +206,7 @@ class Watched:
     def note_level(self, connection: Connection, level: str) -> None:
         """Note the isolation level that a statement gives the transaction."""
         for transaction in self._transactions_on(connection):
-            protected = _protected_by(connection, level)
-            transaction.finds_conflicts, transaction.excludes_inserts = protected
+            transaction.protection = _protected_by(connection, level)
 
     def _transactions_on(self, connection: Connection) -> Iterator[Transaction]:
         """Yield the session's transaction on this connection, and the connection's own."""

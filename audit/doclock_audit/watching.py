@@ -140,21 +140,22 @@ class Audit:
     def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
         """Return how much was seen, in lines."""
         left_out, (times, first) = self.left_out, self.failures
-        lines = []
         errors = sum(one.severity == "error" for one in found)
-        lines.append(
-            f"{errors} errors, {len(found) - errors} warnings in {self.statements} statements of "
-            f"{self.transactions} transactions"
-        )
+        lines = [
+            f"{_counted(errors, 'error')}, {_counted(len(found) - errors, 'warning')} in "
+            f"{_counted(self.statements, 'statement')} of {_counted(self.transactions, 'transaction')}"
+        ]
         if not self.statements:
             lines.append(
                 "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
             )
         if left_out:
-            lines.append(f"{left_out} observations had no room, so findings may be missing")
+            lines.append(
+                f"{_counted(left_out, 'observation')} had no room, so findings may be missing"
+            )
         if times:
             lines.append(
-                f"the audit has failed {times} times, so findings may be missing; the first:"
+                f"the audit failed {_counted(times, 'time')}, so findings may be missing; the first:"
             )
             lines.append(first)
         return lines
@@ -240,6 +241,10 @@ class Audit:
         # Not guarded as a whole: one executes the program's statement, the other is called for new objects.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @contextmanager

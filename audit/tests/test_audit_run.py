@@ -85,7 +85,7 @@ def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     places = [f"shop.py:{WRITTEN + line}" for line in (-1, 0, 1)]
     assert [read, written, flushed] == [f"{places[0]},", f"{places[1]},", places[2]]
     result.stdout.fnmatch_lines(
-        ["*cure: lock the row where it is read, at shop.py:*", "1 errors, 0 warnings in *"]
+        ["*cure: lock the row where it is read, at shop.py:*", "1 error, 0 warnings in *"]
     )
 
 
@@ -205,7 +205,7 @@ def test_the_command_has_the_exit_status_of_the_program(shop: Path) -> None:
 
 def test_the_command_writes_sarif(shop: Path) -> None:
     done = command(shop, "--sarif", "found.sarif", "--", "shop.py", "1")
-    assert "1 errors, 0 warnings" in done.stdout
+    assert "1 error, 0 warnings" in done.stdout
     check_sarif(json.loads((shop / "found.sarif").read_text()), shop)
 
 
@@ -262,7 +262,7 @@ def test_what_had_no_room_is_reported() -> None:
     assert audit.report().splitlines() == [
         "0 errors, 0 warnings in 5 statements of 2 transactions",
         "7 observations had no room, so findings may be missing",
-        "the audit has failed 1 times, so findings may be missing; the first:",
+        "the audit failed 1 time, so findings may be missing; the first:",
         "Traceback",
     ]
 

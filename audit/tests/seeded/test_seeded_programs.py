@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from types import ModuleType
+from typing import Final
 
 import pytest
 import tenacity
@@ -54,6 +55,14 @@ _POSSIBLE: Mapping[Program, AbstractSet[str]] = {
         frozenset({"lost-update"}),
     ),
 }
+
+
+#: The first statement writes, which locks an SQLite file before it reads.
+_BEHIND_A_WRITE: Final = (
+    *(wrong.max_plus_one_by_the_insert, wrong.max_plus_one_by_a_value_of_an_object),
+    *(wrong.max_plus_one_by_a_text_that_inserts, wrong.check_then_insert_where_not_exists),
+    *(wrong.capacity_by_the_insert, wrong.check_then_insert_after_an_update_of_no_row),
+)
 
 
 def programs(module: ModuleType) -> list[Program]:
@@ -108,10 +117,13 @@ def run(program: Program, engine: Engine, wait: Callable[[], None]) -> Audit:
 def test_a_wrong_program_has_its_finding(
     program: Program, engine: Engine, database: Database, wait: Callable[[], None]
 ) -> None:
+    if program is wrong.max_plus_one_by_a_value_of_an_object and database.name == "mysql":
+        pytest.skip("MySQL does not read the table of an INSERT in a subquery")
     found = run(program, engine, wait)
     of_program = [one for one in found.findings if one.code == code_of(program)]
     assert of_program, found.report()
-    assert all(one.certain for one in of_program), found.report()
+    certain = database.name != "sqlite" or program not in _BEHIND_A_WRITE
+    assert {one.certain for one in of_program} == {certain}, found.report()
     places = {site.rpartition(":")[0] for one in of_program for site in one.sites}
     assert places <= {wrong.__file__, models.__file__}
     others = {one.code for one in found.findings if one.severity == "error"} - {code_of(program)}
