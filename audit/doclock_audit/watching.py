@@ -141,10 +141,13 @@ class Audit:
         """Return how much was seen, in lines."""
         left_out, (times, first) = self.left_out, self.failures
         errors = sum(one.severity == "error" for one in found)
-        lines = [
-            f"{_counted(errors, 'error')}, {_counted(len(found) - errors, 'warning')} in "
-            f"{_counted(self.statements, 'statement')} of {_counted(self.transactions, 'transaction')}"
-        ]
+        counts = {
+            "error": errors,
+            "warning": len(found) - errors,
+            "statement": self.statements,
+            "transaction": self.transactions,
+        }
+        lines = ["{}, {} in {} of {}".format(*(_counted(n, noun) for noun, n in counts.items()))]
         if not self.statements:
             lines.append(
                 "no statement was seen: the program has sent none by SQLAlchemy, or another process did"
