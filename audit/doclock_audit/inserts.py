@@ -17,8 +17,8 @@ from .data_flow import Column, flows_of, in_variables, nodes_on
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
 from .rows import Header, Row, attributes_of, entity_of_table, header_rows, short_name
-from .rules import HeaderRows, Rows, Rule
-from .sent import OwnRead, Sent, plain_name
+from .rules import HeaderRows, Rows, Rule, keep_last
+from .sent import Condition, OwnRead, Sent, plain_name
 from .source import Scope, certain_parts, covers, names_in, reaches_driver, scope_of
 from .transactions import Transaction, Write
 
@@ -37,19 +37,25 @@ _ANY_ERROR: Final = ("", "Exception")
 class _TableRead(NamedTuple):
     """A SELECT on one table, as it was executed last.
 
-    :ivar equal: the columns that had to be equal to a value.
-    :ivar within: those that had to be one of several.
-    :ivar exact: there was no other condition.
+    :ivar equal: the values of the columns of the condition; None where they are not known.
     :ivar writes: it is an UPDATE, or the INSERT itself.
     """
 
     places: Places
     number: int
-    equal: Mapping[str, Any]
-    within: frozenset[str]
-    exact: bool
+    condition: Condition
+    parameters: Mapping[str, Any]
     aggregates: bool = False
     writes: bool = False
+
+    @property
+    def equal(self) -> Mapping[str, Any] | None:
+        return self.condition.values(self.parameters)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Those of the condition."""
+        return self.condition.within.union(column for column, _ in self.condition.equal)
 
 
 class _Race(NamedTuple):
@@ -79,21 +85,15 @@ class InsertRace(Rule):
     def read_table(
         self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
     ) -> None:
-        for condition in sent.conditions:
-            values = condition.values(parameters[0] if parameters else {})
-            if values is None:
-                continue
-            known = self._reads.setdefault(plain_name(condition.table), OrderedDict())
+        if self.is_of_tests is not None:
             places = self.without_tests(places)
-            known.pop(places, None)
-            of_values = values, frozenset(condition.within), condition.exact
-            known[places] = _TableRead(
-                places, number, *of_values, sent.aggregates, writes=not sent.is_select
-            )
-            if len(known) > _MOST_READS:
-                known.popitem(last=False)
-            if len(self._reads) > _MOST_TABLES:
-                self._reads.popitem(last=False)
+        for condition in sent.conditions:
+            known = self._reads.get(condition.name)
+            if known is None:
+                known = keep_last(self._reads, condition.name, OrderedDict(), _MOST_TABLES)
+            of = condition, parameters[0] if parameters else {}, sent.aggregates
+            read = _TableRead(places, number, *of, not sent.is_select)
+            keep_last(known, places, read, _MOST_READS)
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         table = write.mapper.local_table
@@ -140,24 +140,25 @@ class InsertRace(Rule):
     ) -> None:
         headers, constants = list(headers), set(_constants(table, values))
         for read, race in self._races(table, places, names):
-            same = all(_same(values.get(name), value) for name, value in read.equal.items())
-            if same and (read.equal or read.exact) and not race.columns & read.equal.keys():
+            equal = read.equal
+            same = equal is not None and all(
+                _same(values.get(name), value) for name, value in equal.items()
+            )
+            if same and (equal or read.condition.exact) and race.columns.isdisjoint(equal or ()):
                 self._judge(transaction, table, read, race, constants, headers, places)
 
     def read_itself(
         self,
         transaction: Transaction,
         own: OwnRead,
-        values: Mapping[str, Any],
+        parameters: Mapping[str, Any],
         headers: HeaderRows,
         places: Places,
         number: int,
     ) -> None:
-        of, within = own.condition, frozenset(own.condition.within)
-        read = _TableRead(places, number, values, within, of.exact, writes=True)
-        self._judge(
-            *(transaction, of.table, read, _Race(own.code, own.numbers), set()), headers, places
-        )
+        read = _TableRead(places, number, own.condition, parameters, writes=True)
+        race = _Race(own.code, own.numbers)
+        self._judge(transaction, own.condition.table, read, race, set(), headers, places)
 
     def _judge(
         self,
@@ -176,7 +177,7 @@ class InsertRace(Rule):
         protection = transaction.protection
         if transaction.has_wide_lock or protection.excludes_inserts:
             return
-        kept_out = _keeps_out(table, constants.union(read.equal, read.within, race.columns))
+        kept_out = _keeps_out(table, constants.union(read.columns, race.columns))
         if kept_out is not True and not _is_kept_apart(transaction, read, headers):
             certain = race.certain and kept_out is False
             certain = certain and not (read.writes and protection.joins_statements)
@@ -192,10 +193,12 @@ class InsertRace(Rule):
     ) -> None:
         locks = (one for one in transaction.locks.values() if not one.by_write)
         gate = any(lock.is_before(read.number) for lock in locks)
-        certain = race.certain and read.exact and not gate and not transaction.tables_locked
+        certain = (
+            race.certain and read.condition.exact and not gate and not transaction.tables_locked
+        )
         certain = certain and not is_of_migration() and not reaches_driver((*read.places, *places))
         number = race.columns if race.code == "max-plus-one" else frozenset()
-        where = ", ".join(sorted({*read.equal, *read.within, *race.columns} - number))
+        where = ", ".join(sorted({*read.columns, *race.columns} - number))
         of = race.code, entity_of_table(table), where, "".join(number)
         key = (*of, str(read.places[0]), str(places[0]))
 

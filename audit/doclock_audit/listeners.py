@@ -64,12 +64,11 @@ class Listeners:
         self._guarded_begin = watched.guarded(self._begin_read)
         self._guarded_note = watched.guarded(self._note_locked)
         self._guarded_set = watched.guarded(self._note_set)
+        self._guarded_lock = watched.guarded(self._note_lock)
+        self._sessions, self._reads = watched.sessions, watched.reads
+        self._forget_read = self._reads.pop
 
     # Engines: statements as they are sent, and transactions of connections.
-
-    def begin(self, connection: Connection, *_: object) -> None:
-        """Begin a transaction; if it is a session's, ``after_begin`` follows."""
-        self._watched.begin(connection)
 
     def commit(self, connection: Connection, *_: object) -> None:
         self._watched.end(connection, committed=True)
@@ -77,7 +76,7 @@ class Listeners:
     def rollback(self, connection: Connection, *_: object) -> None:
         self._watched.end(connection, committed=False)
 
-    begin_twophase, commit_twophase, rollback_twophase = begin, commit, rollback
+    commit_twophase, rollback_twophase = commit, rollback
 
     def savepoint(self, connection: Connection, *_: object) -> None:
         self._note_savepoint(self._watched.transaction_of(connection), "SAVEPOINT", _NAMELESS)
@@ -108,19 +107,17 @@ class Listeners:
         """Judge a statement by its text, and by what it was compiled from."""
         watched = self._watched
         watched.statements += 1
-        transaction, user = watched.transaction_of(connection), watched.user_of(connection)
-        watched.measure_idle(transaction)
+        user = watched.seen(connection).user
+        transaction = watched.transaction_of(connection) if user is None else user.transaction
+        if transaction.waiting is not None:
+            watched.measure_idle(transaction)
         sent = facts_of(text, context)
-        transaction.written |= sent.written
-        transaction.changes_schema |= bool(getattr(context, "isddl", False))
-        if sent.locks_widely or sent.begins:
-            watched.note_wide_lock(connection, sent)
-        if sent.level:
-            watched.note_level(connection, sent.level)
-        if sent.ends:
-            transaction.forget_locks()
-        if sent.savepoint:
-            self._note_savepoint(transaction, *sent.savepoint)
+        if sent.written:
+            transaction.written |= sent.written
+        if getattr(context, "isddl", False):
+            transaction.changes_schema = True
+        if sent.controls:
+            self._note_control(connection, transaction, sent)
         if sent.asks or sent.is_select:
             reading = None if user is None else self._reading(user, sent)
             self._note_select(connection, transaction, sent, context, reading)
@@ -132,9 +129,16 @@ class Listeners:
             if sent.own_read is not None:
                 self._note_own_read(transaction, sent.own_read, context, in_flush=in_flush)
 
-    def after_cursor_execute(self, connection: Connection, *_: Any) -> None:
-        watched = self._watched
-        watched.begin_idle(watched.transaction_of(connection))
+    def _note_control(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
+        """Note a text that begins or ends a transaction or savepoint, sets its level, or locks more than rows."""
+        if sent.locks_widely or sent.begins:
+            self._watched.note_wide_lock(connection, sent)
+        if sent.level:
+            self._watched.note_level(connection, sent.level)
+        if sent.ends:
+            transaction.forget_locks()
+        if sent.savepoint:
+            self._note_savepoint(transaction, *sent.savepoint)
 
     def _note_select(
         self,
@@ -237,15 +241,13 @@ class Listeners:
         )
         places = next(added, None) if in_flush else None
         for one in parameters_of(context)[:1] or [{}]:
-            values = own.condition.values(one)
-            if values is not None:
-                mapper = mapper_of_table(table)
-                headers = [] if mapper is None else [*header_rows_of_values(mapper, values)]
-                for rule in watched.rules:
-                    rule.read_itself(
-                        *(transaction, own, values, headers),
-                        *(places or places_of_program(), watched.statements),
-                    )
+            mapper, values = mapper_of_table(table), own.condition.values(one) or {}
+            headers = [] if mapper is None else [*header_rows_of_values(mapper, values)]
+            for rule in watched.rules:
+                rule.read_itself(
+                    *(transaction, own, one, headers),
+                    *(places or places_of_program(), watched.statements),
+                )
 
     def _note_insert(
         self,
@@ -323,18 +325,12 @@ class Listeners:
 
     def after_transaction_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Forget the rows of the session's transaction."""
-        seen = self._watched.session(session)
         if transaction.parent is None:
-            self._watched.end_session(seen)
-        else:
-            seen.flush = None  # a flush has one of its own
+            self._watched.end_session(session)
 
     def before_flush(self, session: Session, *_: object) -> None:
         """Note that objects are written, and not rows of bulk_update_mappings()."""
-        seen = self._watched.session(session)
-        seen.flush = ()
-        rows = (row_of(inspect(one)) for one in session.deleted)
-        seen.transaction.deleted.update(row for row in rows if row is not None)
+        self._watched.session(session).flush = ()
 
     def transient_to_pending(self, _: Session, instance: object) -> None:
         """Remember the line that adds a new object."""
@@ -402,15 +398,18 @@ class Listeners:
 
     def load(self, state: InstanceState[Any], context: Any) -> None:
         """Remember the SELECT that has read an object."""
-        seen = self._watched.of_object(state)
-        if seen is None or seen.reading is None or context is None:
+        seen = self._sessions.get(state.session_id)
+        read = None if seen is None else seen.reading
+        if seen is None or read is None or context is None:
             return
-        read = seen.reading
-        self._watched.reads.put(state, read)
+        self._reads[ref(state, self._forget_read)] = read
         if read.locked and read.locks_rows_of(state.mapper):
-            row = row_of(state)
-            if row is not None:
-                self._watched.acquire(seen.transaction, row, read.lock)
+            self._guarded_lock(seen.transaction, state, read)
+
+    def _note_lock(self, transaction: Transaction, state: InstanceState[Any], read: Read) -> None:
+        row = row_of(state)
+        if row is not None:
+            self._watched.acquire(transaction, row, read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
         """Remember it likewise; where more is loaded of the row, only for what was read again."""
@@ -452,15 +451,15 @@ class Listeners:
         watched, of = self._watched, ref(state)
         assigned = watched.assigned.pop(of, {})
         added = watched.added.pop(of, None)
-        seen, instance = watched.of_object(state), state.obj()
-        changed = dict(changed_attributes(state)) if kind == "update" else {}
-        if seen is None or instance is None or (kind == "update" and not changed):
+        seen, inserts = watched.of_object(state), kind == "insert"
+        if seen is None:
             return
-        transaction, inserts = seen.transaction, kind == "insert"
-        deleted = row_of(state) if kind == "delete" else None
-        row = deleted or row_written(state)
-        if inserts and row in transaction.deleted:
-            changed = dict(changed_attributes(state))
+        transaction = seen.transaction
+        row = (row_of(state) if kind == "delete" else None) or row_written(state)
+        replaces = kind == "update" or (inserts and row in transaction.deleted)
+        changed = dict(changed_attributes(state)) if replaces else {}
+        if kind == "update" and not changed:
+            return
         places = (added if inserts else None) or seen.lines_of_flush()
         read, refreshed = watched.reads.get(of), watched.refreshed.get(of, {})
         write = Write(kind, row, state, mapper, places, assigned, read, changed, refreshed)

@@ -124,12 +124,10 @@ def changed_attributes(state: InstanceState[Any]) -> Iterator[tuple[str, Any]]:
 
     After the flush, those that an SQL expression has set are expired and not among them.
     """
-    unmodified, attributes = state.unmodified, state.attrs
-    for name in state.mapper.column_attrs.keys():  # noqa: SIM118  # no dict
-        if name not in unmodified:
-            history = attributes[name].history
-            if history.added and list(history.added) != list(history.deleted or ()):
-                yield name, history.added[0]
+    columns, values = state.mapper.column_attrs, state.dict
+    for name, old in state.committed_state.items():
+        if name in values and name in columns and [values[name]] != [old]:
+            yield name, values[name]
 
 
 def headers_of(mapper: Mapper[Any]) -> tuple[Header, ...]:

@@ -130,22 +130,24 @@ class WriteSent:
 class Condition:
     """The rows of a table that a SELECT reads, or locks.
 
+    :ivar name: of the table, as a text may have it.
     :ivar equal: columns that are equal to a parameter, with its name.
     :ivar exact: there is no other condition, but ``within``.
     :ivar within: columns that are one of a list of values.
     """
 
     table: Table
+    name: str
     equal: tuple[tuple[str, str], ...] = ()
     exact: bool = True
-    within: tuple[str, ...] = ()
+    within: frozenset[str] = frozenset()
 
     def key(self) -> tuple[str, ...] | None:
         """Return the parameters that the whole primary key is equal to."""
         return _key_of(self.table, dict(self.equal))
 
     def values(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the values of the columns; None where a parameter is missing."""
+        """Return the values of these columns; None where a parameter is missing."""
         if not all(name in parameters for _, name in self.equal):
             return None
         return {column: parameters[name] for column, name in self.equal}
@@ -175,6 +177,7 @@ class Sent:
     ends: bool = False  # the transaction, by its text
     savepoint: tuple[str, str] | None = None  # in its text: the first word, and the name
     level: str | None = None  # that its text gives the transaction
+    controls: bool = False  # its text has one of those above
     is_select: bool = False
     tables: frozenset[str] = frozenset()  # that it reads: lower case, without schema
     conditions: tuple[Condition, ...] = ()  # of a SELECT or UPDATE of one table
@@ -246,13 +249,15 @@ def _number(text: str) -> float | int:
     return float(text) if "." in text else int(text)
 
 
-def parameters_of(context: Any) -> list[Mapping[str, Any]]:
+def parameters_of(context: Any) -> Sequence[Mapping[str, Any]]:
     """Return the parameters of each row of a statement, with the values that stand in its text."""
+    rows: Sequence[Any]
     compiled = context.compiled
     if compiled is not None and not isinstance(compiled.statement, TextClause):
-        return [one for row in context.compiled_parameters for one in _rows_in(row)]
+        rows = context.compiled_parameters
+        return [one for row in rows for one in _rows_in(row)] if compiled.isinsert else rows
     if compiled is not None:
-        rows: Any = context.compiled_parameters
+        rows = context.compiled_parameters
         text, qmark = compiled.statement.text, False
     else:
         rows, text = context.parameters, context.statement
@@ -282,19 +287,27 @@ def _facts_of_text(text: str) -> Sent:
     modes = modes_of_tables(text, Mode.READ)
     tables = {name for name, _ in modes} if is_select else set()
     written = () if _INSERT.search(text) else (one for one, mode in modes if mode is Mode.WRITE)
-    return Sent(
+    found = Sent(
         asks=locks,
         locks=locks,
         locks_widely=_WIDE_LOCK.search(text) is not None,
         locks_file=_FILE_LOCK.search(text) is not None,
         begins=_BEGIN.search(text) is not None,
         ends=_END.search(text) is not None,
+        savepoint=_savepoint_of(text),
         level=(level_set_by(text) or None) if _SETTING.search(text) else None,
         is_select=is_select,
         tables=frozenset(tables),
         locked=tuple(tables) if locks else (),
         written=frozenset(written),
     )
+    of_transaction = (found.locks_widely, found.begins, found.ends, found.savepoint, found.level)
+    return replace(found, controls=any(of_transaction))
+
+
+def _savepoint_of(text: str) -> tuple[str, str] | None:
+    found = _SAVEPOINT.match(text)
+    return found and (found["verb"].split()[0].upper(), table_name(found["name"]))
 
 
 def _facts_of_compiled(text: str, compiled: Any) -> Sent:
@@ -319,10 +332,8 @@ def _facts_of_compiled(text: str, compiled: Any) -> Sent:
 
 def _with_text(found: Sent, text: str) -> Sent:
     """Return the facts of a text, as far as it has one table that the program maps."""
-    savepoint = _SAVEPOINT.match(text)
-    if savepoint is not None:
-        word, name = savepoint["verb"].split()[0].upper(), table_name(savepoint["name"])
-        return replace(found, savepoint=(word, name))
+    if found.savepoint is not None:
+        return found
     if found.is_select:
         return found if found.locks else replace(found, **_query_of_text(text))
     insert, inserts, update = _insert_of_text(text)
@@ -442,7 +453,7 @@ def _condition(criteria: Iterable[Any], table: Table, names: _Names) -> Conditio
         and isinstance(one.right, BindParameter)
     ]
     exact = len(known) + len(within) == len(parts)
-    return Condition(table, tuple(known), exact, tuple(within))
+    return Condition(table, plain_name(table), tuple(known), exact, frozenset(within))
 
 
 def _parts(where: Any) -> Iterator[Any]:
@@ -673,7 +684,7 @@ def _condition_in_text(table: Table, where: str) -> Condition:
     tests = _tests_in_text(where)
     equal = tuple((table_name(one[1]), one[2]) for one in tests if one is not None)
     known = tuple(one for one in equal if one[0] in table.columns)
-    return Condition(table, known, exact=len(known) == len(tests))
+    return Condition(table, plain_name(table), known, exact=len(known) == len(tests))
 
 
 def _tests_in_text(where: str) -> list[re.Match[str] | None]:

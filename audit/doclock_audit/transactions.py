@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import count
+from operator import or_
 from typing import Any, Final, NamedTuple
 from weakref import ref
 
@@ -197,9 +198,7 @@ class Transaction:
 
     def protect(self, more: Protection) -> None:
         """Add what the database refuses to it."""
-        self.protection = Protection(
-            *(one or other for one, other in zip(self.protection, more, strict=True))
-        )
+        self.protection = Protection(*map(or_, self.protection, more))
 
     def join(self, other: Transaction) -> None:
         """Take over what the transaction of a connection is protected by, and its savepoints."""
@@ -210,7 +209,7 @@ class Transaction:
         self.changes_schema |= other.changes_schema
         self.has_file_lock |= other.has_file_lock
 
-    def protects(self, row: Row, read: Read, headers: frozenset[Row] = frozenset()) -> bool:
+    def protects(self, row: Row, read: Read, headers: Collection[Row] = ()) -> bool:
         """Return whether nobody can have changed this row unseen since it was read.
 
         The lock of a row that it refers to protects it too: of the header, for a detail.
@@ -219,7 +218,7 @@ class Transaction:
             return True
         if read.transaction == self.number and (read.locked or self.protection.finds_conflicts):
             return True
-        held = (self.locks.get(one) for one in (row, *headers))
+        held = [self.locks.get(one) for one in (row, *headers)] if self.locks else ()
         return any(lock is not None and lock.is_before(read.number) for lock in held)
 
     def protects_table(self, table: str, number: int) -> bool:
@@ -271,12 +270,11 @@ class Transaction:
 class ConnectionSeen:
     """A connection: the session that it works for, and the transaction that it has without one."""
 
-    __slots__ = ("has_begun", "transaction", "user")
+    __slots__ = ("transaction", "user")
 
     def __init__(self) -> None:
         self.user: SessionSeen | None = None
         self.transaction: Transaction | None = None  # it is made for its first statement
-        self.has_begun = False
 
 
 class SessionSeen:
@@ -301,10 +299,3 @@ class SessionSeen:
         """Return whether a flush sends what its connections send."""
         session = None if self.flush is None else self.session()
         return session is not None and is_flushing(session)
-
-    def end(self) -> None:
-        """End its transaction."""
-        self.transaction.end(committed=self.committed)
-        self.transaction = Transaction()
-        self.connections.clear()
-        self.reading, self.committed, self.flush = None, False, None

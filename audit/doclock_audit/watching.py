@@ -36,16 +36,16 @@ from .watched import Watched
 
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     Engine: (
-        *("begin", "begin_twophase", "commit", "commit_twophase", "rollback", "rollback_twophase"),
+        *("commit", "commit_twophase", "rollback", "rollback_twophase"),
         *("savepoint", "release_savepoint", "rollback_savepoint"),
-        *("before_cursor_execute", "after_cursor_execute"),
+        "before_cursor_execute",
     ),
     Session: (
         *("after_begin", "after_commit", "after_transaction_end"),
         *("before_flush", "transient_to_pending"),
     ),
     LockingSession: ("lock_acquired",),
-    Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
+    Mapper: ("refresh", "after_insert", "after_update", "after_delete"),
 }
 _SAMPLE: Final = 0.02  # seconds
 #: What SQLAlchemy calls as it is, without a function around it.
@@ -241,8 +241,10 @@ class Audit:
             options = {"raw": True} if target is Mapper else {}
             for name in names:
                 yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        # Not guarded as a whole: one executes the program's statement, the other is called for new objects.
+        yield Engine, "after_cursor_execute", self._watched.guarded(self._watched.begin_idle), {}
+        # Not guarded as a whole: one executes the program's statement, the others are called for each object.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
+        yield Mapper, "load", listeners.load, {"raw": True}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
 
 

@@ -143,7 +143,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Event:
 
     def note_and_tell(watched: Watched, seconds: float) -> None:
         note(watched, seconds)
-        waiting = (one.transaction.waiting for one in watched._sessions.values())
+        waiting = (one.transaction.waiting for one in watched.sessions.values())
         places = [one.place for one in waiting if one is not None and one.place]
         if any("charge()" in linecache.getline(*place) for place in places):
             found.set()
@@ -231,7 +231,7 @@ def test_nothing_is_kept_of_what_has_ended(engine: Engine) -> None:
             program(engine)
         gc.collect()
         watched = found._watched
-        kept = (watched.reads, watched.assigned, watched._sessions, watched._connections)
+        kept = (watched.reads, watched.assigned, watched.sessions, watched._connections)
         assert [len(one) for one in kept] == [0, 0, 0, 0]
         assert watched.transactions >= 2
 
