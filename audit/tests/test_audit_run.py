@@ -89,6 +89,17 @@ def test_the_table_at_the_end(run: pytest.Pytester) -> None:
     )
 
 
+def test_the_paths_are_those_of_the_project_with_a_pytest_ini_among_the_tests(
+    run: pytest.Pytester,
+) -> None:
+    tests = run.mkdir("tests")
+    (tests / "pytest.ini").write_text("[pytest]\npythonpath = ..\n")
+    (tests / "test_shop.py").write_text("import shop\ndef test_add():\n    shop.add(1)\n")
+    result = run.runpytest_subprocess("--doclock-audit", "tests")
+    result.assert_outcomes(passed=1)
+    assert [row[3] for row in table_of(result)] == [f"shop.py:{WRITTEN - 1},"]
+
+
 def test_a_line_of_a_test_is_possible_at_most(run: pytest.Pytester) -> None:
     run.makepyfile("""
         import shop
