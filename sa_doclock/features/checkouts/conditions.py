@@ -55,7 +55,6 @@ def owned_by(owner: str) -> Condition:
 
 
 def _of_epoch(epoch: int) -> Condition:
-    """Return the condition that this check-out has not ended: nobody has taken the document."""
     return Condition(lambda row: row.open_epoch != epoch, epoch=epoch)
 
 

@@ -109,9 +109,9 @@ class CheckoutReader:
         return CheckoutRows(self.table, connection, latest=self._must_read_latest(connection))
 
     def _must_read_latest(self, connection: Connection) -> bool:
-        """Return whether only a locking read shows the last commit.
+        """Return whether only a locking read sees the latest commit.
 
-        :raises WrongIsolation: no read does, at this isolation level.
+        :raises WrongIsolation: no read sees it at this isolation level.
         """
         strategy, joined = strategy_for(connection), self.state.connections.find(connection)
         level = None if joined is None else self.state.connections.current_level(joined)

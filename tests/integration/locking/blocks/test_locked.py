@@ -304,6 +304,42 @@ def test_nor_what_was_written_at_once(session: Session, elsewhere: Run, write: S
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_nor_does_another_commit_save_it(session: Session, elsewhere: Run, end: Step) -> None:
+    def change() -> None:
+        with session.locked(Order, 1) as order:
+            end(session, order)
+            session.merge(order).total = 31
+            session.commit()
+
+    with pytest.raises(LockLost, match=r"^Order 1 FOR UPDATE"):
+        change()
+    assert not session.in_transaction()
+    assert elsewhere(TOTAL) == [(30,)]
+
+
+def test_a_savepoint_gives_the_lock_up(session: Session, elsewhere: Run) -> None:
+    def change() -> None:
+        with session.begin_nested() as savepoint, session.locked(Order, 1) as order:
+            savepoint.rollback()
+            order.total = 31
+
+    with pytest.raises(LockLost, match=r"^Order 1 on \w+: "):
+        change()
+    session.close()
+    assert elsewhere(TOTAL) == [(30,)]
+
+
+def test_a_savepoint_that_takes_all_changes_with_it(session: Session, elsewhere: Run) -> None:
+    with session.begin():
+        with session.begin_nested() as savepoint, session.locked(Order, 1) as order:
+            order.total = 31
+            session.flush()
+            savepoint.rollback()
+        session.get_one_entity(Order, 2, LockOptions.ForUpdate).total = 32
+    assert elsewhere(TOTAL) == [(30,)]
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_a_block_that_only_reads_after_the_end_is_left_alone(session: Session, end: Step) -> None:
     with session.locked(Order, 1) as order:
         end(session, order)
