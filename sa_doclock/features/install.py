@@ -1,7 +1,7 @@
-"""The parts of a session, from the options that it is made with.
+"""The parts of a session, from its options.
 
-Adoption, the guard and the versions, which most sessions have, are imported here at once.  Each other
-feature is imported for the first session that asks for it, or for its public name in ``sa_doclock``.
+Adoption, the guard and the versions, which most sessions have, are imported here at once.  Each
+other feature is imported when a session first uses it, or for its public name in ``sa_doclock``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PartOptions(NamedTuple):
-    """The options of LockingSession that features are made of; see there."""
+    """The options of LockingSession that concern features; see there."""
 
     guard: GuardMode = "raise"
     guard_tracing: bool = False
@@ -41,7 +41,7 @@ class PartOptions(NamedTuple):
 
 
 OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
-"""The options of a session that has no parts beside its family."""
+"""The options of a session without parts."""
 
 
 # They keep no state of a session.
@@ -50,7 +50,7 @@ _VERSIONS: Final = DocumentVersions()
 
 
 class NoCheckOuts:
-    """The ``Condition`` of a session without check-outs; it keeps nothing of it."""
+    """The ``Condition`` of a session without check-outs; keeps nothing of it."""
 
     def check_request(self, request: LockRequest) -> None:
         """See :class:`Condition`.  :raises LockMisuse: a check-out was given."""
@@ -58,18 +58,18 @@ class NoCheckOuts:
             raise LockMisuse(NO_TABLE)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`Condition`: there is none."""
+        """See :class:`Condition`: there is nothing to compare."""
 
 
 _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())
 
 # Threads: a test run sets it before it creates sessions.
 options_of_all: dict[str, Any] = {}
-"""Options that every session has from now on, whatever it is made with: those of a test run."""
+"""Options of every session from now on, in addition to its own: set by a test run."""
 
 
 def install_parts(session: Session, state: LockContext, options: PartOptions) -> None:
-    """Install the parts that these options ask for.
+    """Install the parts for these options.
 
     :raises TypeError, ValueError: as LockingSession says.
     """
@@ -88,7 +88,7 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
 
 
 def is_routed(session: Session) -> bool:
-    """Return whether a ``get_bind()`` of the program's own chooses the databases of the session."""
+    """Return whether a custom ``get_bind()`` chooses the databases of the session."""
     return type(session).get_bind is not Session.get_bind
 
 

@@ -1,11 +1,10 @@
 """The guard for statements: ORM-enabled and Core UPDATE, DELETE and INSERT in a session.
 
-The documents that an UPDATE or DELETE would write to are read from the database with the
-statement's own WHERE clause; those that an INSERT adds rows to are in its values, or in its
-SELECT.  After it the rows that were written are counted, and its result tells the keys that the
-database has given to new headers.
+The documents that an UPDATE or DELETE would write are selected by the statement's own WHERE clause;
+those to which an INSERT adds rows are in its values, or in its SELECT.  Afterwards, the written
+rows are counted, and the result has the generated keys of new headers.
 
-atomic_update() makes a relative UPDATE of headers, for which the database's own row lock is enough.
+atomic_update() makes a relative UPDATE of headers, for which the database's own row lock suffices.
 """
 
 from __future__ import annotations
@@ -63,13 +62,13 @@ from .touched import (
 def checked_statement(
     refusals: Refusals, statement: Any, parameters: Any, how: Mapping[str, Any]
 ) -> Iterator[Callable[[Any], Any]]:
-    """Check the statement, which is executed in the block.
+    """Check the statement, and execute it in the block.
 
-    Yields a function for its result, which it returns after it has noted the keys of new
-    headers that the result tells.
+    Yields a function that returns the statement's result after it has recorded the keys of new
+    headers in it.
 
-    :param how: the execution options and bind arguments that it is executed with.
-    :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+    :param how: the execution options and bind arguments of the execution.
+    :raises UnlockedWrite: it would write to a document that is not locked ForUpdate.
     """
     session, run = refusals.session(), Execution(refusals.session(), statement, parameters, how)
     targets: tuple[Target, ...] = ()
@@ -93,7 +92,7 @@ def checked_statement(
 
 
 def targets_here(run: Execution) -> tuple[Target, ...]:
-    """Return the targets of a statement, but for tables that only have the name of a document's table."""
+    """Return the targets of a statement, except tables that only share a document's table name."""
     return targets_of(run.statement, run.parameters, _tables_elsewhere(run))
 
 
@@ -195,9 +194,9 @@ def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Ide
 def checked_rows(
     refusals: Refusals, mapper: Mapper[Any], rows: Sequence[Row], write: Write
 ) -> Iterator[None]:
-    """Check rows that are written by primary key in the block.
+    """Check rows that the block writes by primary key.
 
-    :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
+    :raises UnlockedWrite: one of them belongs to a document that is not locked ForUpdate.
     """
     targets: tuple[Target, ...] = ()
     checks = refusals.enabled and not is_class_elsewhere(refusals.session(), mapper)
@@ -269,29 +268,29 @@ U = TypeVar("U", bound=Update)
 
 
 def atomic_update(statement: U) -> U:
-    """Return the UPDATE, which the write guard lets pass without the locks of its headers.
+    """Return the UPDATE, which the write guard then accepts without the locks of its headers.
 
     Use it for a statement that computes the new value from the old one: ``values(stock=Item.stock -
-    2)`` with the condition ``where(Item.stock >= 2)``. The database locks each row while it computes
-    the value, so the statement waits for a holder of ForUpdate or SharedRead, and loses no update.
-    The row count tells whether the condition was true.
+    2)`` with the condition ``where(Item.stock >= 2)``.  The database locks each row while it
+    computes the value, so the statement waits for a holder of ForUpdate or SharedRead, and loses no
+    update.  The row count shows whether the condition was true.
 
-    Only columns of headers may change, and not their keys. An UPDATE of parts still needs the lock of
-    their header; so does a header whose total must agree with its parts. The statement adds nothing
-    to ``held_locks``.
+    Only columns of headers may change, and not their keys.  An UPDATE of parts still needs the lock
+    of their header; so does a header whose total must agree with its parts.  The statement adds
+    nothing to ``held_locks``.
 
-    If the class has a ``version_id_col``, the UPDATE raises the version of its rows. A session with
-    ``checkouts=`` locks the rows first and raises CheckedOut if another owner has one of them, unless
-    the session already holds it by ``checkout=``.
+    If the class has a ``version_id_col``, the UPDATE raises the version of its rows.  A session
+    with ``checkouts=`` locks the rows first and raises CheckedOut if another owner has one of them,
+    unless the session already holds it by ``checkout=``.
 
     Example::
 
         session.execute(atomic_update(update(Order).where(Order.id == 42).values(total=Order.total + 1)))
 
     :raises TypeError: not an ``update()``.
-    :raises ValueError: it sets no value, or a value that is not an SQL expression and so may be older
-        than the row. Or SQL cannot raise the version: the class has its own ``version_id_generator``,
-        and ``values()`` does not set the version.
+    :raises ValueError: it sets no value, or a value that is not an SQL expression and so may be
+        older than the row.  Or SQL cannot raise the version: the class has its own
+        ``version_id_generator``, and ``values()`` does not set the version.
     """
     if not isinstance(statement, Update):
         raise TypeError(f"atomic_update() takes an update(), got {statement!r}")

@@ -1,15 +1,17 @@
 """The check of the rows that one statement writes, of one target.
 
-``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal; UNKNOWN is that
-of a row that does not tell.  ``_allow()`` refuses those that are not held.
+``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal;
+UNKNOWN stands for a row that does not show its header.  ``_allow()`` refuses those that are not
+locked.
 
-An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that has the same values as the new
-one in the columns of the conflict.  Where the foreign key to the owner is among them, and the update leaves it
-alone, both rows are of the same document.  The same is true of a header where its primary key is among them.
+An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that equals the new one
+in the columns of the conflict.  If these include the foreign key to the owner, and the update
+leaves it alone, both rows belong to the same document.  The same is true of a header if they
+include its primary key.
 
-The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT runs.  Nobody
-else adds rows to a document that is held ForUpdate: so the rows of these owners are counted before and after,
-and whatever else was added has come to another document.
+The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT
+runs.  Nobody else adds rows to a document that is locked ForUpdate: so the rows of these owners are
+counted before and after, and any other added row belongs to another document.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ UNCLEAR: Final = (
 NO_KEY: Final = "a statement without a plain primary key, which does not show whose row it writes,"
 
 ATOMIC: Final = "doclock_atomic"
-"""The execution option of a statement that atomic_update() has made."""
+"""The execution option of a statement made by atomic_update()."""
 
 
 def is_atomic(statement: Any) -> bool:
@@ -82,7 +84,7 @@ def is_atomic(statement: Any) -> bool:
 
 
 def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> bool:
-    """Return whether atomic_update() has made the statement, and it changes the headers' own rows alone."""
+    """Return whether atomic_update() made the statement, and it changes only the headers' own rows."""
     root = target.root
     if not (is_atomic(statement) and is_header_target(target) and is_header(root, root)):
         return False
@@ -94,9 +96,9 @@ def needs_no_lock(statement: Any, target: Target, parameters: Iterable[Row]) -> 
 
 
 def stays_in_its_document(statement: Insert, target: Target, given: Collection[str]) -> bool:
-    """Return whether a row that is updated is certainly of the document of the new row.
+    """Return whether an updated row certainly belongs to the document of the new row.
 
-    :param given: the names of the attributes that the new rows have values for.
+    :param given: the names of the attributes that have values in the new rows.
     """
     conflict = conflict_of(statement)
     deciding = _deciding_attributes(target)
@@ -142,7 +144,7 @@ def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
 
 
 class InsertedFromSelect:
-    """The rows that one such statement adds to one target, which has links to owners."""
+    """The rows that such a statement adds to one target with links to owners."""
 
     def __init__(self, run: Execution, target: Target) -> None:
         statement: Insert = run.statement
@@ -175,7 +177,7 @@ class InsertedFromSelect:
         self._before = self._count()
 
     def has_added_others(self, written: int | None) -> bool:
-        """Return whether rows were added to other documents than those that were asked about."""
+        """Return whether rows were added to documents that were not checked."""
         if not self._selected or (written is None and self._conditional):
             return False
         others = 0 if written is None else written - self._all
@@ -204,12 +206,13 @@ class InsertedFromSelect:
 class StatementCheck:
     """The check of the rows of one target that one statement writes.
 
-    A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
-    the database knows that line 7 is of order 1, which the line leaves; only the values of the
-    statement know that the line comes to order 2.  Both orders must be locked.
+    A write may concern two documents.  For ``UPDATE line SET order_id = 2 WHERE id = 7``, the
+    database knows that line 7 belongs to order 1, which it leaves; only the values of the statement
+    show that the line moves to order 2.  Both orders must be locked.
 
-    :ivar asked: the number of rows that the statement was about to write; None where none were counted.
-    :ivar left: the number of rows of no document that another transaction has brought into one meanwhile.
+    :ivar asked: the number of rows that the statement was about to write; None: not counted.
+    :ivar left: the number of rows without a document that another transaction has since assigned to
+        one.
     :ivar headers: the documents that were checked, whose version the statement raises.
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
@@ -243,10 +246,10 @@ class StatementCheck:
     # After the statement.
 
     def refuse_others(self, asked: int | None, written: int | None, result: Any) -> None:
-        """Refuse rows that the statement has written without a question before.
+        """Refuse written rows that were not checked before.
 
-        :param written: the number of rows, where they were counted.
-        :raises UnlockedWrite: which documents they are of, nobody knows.
+        :param written: the number of rows, if they were counted.
+        :raises UnlockedWrite: it is unknown to which documents they belong.
         """
         if self._inserted is not None:
             others = self._inserted.has_added_others(row_count(result))
@@ -262,9 +265,9 @@ class StatementCheck:
     # Before it.
 
     def rows(self, rows: Iterable[Row], *, overwrites: bool = False) -> list[DocumentKey]:
-        """Check rows that are given with all that is written; return the new documents.
+        """Check rows that are given with their written values; return the new documents.
 
-        :param overwrites: an INSERT may update the row of the same document that is there already.
+        :param overwrites: an INSERT may update an existing row of the same document.
         """
         target, named = self.target, [*map(self.target.by_attribute, rows)]
         if self._refusals.active:

@@ -1,7 +1,8 @@
-"""The tables of documents: whose rows a write to one of them is.
+"""The tables of documents, and the rows that a statement writes in them.
 
-The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a table, or of a
-class on it, tells its document: by its own key, by a link to its owner, or by what the database has.
+The registry of these tables is ``core/same_tables.py``.  A :class:`Target` says how a row of a
+table, or of a class on it, shows its document: by its own key, by a link to its owner, or through
+the database.
 """
 
 from __future__ import annotations
@@ -58,18 +59,18 @@ class Write(enum.Enum):
 
 
 class Generated(NamedTuple):
-    """The attributes that the table sets where the program does not, by the kind of a write."""
+    """The attributes that the table sets if the program does not, by the kind of write."""
 
     inserted: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
 
     def by(self, write: Write) -> frozenset[str]:
-        """Return those that a write of this kind sets."""
+        """Return the attributes that a write of this kind sets."""
         return {Write.INSERT: self.inserted, Write.UPDATE: self.updated}.get(write, frozenset())
 
 
 def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
-    """Return those of these attributes that the table sets where the program does not."""
+    """Return the attributes among these that the table sets if the program does not."""
     wanted = {*names}
     named = [
         (attr.key, column)
@@ -102,7 +103,7 @@ class Link(NamedTuple):
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The attributes that tell whether a row has such an owner, and which."""
+        """The attributes that show whether a row has such an owner, and which."""
         return (*self.names, *(name for name, _ in self.discriminators))
 
 
@@ -130,12 +131,14 @@ class Target(NamedTuple):
 
     @property
     def bind_arguments(self) -> dict[str, Any] | None:
-        """Those of such a SELECT: of a table alone a program's ``get_bind()`` may know no database."""
+        """The bind arguments of such a SELECT: a custom ``get_bind()`` may know no database for a
+        table alone.
+        """
         return {"mapper": self.root} if self.mapper is None else None
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The attributes of the primary key; of an association table without one, that of its class."""
+        """The attributes of the primary key; for an association table without one, that of its class."""
         if self.mapper is not None:
             return key_attributes(self.mapper)
         named = () if self.named is None else self.named.primary_key
@@ -143,18 +146,18 @@ class Target(NamedTuple):
 
     @property
     def deciding(self) -> set[str]:
-        """The attributes whose change may make a row one of another document."""
+        """The attributes whose change may move a row to another document."""
         kinds = () if self.mapper is None else kind_attributes(self.mapper)
         return {*self.read, *chain.from_iterable(link.read for link in self.links), *kinds}
 
     def read_by_link(self, values: Iterable[Any]) -> Iterator[tuple[Link, Row]]:
-        """Yield each link with what a row has for it, of these values of ``read``."""
+        """Yield each link with a row's values for it, from these values of ``read``."""
         rest = iter(values)
         for link in self.links:
             yield link, dict(zip(link.read, rest, strict=False))
 
     def by_attribute(self, row: Row) -> Row:
-        """Return the row with names of attributes as its keys."""
+        """Return the row with attribute names as its keys."""
         return {self.attribute_of(column): value for column, value in row.items()}
 
     def identity(self, row: Row) -> Identity | None:
@@ -164,7 +167,7 @@ class Target(NamedTuple):
         return key if plain else None
 
     def attribute_of(self, column: Any) -> str:
-        """Return the name of the attribute that maps a column; its own if none does."""
+        """Return the name of the attribute that maps a column, or the column's own name."""
         key: str = column if isinstance(column, str) else column.key
         attributes: Any = {} if self.named is None else self.named.column_attrs
         columns = attributes[key].columns if key in attributes else ()
@@ -199,14 +202,14 @@ class Target(NamedTuple):
                 yield own
 
     def has(self, names: set[str]) -> bool:
-        """Return whether the class, or the association table, has columns of all these names."""
+        """Return whether the class, or the association table, has columns with all these names."""
         columns = self.table.columns if self.mapper is None else self.mapper.column_attrs
         return names <= {*columns.keys()}
 
     def column_of(self, name: str, source: Any) -> Any:
         """Return the column that an attribute maps.
 
-        :param source: the class or ``aliased()`` that it is an attribute of, or the table.
+        :param source: the attribute's class or ``aliased()``, or the table.
         """
         if self.mapper is None:
             return source.columns[name]
@@ -238,7 +241,7 @@ def targets_of(
 ) -> tuple[Target, ...]:
     """Return the targets of an INSERT, UPDATE or DELETE.
 
-    :param elsewhere: the tables that only have the name of a document's table.
+    :param elsewhere: tables that only share a document's table name.
     """
     if named_alone(statement) in elsewhere:
         return ()
@@ -259,9 +262,10 @@ def targets_of(
 def targets_of_new_rows(
     found: Iterable[Target], table: Any, named: Mapper[Any] | None
 ) -> tuple[Target, ...]:
-    """Return the targets of an INSERT into a table, of which these are those of its own rows.
+    """Return the targets of an INSERT into a table, given those of the table's own rows.
 
-    A new row of a table of a subclass completes a row of the tables above it, which may name the owner.
+    A new row of a subclass's table completes a row of the tables above it, which may name the
+    owner.
     """
     own = []
     for target in found:
@@ -286,9 +290,9 @@ def _inserts_all(mapper: Mapper[Any], named: Mapper[Any] | None) -> bool:
 def targets_extended(
     found: Iterable[Target], table: Any, named: Mapper[Any] | None
 ) -> Iterator[Target]:
-    """Yield the targets whose rows have a row more after an INSERT into a table of a subclass.
+    """Yield the targets whose rows gain a row by an INSERT into a subclass's table.
 
-    Not where the class is named, of which SQLAlchemy inserts new rows into each of the tables.
+    None if the statement names the class: SQLAlchemy then inserts new rows into each of the tables.
     """
     for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
@@ -300,7 +304,7 @@ def targets_extended(
 
 
 class Execution(NamedTuple):
-    """An INSERT, UPDATE or DELETE with what it is executed with.
+    """An INSERT, UPDATE or DELETE with the arguments of its execution.
 
     :ivar how: the execution options and bind arguments.
     """
@@ -312,7 +316,7 @@ class Execution(NamedTuple):
 
     @property
     def given(self) -> Sequence[Row]:
-        """The parameters of each time that it is executed."""
+        """The parameters of each execution."""
         return listed(self.parameters)
 
     def ask_of(self, target: Target, question: Any, row: Row = immutabledict()) -> Sequence[Any]:  # noqa: B008  # it never changes
@@ -323,20 +327,20 @@ class Execution(NamedTuple):
         return ask(self.session, question.execution_options(**options), row, **how)
 
     def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
-        """Yield the answers to a SELECT, with each of the parameters that it was executed with."""
+        """Yield the answers to a SELECT, with the parameters of each execution."""
         for row in self.given:
             yield row, ask(self.session, question, row, **self.how)
 
 
 def listed(parameters: Any) -> Sequence[Row]:
-    """Return the parameters of a statement as those of each time that it is executed."""
+    """Return the parameters of a statement as a list, one entry per execution."""
     if parameters is None:
         return [{}]
     return parameters if isinstance(parameters, (list, tuple)) else [parameters]
 
 
 def writes_by_key(statement: Any, parameters: Any) -> bool:
-    """Return whether SQLAlchemy takes the parameters for rows, which it finds by their primary key."""
+    """Return whether SQLAlchemy treats the parameters as rows, which it finds by their primary key."""
     is_list = isinstance(parameters, (list, tuple))
     return is_list and isinstance(statement, Update) and entity_of(statement) is not None
 
@@ -387,7 +391,7 @@ def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
 
 
 def named_alone(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE names, also by an alias of it."""
+    """Return the table that an INSERT, UPDATE or DELETE names, without its alias."""
     entity = entity_of(statement)
     if entity is not None:
         return inspect(entity).mapper.local_table
@@ -400,17 +404,17 @@ def table_of(statement: Any) -> Any:
 
 
 def named_table(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE names, or the alias of it."""
+    """Return the table that an INSERT, UPDATE or DELETE names, or its alias."""
     return statement.table if isinstance(statement.table, Alias) else named_alone(statement)
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
-    """Return whether a SELECT of the class reads the one table that an UPDATE of it writes, and no other."""
+    """Return whether a SELECT of the class reads only the one table that an UPDATE of it writes."""
     return mapper.selectable is mapper.local_table
 
 
 def entity_of(statement: Any) -> Any:
-    """Return the class that an INSERT, UPDATE or DELETE names; None where it names a table."""
+    """Return the class that an INSERT, UPDATE or DELETE names; None: it names a table."""
     try:
         return statement.entity_description.get("entity")
     except KeyError:  # a Core statement whose WHERE names mapped attributes
@@ -418,13 +422,13 @@ def entity_of(statement: Any) -> Any:
 
 
 def mapper_named(statement: Any) -> Mapper[Any] | None:
-    """Return the mapper of the class that an INSERT, UPDATE or DELETE names, also by an ``aliased()``."""
+    """Return the mapper of the class that an INSERT, UPDATE or DELETE names, even by an ``aliased()``."""
     entity = entity_of(statement)
     return None if entity is None else inspect(entity).mapper
 
 
 def other_tables(statement: Any) -> set[Any]:
-    """Return the tables that are written beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
+    """Return the tables that are written in addition to the first: UPDATE a, b SET a.x = 1, b.y = 2."""
     names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
     found = {getattr(name, "table", None) for name in names} - {None, named_table(statement)}
     mapper = mapper_named(statement) if found else None
@@ -437,10 +441,10 @@ def _unclear_targets(table: Any) -> tuple[Target, ...]:
 
 @mapper_cache
 def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
-    """Return the targets of a statement that names this class, and no rows by their primary key.
+    """Return the targets of a statement that names this class, and no rows by primary key.
 
-    They are those of the class where SQLAlchemy leaves the rows of others out.  It does not of a class
-    of several tables, nor of a second class on the table of another.
+    They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for a
+    class of several tables, or for a second class on the table of another.
     """
     tables = map(mapped_table, own_tables(mapper))
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
@@ -454,7 +458,7 @@ def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
 def targets_of_class(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets that the rows of a class are.
 
-    Subclasses may be documents, or parts in ways of their own, and their rows are rows of this class.
+    Subclasses may be documents or parts of their own, and their rows are rows of this class too.
     """
     found: dict[Mapper[Any], Target] = {}
     for relative in hierarchy_of(mapper):

@@ -1,12 +1,11 @@
 """The rows that an UPDATE or DELETE is about to write, and how many it has written.
 
 The guard asks first, so that it can refuse before anything is written.  Another transaction may
-bring a row into the WHERE in between.  Nobody else writes rows of a document that is held
-ForUpdate: so where the statement has written no more rows than were asked about, it has written
-these.
+then bring a row into the WHERE.  Nobody else writes rows of a document that is locked ForUpdate: so
+if the statement has written no more rows than were found, it has written these.
 
-Where a statement names another object for the table of a document, its WHERE finds the keys of the rows, and
-the mapped Table has their documents.
+If a statement names another Table object for a document's table, its WHERE finds the keys of the
+rows, and the mapped Table has their documents.
 """
 
 from __future__ import annotations
@@ -45,7 +44,9 @@ from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, name
 
 
 def tables_named(statement: Any) -> Sequence[Any]:
-    """Return the tables that a statement writes, which may be tables of documents under another object."""
+    """Return the tables that a statement writes, which may be other Table objects for documents'
+    tables.
+    """
     written = [statement.table]
     if isinstance(statement, Update):  # MySQL: UPDATE a, b SET a.x = 1, b.y = 2
         names = chain.from_iterable(values_of(statement).rows)
@@ -76,9 +77,9 @@ class TouchedRows(NamedTuple):
         return self._of(*map(self.column, names))
 
     def select_counted(self) -> Select[Any]:
-        """Return the SELECT of the values that the rows have in ``target.read``, each once.
+        """Return the SELECT of the distinct values of the rows in ``target.read``.
 
-        The last column of its result is the number of the rows.
+        The last column of its result is the number of rows.
         """
         columns = [*map(self.column, self.target.read)]
         if not self.keys:
@@ -96,11 +97,11 @@ class TouchedRows(NamedTuple):
 def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
     """Return the rows of the target that the statement is about to write.
 
-    They are the rows of its own WHERE, where the statement names the one table of the target, or a table
-    that alone tells the documents.  Else they are those of the target's classes that have the key of a
-    row of the table which the statement writes.  None where no SELECT finds them.
+    They are the rows of its own WHERE if the statement names the one table of the target, or a
+    table that alone shows the documents.  Otherwise they are those of the target's classes that
+    share the key of a row of the written table.  None if no SELECT finds them.
 
-    :param to_lock: a SELECT of them is to have a lock, for which it names the class.
+    :param to_lock: the SELECT will lock, for which it must name the class.
     """
     entity, criteria = _read_from(statement, target, to_lock=to_lock), criteria_of(statement)
     if entity is None or entity_of(statement) is not entity:
@@ -168,9 +169,9 @@ def _is_direct(statement: Any, target: Target) -> bool:
 
 
 def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
-    """Return the columns of the target that are the key of the table, by the names that they have there.
+    """Return the columns of the target that form the table's key, by their names there.
 
-    Empty where the table has no key, or the class does not map it.
+    Empty if the table has no key, or the class does not map it.
     """
     mapper = target.mapper
     if mapper is None or isinstance(entity, FromClause):
@@ -185,16 +186,16 @@ def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
 def criteria_of(statement: Any) -> list[LoaderCriteriaOption]:
     """Return the ``with_loader_criteria()`` of a statement.
 
-    SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and to subqueries.
+    SQLAlchemy adds them to its WHERE, as it does for a SELECT of the same class, and to subqueries.
     """
     return [option for option in options_of(statement) if isinstance(option, LoaderCriteriaOption)]
 
 
 def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
-    """Return the WHERE of a statement with columns of tables in place of those of classes.
+    """Return the WHERE of a statement with columns of tables instead of those of classes.
 
-    SQLAlchemy adds the conditions of every class that a WHERE names to that of a SELECT, and not
-    to that of an UPDATE or DELETE.  Subqueries stay: they have the same in each statement.
+    For a SELECT, SQLAlchemy adds the conditions of every class that the WHERE names, but not for an
+    UPDATE or DELETE.  Subqueries stay: each statement treats them alike.
     """
 
     def replaced(element: Any, **_: Any) -> Any:
@@ -232,7 +233,7 @@ def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
 
 
 def select_number(statement: Any) -> Select[Any]:
-    """Return the SELECT of the number of the rows that the statement writes."""
+    """Return the SELECT of the number of rows that the statement writes."""
     rows = _keys_written(statement, table_of(statement).primary_key).subquery()
     number = select(_NUMBER).select_from(rows).options(*criteria_of(statement))
     return number.execution_options(**schema_translation(statement.get_execution_options()))
@@ -253,7 +254,7 @@ def _joins(statement: Any) -> bool:
 
 
 def covers(target: Target, statement: Any) -> bool:
-    """Return whether every row that the statement can write is one of the target's."""
+    """Return whether every row that the statement can write belongs to the target."""
     named, mapper = mapper_named(statement), target.mapper
     if mapper is None:
         return True
@@ -263,9 +264,9 @@ def covers(target: Target, statement: Any) -> bool:
 
 
 def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) -> bool:
-    """Return whether an UPDATE for one of the parameters may bring rows into the WHERE for another.
+    """Return whether an UPDATE for one parameter set may bring rows into the WHERE of another.
 
-    Such a row was asked about before, and is written more than once.
+    Such a row was counted before, and is written more than once.
     """
     if not given[1:] or statement.whereclause is None or not isinstance(statement, Update):
         return False
@@ -279,9 +280,9 @@ def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) 
 
 
 def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
-    """Return the result, which can still be read, and how many rows were written.
+    """Return the result, which stays readable, and the number of written rows.
 
-    None where the driver does not tell, as of a list of parameters.
+    None if the driver does not report it, as for a list of parameters.
     """
     if returned_columns(statement):
         return result, len(buffer_rows(result))
@@ -289,7 +290,7 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
 
 
 def row_count(result: Any) -> int | None:
-    """Return the driver's number of rows that a statement has written; None where it does not tell."""
+    """Return the driver's count of written rows, or None."""
     count = -1
     with suppress(DBAPIError):  # a driver that forgets it with the cursor
         count = getattr(result, "rowcount", -1)

@@ -1,12 +1,12 @@
-"""The write guard of each session, and as listener to the rows of documents, and of no others.
+"""The write guard of each session; it listens to the rows of documents only.
 
-It checks what a flush is about to write before anything is sent.  Listeners of the program may
-change more after that, and the flush finds out more itself; so the guard checks each row again when
-it has been written, and an error there undoes the flush.
+It checks what a flush is about to write before anything is sent.  The program's listeners may
+change more after that, and the flush itself adds changes; so the guard checks each row again after
+it is written, and an error there undoes the flush.
 
-A statement itself tells to which database and schema it goes, with its execution options and its connection,
-however it came about: by a flush, a bulk method, or an execute().  Rows elsewhere than the documents that the
-transaction holds are refused when it is sent.
+A statement shows to which database and schema it goes, by its execution options and its connection,
+whether a flush, a bulk method or an execute() sends it.  Rows elsewhere than the locked documents
+are refused when it is sent.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ from .targets import Write
 
 # Threads: the thread that uses a session sets its entry.
 _memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
-"""The memories of guards whose transaction has flushed, by the ``hash_key`` of each, which its rows have as ``session_id``.
+"""The memories of guards whose transaction has flushed, by the session's ``hash_key``, which its
+rows have as ``session_id``.
 
 Not a WeakValueDictionary, which takes three times as long for each row.
 """
@@ -78,7 +79,7 @@ class WriteGuard(Refusals):
     def before_flush(self, session: Session) -> None:
         """See :class:`Guard`.
 
-        :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+        :raises UnlockedWrite: it would write to a document that is not locked ForUpdate.
         """
         if not any_declared():
             return
@@ -142,9 +143,9 @@ class WriteGuard(Refusals):
         return all(map(self.may_write, zip(repeat(rules.entity), headers)))
 
     def check_row(self, state: InstanceState[Any], write: Write) -> None:
-        """Check one row that a flush has written, and that an error takes back.
+        """Check one row that a flush has written, and that an error undoes.
 
-        Not one that was ``held``.
+        Rows in ``held`` are not checked.
         """
         rules = rules_for(state.mapper)
         if rules is None or (rules.other and _is_elsewhere(self.session(), state.class_)):
@@ -230,7 +231,7 @@ class WriteGuard(Refusals):
             self.unguarded -= 1
 
     def roll_back(self) -> None:
-        """See :class:`Guard`: the versions that were raised may be taken back."""
+        """See :class:`Guard`: raised versions may be undone."""
         if self.memory.raised:
             expire_versions(self.session(), self.memory.raised)
 
