@@ -1,7 +1,8 @@
 """SessionParts: how the features join the locks and the transaction of one session.
 
-The core knows no feature.  It calls its family by name: the protocols below, each None where it is off,
-which the session package sets.  It calls all others by hooks; a session without them has none to call.
+The core knows no feature.  Adoption, the guard and so on have names here: the protocols below, each
+None if it is off, set by the session package.  All others join by hooks; a session without them has
+none to call.
 """
 
 from __future__ import annotations
@@ -24,14 +25,13 @@ from .plan import LockPlan
 Block = AbstractContextManager[Any] | None
 
 Noting = AbstractContextManager[Callable[[Any], Any]]
-"""A block around a statement that writes; it gives a function for the result."""
+"""A block around a statement that writes; it yields a function of the result."""
 
 Executor = Callable[[Callable[..., Result[Any]], Mapping[str, Any], Mapping[str, Any]], Result[Any]]
-"""Executes a statement: takes SQLAlchemy's own executor, its execution options and
-its bind arguments."""
+"""Executes a statement: takes SQLAlchemy's own executor, its execution options and its bind arguments."""
 
 Reads = Callable[[Any, Identity], Iterable[Read]]
-"""Returns the reads that follow the lock of the document of this class and key."""
+"""Returns the reads that follow the lock of the document with this class and key."""
 
 
 class Guard(Protocol):
@@ -43,7 +43,7 @@ class Guard(Protocol):
     def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
         """Return a block around an INSERT, UPDATE or DELETE that the program executes.
 
-        :param how: the execution options and bind arguments that it is executed with.
+        :param how: the execution options and bind arguments of the execution.
         """
 
     def around_objects(self, objects: Collection[Any]) -> AbstractContextManager[Any]:
@@ -54,7 +54,7 @@ class Guard(Protocol):
     ) -> AbstractContextManager[Any]:
         """Return a block around the writing of rows without objects.
 
-        :param insert: they are new; else they are changed, by their primary keys.
+        :param insert: they are new; otherwise they are changed, by their primary keys.
         """
 
     def around_unguarded(self) -> AbstractContextManager[Any]:
@@ -68,7 +68,7 @@ class Adoption(Protocol):
     """Makes the ``with_for_update()`` of the program a lock."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return the executor of the statement as a lock; None if it is not a lock."""
+        """Return the executor of the statement as a lock, or None if it is not a lock."""
 
 
 class Precondition(Protocol):
