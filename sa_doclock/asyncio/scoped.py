@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker
 from ..checkout_info import Checkout
 from ..keys import DocumentKey
 from ..options import LockOptions
-from ..session import CheckIn, LockingSession, Renew, checked_factory, documented_proxy
+from ..scoped_session import checked_factory, documented_proxy
+from ..session import CheckIn, LockingSession, Renew
 from .session import AsyncLockingSession
 
 P = ParamSpec("P")

@@ -19,7 +19,8 @@ from ..errors import LockMisuse, LockNotSupported
 from ..features.checkouts import checkouts_of
 from ..keys import Identity
 from ..options import LockOptions, is_row_lock
-from ..session import LockingSession, is_scoped_session
+from ..scoped_session import is_scoped_session
+from ..session import LockingSession
 from .query import ClaimQuery
 from .report import ClaimReport
 

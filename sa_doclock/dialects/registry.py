@@ -21,16 +21,10 @@ from ..sqlalchemy_internals import with_variant
 from .base import AUTOCOMMIT, Locked, LockStrategy, levels_for
 from .compatible_servers import find_server
 from .lock_statements import has_hints
-from .mariadb import MariaDBLocks
-from .mssql import SQLServerLocks
-from .mysql import MySQLLocks
-from .postgresql import PostgreSQLLocks
-from .sqlite import SQLiteLocks
 
 ENTRY_POINT_GROUP = "sa_doclock.dialects"
 """The entry points by which other packages add a LockStrategy."""
 
-_BUILT_IN = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
 # A statement carries these for all databases, whichever executes it.
 _TEXTS = ("texts", "by_keys_hint")
 # Global: sessions, gates and plain functions need the strategy of the same engine, and must not ask
@@ -47,11 +41,19 @@ def strategy_classes() -> dict[str, type[LockStrategy]]:
 
     The dict is global, as the entry points are: they do not change while a program runs.
     """
+    # Imported for the first engine or statement, not by ``import sa_doclock``: that takes less time.
+    from .mariadb import MariaDBLocks  # noqa: PLC0415
+    from .mssql import SQLServerLocks  # noqa: PLC0415
+    from .mysql import MySQLLocks  # noqa: PLC0415
+    from .postgresql import PostgreSQLLocks  # noqa: PLC0415
+    from .sqlite import SQLiteLocks  # noqa: PLC0415
+
+    built_in = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
     found: dict[str, type[LockStrategy]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         with suppress(ImportError):  # strategy_for() raises it, for this database only
             found[point.name] = point.load()
-    return found | {strategy.name: strategy for strategy in _BUILT_IN}
+    return found | {strategy.name: strategy for strategy in built_in}
 
 
 def strategy_class(dialect: Dialect) -> type[LockStrategy] | None:

@@ -41,7 +41,7 @@ from .rules import (
     stored_headers_of,
     untold_targets,
 )
-from .targets import Target, Write
+from .targets import Target, Way
 
 By = tuple[str, str] | None
 """The change by which a row is written to a document: with the row's key, and without it."""
@@ -52,7 +52,7 @@ class WrittenRow(NamedTuple):
 
     state: InstanceState[Any]
     rules: WriteRules
-    write: Write
+    way: Way
 
     @property
     def label(self) -> str:
@@ -67,7 +67,7 @@ class WrittenRow(NamedTuple):
 
     def refusal(self, root: Mapper[Any], identity: Identity, by: By) -> Refusal:
         """Return the refusal of the row's write to this document."""
-        words = f"would be {self.write.value}"
+        words = f"would be {self.way.value}"
         one, all_of_them = (f" in {name!r}" for name in by) if by else ("", "")
         rows = f"{self.state.class_.__name__} rows {words}{all_of_them}"
         return Refusal(root, identity, f"{self.label} {words}{one}", rows, self.state)
@@ -121,22 +121,22 @@ class FullCheck:
     def _check_generated(self, row: WrittenRow) -> None:
         rules, state = row.rules, row.state
         if rules.generated is not None and rules.root is not None:
-            given = state.dict if row.write is Write.INSERT else state.committed_state
-            for name in sorted(rules.generated.by(row.write) - given.keys())[:1]:
+            given = state.dict if row.way is Way.INSERT else state.committed_state
+            for name in sorted(rules.generated.by(row.way) - given.keys())[:1]:
                 self.found.append(row.refusal(rules.root, UNKNOWN, (name, name)))
 
     def _check_related(self, row: WrittenRow) -> None:
-        """Check the rows that the flush of the row's relationships writes."""
-        related = row.rules.deletes if row.write is Write.DELETE else row.rules.updates
-        # While the row is written, most of these have their own events.
-        unseen_alone = self.written and row.write is not Write.DELETE
+        """Check the rows that the flush of the row's relationships writes to."""
+        related = row.rules.deletes if row.way is Way.DELETE else row.rules.updates
+        # When the row is written, most of these have events of their own.
+        unseen_alone = self.written and row.way is not Way.DELETE
         for name, root in related.items():
             if not unseen_alone or name in row.rules.unseen:
-                touched = _touched(row.state, name, row.write)
+                touched = _touched(row.state, name, row.way)
                 states = [*map(instance_state, touched)]
                 self._resolver(root).read_ahead(states)
                 for other in states:
-                    changed = WrittenRow(other, row.rules, Write.UPDATE)
+                    changed = WrittenRow(other, row.rules, Way.UPDATE)
                     self._check_documents(root, changed, row.through(name))
 
     def _check_documents(self, root: Mapper[Any], row: WrittenRow, by: By = None) -> None:
@@ -147,7 +147,7 @@ class FullCheck:
             self.refusals.memory.held.pop(row.state, None)  # check it again when written
             if self._is_inserted(key, row.state):
                 continue
-            if by is None and row.write is Write.UPDATE:
+            if by is None and row.way is Way.UPDATE:
                 attribute = _changed(row.state, root)
                 if attribute is None:
                     return
@@ -162,7 +162,7 @@ class FullCheck:
         state, root = row.state, row.rules.root
         names = sorted(row.rules.moves & row.rules.columns & state.expired_attributes)
         if names and root is not None:
-            by = (names[0], names[0]) if row.write is Write.UPDATE else None
+            by = (names[0], names[0]) if row.way is Way.UPDATE else None
             identity = tuple(state.mapper.primary_key_from_instance(state.obj()))
             for header in self._resolver(root).stored_headers(state.mapper, identity):
                 self._refuse_unless_permitted(root, header, row, by)
@@ -177,37 +177,37 @@ class FullCheck:
         """Check rows whose class does not show their documents; new ones when they are written."""
         by_class = defaultdict(list)
         for row in to_check:
-            if row.rules.untold and (self.written or row.write is not Write.INSERT):
-                by_class[row.state.mapper, row.write].append(row)
-        for (mapper, write), rows in by_class.items():
+            if row.rules.untold and (self.written or row.way is not Way.INSERT):
+                by_class[row.state.mapper, row.way].append(row)
+        for (mapper, way), rows in by_class.items():
             for target, table in untold_targets(mapper).items():
-                self._check_rows_of(target, table, rows, write)
+                self._check_rows_of(target, table, rows, way)
 
     def _check_rows_of(
-        self, target: Target, table: Any, rows: Iterable[WrittenRow], write: Write
+        self, target: Target, table: Any, rows: Iterable[WrittenRow], way: Way
     ) -> None:
         """Check the objects whose rows in the table are of this target."""
         resolver = self._resolver(target.root)
-        is_new = write is Write.INSERT and is_new_header(target, table)
-        asked, found = self._headers_told(target, table, rows, write)
+        is_new = way is Way.INSERT and is_new_header(target, table)
+        asked, found = self._headers_told(target, table, rows, way)
         for key, header in stored_headers_of(self.session, resolver, target, table, asked):
             if is_new:
                 self.refusals.add_inserted((target.root.class_, header))
             found.append((*(asked.get(key) or next(iter(asked.values()))), header))
         for row, by, header in found:
-            if write is not Write.INSERT or not inserts_header(row.state, target.root, header):
+            if way is not Way.INSERT or not inserts_header(row.state, target.root, header):
                 self._refuse_unless_permitted(target.root, header, row, by)
 
     def _headers_told(
-        self, target: Target, table: Any, rows: Iterable[WrittenRow], write: Write
+        self, target: Target, table: Any, rows: Iterable[WrittenRow], way: Way
     ) -> tuple[dict[Identity, tuple[WrittenRow, By]], list[tuple[WrittenRow, By, Identity]]]:
         """Return rows by key whose headers only the database knows; and all others, with headers."""
         asked: dict[Identity, tuple[WrittenRow, By]] = {}
         found: list[tuple[WrittenRow, By, Identity]] = []
-        resolver, written = self._resolver(target.root), self.written and write is not Write.DELETE
+        resolver, written = self._resolver(target.root), self.written and way is not Way.DELETE
         for row in rows:
-            name = _changed_in(row.state, target, table) if write is Write.UPDATE else None
-            if write is Write.UPDATE and name is None:  # the row is in another table
+            name = _changed_in(row.state, target, table) if way is Way.UPDATE else None
+            if way is Way.UPDATE and name is None:  # it is of another table
                 continue
             by = None if name is None else (name, name)
             owner = owner_in_association(row.state, target, written=written)
@@ -225,7 +225,7 @@ class FullCheck:
         Before the write, it is found as a row of its old class.
         """
         state = row.state
-        if row.write is not Write.UPDATE:
+        if row.way is not Way.UPDATE:
             return
         for name in row.rules.kind.intersection(
             {*state.committed_state, *state.expired_attributes}
@@ -306,11 +306,11 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
     return None if any(value is None or isinstance(value, ClauseElement) for value in key) else key
 
 
-def _touched(state: InstanceState[Any], name: str, write: Write) -> list[Any]:
-    """Return the objects that the relationship writes; new ones are checked separately."""
+def _touched(state: InstanceState[Any], name: str, way: Way) -> list[Any]:
+    """Return the objects that the relationship writes to; new ones are checked by themselves."""
     attribute = state.attrs[name]
     history = attribute.history
-    if write is not Write.DELETE:
+    if way is not Way.DELETE:
         found = [*(history.added or ()), *(history.deleted or ())]
     elif state.mapper.relationships[name].passive_deletes:
         found = list(history.sum())

@@ -14,7 +14,7 @@ from itertools import chain, repeat
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import insert, select, update
 from sqlalchemy.orm import (
     InstanceState,
     Mapper,
@@ -47,6 +47,7 @@ from .targets import (
     Generated,
     Row,
     Target,
+    Way,
     Write,
     generated_attributes,
     is_header_target,
@@ -185,24 +186,19 @@ def headers_of_owner(
     return resolver.headers_of_row(link.owner, owner)
 
 
-def rows_of_untold(
-    states: Iterable[InstanceState[Any]],
-) -> Iterator[tuple[Mapper[Any], Write, Sequence[Row]]]:
-    """Yield the written values of objects of untold classes, by class and write."""
-    found: defaultdict[tuple[Mapper[Any], Write], list[Row]] = defaultdict(list)
+def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
+    """Yield the writes of objects of untold classes."""
+    found: defaultdict[tuple[Mapper[Any], Callable[[Any], Any]], list[Row]] = defaultdict(list)
     for state in states:
         mapper = state.mapper
-        if not untold_targets(mapper):
-            continue
-        if state.key is None:
-            names, key, write = state.dict.keys(), {}, Write.INSERT
-        else:
-            names, write = state.committed_state.keys(), Write.UPDATE
-            key = dict(zip(key_attributes(mapper), state.identity or (), strict=True))
-        row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
-        found[mapper, write].append({**row, **key})
-    for (mapper, write), rows in found.items():
-        yield mapper, write, rows
+        if untold_targets(mapper):
+            new = state.key is None
+            names = state.dict.keys() if new else state.committed_state.keys()
+            row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
+            key = dict(zip(key_attributes(mapper), state.identity or (), strict=not new))
+            found[mapper, insert if new else update].append({**row, **key})
+    for (mapper, statement), rows in found.items():
+        yield Write(statement(mapper.class_), rows, {"execution_options": {"autoflush": False}})
 
 
 def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
@@ -247,19 +243,17 @@ class WriteRules(NamedTuple):
     # None: only other rows show the header.
     named: Callable[[States], Iterable[Identity]] | None
 
-    def headers_of(
-        self, session: Session, write: Write, states: States
-    ) -> Iterable[Identity] | None:
+    def headers_of(self, session: Session, way: Way, states: States) -> Iterable[Identity] | None:
         """Return the headers of objects of this class, if each write concerns one document.
 
         New owners are omitted.  None if one of the objects may be written to another document, or
         does not show its header.
         """
-        elsewhere = self.updates.keys() if write is Write.INSERT else self.elsewhere
+        elsewhere = self.updates.keys() if way is Way.INSERT else self.elsewhere
         alone = all(map(elsewhere.isdisjoint, map(_committed_state, states)))
-        if not alone or (write is Write.DELETE and self.deletes):
+        if not alone or (way is Way.DELETE and self.deletes):
             return None
-        if write is Write.INSERT:
+        if way is Way.INSERT:
             return self._headers_of_new(states)
         if self.untold:
             return None
@@ -270,15 +264,14 @@ class WriteRules(NamedTuple):
         except (AttributeError, KeyError):  # the object is freed, or its key is expired
             return None
 
-    def is_set_too_late(self, write: Write, along: States | None) -> bool:
-        """Return whether the table may set the attribute that names the owner, unseen by later
-        checks.
+    def is_set_too_late(self, way: Way, along: States | None) -> bool:
+        """Return whether the table may set the owner's key, unseen by later checks.
 
         :param along: None: each row is checked again when it is written; a new row shows its
             document then, but an old one does not show that it has moved.
         """
-        checked_after = along is None and write is Write.INSERT
-        return self.generated is not None and bool(self.generated.by(write)) and not checked_after
+        checked_after = along is None and way is Way.INSERT
+        return self.generated is not None and bool(self.generated.by(way)) and not checked_after
 
     def _headers_of_new(self, states: States) -> Iterable[Identity] | None:
         """Return the headers that new objects name, by their foreign key or by their owner."""

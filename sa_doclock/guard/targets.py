@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, product, repeat, starmap
 from typing import Any, NamedTuple
 
@@ -28,7 +29,6 @@ from sqlalchemy.util import immutabledict
 
 from ..core.documents import (
     Part,
-    ask,
     document_root,
     hierarchy_of,
     is_row_of_root,
@@ -40,18 +40,21 @@ from ..core.documents import (
 from ..core.same_tables import (
     column_named,
     document_tables,
+    is_class_elsewhere,
+    is_elsewhere,
+    is_other_object,
     mapped_table,
     own_tables,
     same_attribute,
 )
 from ..dialects import schema_translation
-from ..dml_internals import values_of
+from ..dml_internals import Values, values_of
 from ..keys import Identity
 from ..kinds import kind_attribute, kind_attributes, kinds_of
 
 
-class Write(enum.Enum):
-    """The kinds of writes, in the words of the error."""
+class Way(enum.Enum):
+    """The ways to write a row, in the words of the error."""
 
     INSERT = "inserted"
     UPDATE = "changed"
@@ -59,14 +62,14 @@ class Write(enum.Enum):
 
 
 class Generated(NamedTuple):
-    """The attributes that the table sets if the program does not, by the kind of write."""
+    """The attributes that the table sets if the program does not, by the way of the write."""
 
     inserted: frozenset[str] = frozenset()
     updated: frozenset[str] = frozenset()
 
-    def by(self, write: Write) -> frozenset[str]:
-        """Return the attributes that a write of this kind sets."""
-        return {Write.INSERT: self.inserted, Write.UPDATE: self.updated}.get(write, frozenset())
+    def by(self, way: Way) -> frozenset[str]:
+        """Return the attributes that such a write sets."""
+        return {Way.INSERT: self.inserted, Way.UPDATE: self.updated}.get(way, frozenset())
 
 
 def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated:
@@ -89,6 +92,106 @@ def generated_attributes(mapper: Mapper[Any], names: Iterable[str]) -> Generated
 
 
 Row = Mapping[Any, Any]
+
+
+class Write:
+    """An INSERT, UPDATE or DELETE, with what it is executed with.
+
+    A bulk method is one, too: an ``insert()`` or ``update()`` of its class with a list of rows.
+
+    :ivar how: the execution options and bind arguments.
+    """
+
+    def __init__(
+        self,
+        statement: Any,
+        parameters: Any = None,
+        how: Mapping[str, Any] = immutabledict(),  # it never changes
+    ) -> None:
+        self.statement, self.parameters, self.how = statement, parameters, how
+
+    @cached_property
+    def way(self) -> Way:
+        """The way in which it writes rows."""
+        if isinstance(self.statement, Insert):
+            return Way.INSERT
+        return Way.UPDATE if isinstance(self.statement, Update) else Way.DELETE
+
+    @cached_property
+    def values(self) -> Values:
+        """The values that the statement itself has."""
+        return values_of(self.statement)
+
+    @property
+    def given(self) -> Sequence[Row]:
+        """The parameters of each time that it is executed."""
+        given = self.parameters
+        if not given and not self.by_key:  # an empty list is one execution without parameters
+            return [{}]
+        return given if isinstance(given, (list, tuple)) else [given]
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """All that is given for the rows: values and parameters."""
+        return [{**row, **more} for row, more in product(self.values.rows or ({},), self.given)]
+
+    @cached_property
+    def entity(self) -> Any:
+        """The class that the statement names, or the ``aliased()`` of one; None where it names a table."""
+        try:
+            return self.statement.entity_description.get("entity")
+        except KeyError:  # a Core statement whose WHERE names mapped attributes
+            return None
+
+    @cached_property
+    def mapper(self) -> Mapper[Any] | None:
+        """The mapper of the class that it names."""
+        return None if self.entity is None else inspect(self.entity).mapper
+
+    @cached_property
+    def named(self) -> Any:
+        """The table that it names, also by an alias of it."""
+        if self.mapper is not None:
+            return self.mapper.local_table
+        table = self.statement.table
+        return table.element if isinstance(table, Alias) else table
+
+    @cached_property
+    def table(self) -> Any:
+        """The mapped Table that it writes to."""
+        return mapped_table(self.named)
+
+    @cached_property
+    def source(self) -> Any:
+        """The table that it names, or the alias of it."""
+        return self.statement.table if isinstance(self.statement.table, Alias) else self.named
+
+    @cached_property
+    def by_key(self) -> bool:
+        """True if SQLAlchemy takes the parameters for rows, which it finds by their primary key."""
+        if not isinstance(self.parameters, list) or self.way is not Way.UPDATE:
+            return False  # SQLAlchemy does not take a tuple for rows
+        strategy = self.options.get("dml_strategy", "auto")
+        return self.entity is not None and strategy in ("auto", "bulk")
+
+    @cached_property
+    def other_tables(self) -> set[Any]:
+        """The tables that it writes beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
+        names = set(chain.from_iterable(self.values.rows))  # MySQL has such statements
+        found = {getattr(name, "table", None) for name in names} - {None, self.source}
+        # also of an aliased()
+        return found if self.mapper is None else found.difference(own_tables(self.mapper))
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The execution options of the statement, and those that it is executed with."""
+        own: Mapping[str, Any] = self.statement.get_execution_options()
+        return {**own, **self.how.get("execution_options", {})}
+
+    @property
+    def schema_options(self) -> Mapping[str, Any]:
+        """The execution options that a SELECT needs to read the same tables."""
+        return schema_translation(self.statement.get_execution_options())
 
 
 class Link(NamedTuple):
@@ -236,37 +339,56 @@ def literal(value: Any, row: Row) -> Any:
     return value if value.required else value.effective_value
 
 
-def targets_of(
-    statement: Any, parameters: Any, elsewhere: Collection[Any] = ()
-) -> tuple[Target, ...]:
-    """Return the targets of an INSERT, UPDATE or DELETE.
+def targets_of(write: Write, elsewhere: Collection[Any] = ()) -> tuple[Target, ...]:
+    """Return the targets of a write.
 
     :param elsewhere: tables that only share a document's table name.
     """
-    if named_alone(statement) in elsewhere:
+    if write.named in elsewhere:
         return ()
-    if isinstance(statement, Insert):
-        found = _targets_of_first_table(statement)
-        return targets_of_new_rows(found, table_of(statement), mapper_named(statement))
-    if not isinstance(statement, Update):
-        return _targets_of_first_table(statement)
-    if writes_by_key(statement, parameters):
-        found = targets_by_key(inspect(entity_of(statement)).mapper)
+    if write.by_key:
+        found = _targets_by_key(inspect(write.entity).mapper)
     else:
-        found = _targets_of_first_table(statement)
-    rows = (*values_of(statement).rows, *listed(parameters))
-    others = chain.from_iterable(map(_unclear_targets, other_tables(statement) - {*elsewhere}))
-    return (*found, *others, *targets_of_new_kinds(found, rows))
+        found = _targets_of_first_table(write)
+    if write.way is Way.INSERT:
+        return _targets_of_new_rows(found, write)
+    if write.way is Way.DELETE:
+        return found
+    others = chain.from_iterable(map(_unclear_targets, write.other_tables - {*elsewhere}))
+    return (*found, *others, *_targets_of_new_kinds(found, write))
 
 
-def targets_of_new_rows(
-    found: Iterable[Target], table: Any, named: Mapper[Any] | None
-) -> tuple[Target, ...]:
-    """Return the targets of an INSERT into a table, given those of the table's own rows.
+def targets_here(session: Session, write: Write) -> tuple[Target, ...]:
+    """Return the targets of a write, except tables that only share a document's table name."""
+    return targets_of(write, _tables_elsewhere(session, write))
+
+
+def _tables_elsewhere(session: Session, write: Write) -> Collection[Any]:
+    """Return the write's tables that only share the name of a document's table."""
+    statement, mapper = write.statement, write.mapper
+    written = [statement.table]
+    if write.way is Way.UPDATE:  # MySQL: UPDATE a, b SET a.x = 1, b.y = 2
+        names = chain.from_iterable(write.values.rows)
+        written += (name.table for name in names if hasattr(name, "table"))
+    bases = (table.element if isinstance(table, Alias) else table for table in written)
+    others = [base for base in dict.fromkeys(bases) if is_other_object(base)]
+    if not others or write.by_key:
+        elsewhere = mapper is not None and is_class_elsewhere(session, mapper)
+        return [write.named] if elsewhere else ()
+    binds = {"clause": statement, **write.how.get("bind_arguments", {})}
+    if mapper is not None:
+        binds = {"mapper": mapper, **binds}
+    options = statement.get_execution_options(), write.how.get("execution_options", {})
+    return [other for other in others if is_elsewhere(session, other, binds, *options)]
+
+
+def _targets_of_new_rows(found: Iterable[Target], write: Write) -> tuple[Target, ...]:
+    """Return the targets of an INSERT, given those of its own rows.
 
     A new row of a subclass's table completes a row of the tables above it, which may name the
     owner.
     """
+    table, named = write.table, write.mapper
     own = []
     for target in found:
         mapper, stored = target.mapper, list[str]()
@@ -296,70 +418,28 @@ def targets_extended(
     """
     for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
-            for target in targets_by_key(mapper):
-                # Its row may exist already, without a row in this table of a subclass.
+            for target in _targets_by_key(mapper):
+                # Its row may be there already, without a row of this table of a subclass.
                 first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
                     yield target._replace(extended=True, named=named or mapper)
 
 
-class Execution(NamedTuple):
-    """An INSERT, UPDATE or DELETE with the arguments of its execution.
-
-    :ivar how: the execution options and bind arguments.
-    """
-
-    session: Session
-    statement: Any
-    parameters: Any
-    how: Mapping[str, Any]
-
-    @property
-    def given(self) -> Sequence[Row]:
-        """The parameters of each execution."""
-        return listed(self.parameters)
-
-    def ask_of(self, target: Target, question: Any, row: Row = immutabledict()) -> Sequence[Any]:  # noqa: B008  # it never changes
-        """Return the answer to a SELECT of rows of the target, in the schema of the statement."""
-        binds = {"mapper": target.root, **self.how.get("bind_arguments", {})}
-        options = schema_translation(self.statement.get_execution_options())
-        how = {**self.how, "bind_arguments": binds}
-        return ask(self.session, question.execution_options(**options), row, **how)
-
-    def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
-        """Yield the answers to a SELECT, with the parameters of each execution."""
-        for row in self.given:
-            yield row, ask(self.session, question, row, **self.how)
-
-
-def listed(parameters: Any) -> Sequence[Row]:
-    """Return the parameters of a statement as a list, one entry per execution."""
-    if parameters is None:
-        return [{}]
-    return parameters if isinstance(parameters, (list, tuple)) else [parameters]
-
-
-def writes_by_key(statement: Any, parameters: Any) -> bool:
-    """Return whether SQLAlchemy treats the parameters as rows, which it finds by their primary key."""
-    is_list = isinstance(parameters, (list, tuple))
-    return is_list and isinstance(statement, Update) and entity_of(statement) is not None
-
-
 @mapper_cache
-def targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
+def _targets_by_key(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets of UPDATEs by primary key, which write rows of every class of the table."""
     tables = map(mapped_table, root_of(mapper).tables)
     found = dict.fromkeys(chain.from_iterable(map(targets_of_table, tables)))
     return tuple(target._replace(named=mapper) for target in found)
 
 
-def targets_of_new_kinds(found: Sequence[Target], rows: Iterable[Row]) -> Iterator[Target]:
+def _targets_of_new_kinds(found: Sequence[Target], write: Write) -> Iterator[Target]:
     """Yield the targets of rows that become rows of another class of their hierarchy."""
     mapper = found[0].mapper if found else None
     names = () if mapper is None else kind_attributes(mapper)
     if mapper is None or not names:
         return
-    set_to = (found[0].by_attribute(row) for row in rows)
+    set_to = map(found[0].by_attribute, write.rows)
     kinds = chain.from_iterable(_kinds_set(mapper, names, row) for row in set_to)
     for kind in dict.fromkeys(kinds):
         if kind.local_table is kind.base_mapper.local_table:  # else another table has a part
@@ -376,36 +456,16 @@ def _kinds_set(mapper: Mapper[Any], names: Collection[str], row: Row) -> Iterabl
     return () if row.keys().isdisjoint(names) else mapper.polymorphic_map.values()
 
 
-def _targets_of_first_table(statement: Any) -> tuple[Target, ...]:
-    table, entity = table_of(statement), entity_of(statement)
-    if entity is None:
-        named = named_alone(statement)
-        other = None if named is table else named
+def _targets_of_first_table(write: Write) -> tuple[Target, ...]:
+    mapper, table = write.mapper, write.table
+    if mapper is None:
+        other = None if write.named is table else write.named
         return tuple(target._replace(other=other) for target in targets_of_table(table))
-    named, mapper = inspect(entity), inspect(entity).mapper
-    if named.is_aliased_class and mapper.single:
-        # SQLAlchemy adds the class's condition to the table, not the alias: it writes rows of other
-        # classes, and on MySQL those of the table.
+    if mapper.single and inspect(write.entity).is_aliased_class:
+        # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
+        # of other classes, and on MySQL those of the table.
         return _unclear_targets(table)
-    return targets_of_entity(mapper)
-
-
-def named_alone(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE names, without its alias."""
-    entity = entity_of(statement)
-    if entity is not None:
-        return inspect(entity).mapper.local_table
-    return statement.table.element if isinstance(statement.table, Alias) else statement.table
-
-
-def table_of(statement: Any) -> Any:
-    """Return the mapped Table that an INSERT, UPDATE or DELETE writes to."""
-    return mapped_table(named_alone(statement))
-
-
-def named_table(statement: Any) -> Any:
-    """Return the table that an INSERT, UPDATE or DELETE names, or its alias."""
-    return statement.table if isinstance(statement.table, Alias) else named_alone(statement)
+    return _targets_of_entity(mapper)
 
 
 def is_of_one_table(mapper: Mapper[Any]) -> bool:
@@ -413,34 +473,12 @@ def is_of_one_table(mapper: Mapper[Any]) -> bool:
     return mapper.selectable is mapper.local_table
 
 
-def entity_of(statement: Any) -> Any:
-    """Return the class that an INSERT, UPDATE or DELETE names; None: it names a table."""
-    try:
-        return statement.entity_description.get("entity")
-    except KeyError:  # a Core statement whose WHERE names mapped attributes
-        return None
-
-
-def mapper_named(statement: Any) -> Mapper[Any] | None:
-    """Return the mapper of the class that an INSERT, UPDATE or DELETE names, even by an ``aliased()``."""
-    entity = entity_of(statement)
-    return None if entity is None else inspect(entity).mapper
-
-
-def other_tables(statement: Any) -> set[Any]:
-    """Return the tables that are written in addition to the first: UPDATE a, b SET a.x = 1, b.y = 2."""
-    names = set(chain.from_iterable(values_of(statement).rows))  # MySQL has such statements
-    found = {getattr(name, "table", None) for name in names} - {None, named_table(statement)}
-    mapper = mapper_named(statement) if found else None
-    return found if mapper is None else found.difference(own_tables(mapper))  # also of an aliased()
-
-
 def _unclear_targets(table: Any) -> tuple[Target, ...]:
     return tuple(target._replace(unclear=True) for target in targets_of_table(mapped_table(table)))
 
 
 @mapper_cache
-def targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
+def _targets_of_entity(mapper: Mapper[Any]) -> tuple[Target, ...]:
     """Return the targets of a statement that names this class, and no rows by primary key.
 
     They are those of the class if SQLAlchemy excludes rows of other classes.  It does not for a

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain, compress, repeat
 from operator import attrgetter, is_, itemgetter
@@ -52,11 +52,11 @@ from ..sqlalchemy_internals import (
     new_states,
 )
 from ..versions import documents_of_parts, expire_versions
-from .dml import checked_rows, checked_statement
+from .dml import checked_write
 from .full_check import FullCheck, WrittenRow, document_of_header, new_key_of
 from .refusals import GuardMemory, Refusal, Refusals
-from .rules import States, WriteRules, rows_of_untold, rules_for
-from .targets import Write
+from .rules import States, WriteRules, rules_for, writes_of_untold
+from .targets import Way, Write
 
 # Threads: the thread that uses a session sets its entry.
 _memories: Final[dict[int | None, ReferenceType[GuardMemory]]] = {}
@@ -69,7 +69,7 @@ Not a WeakValueDictionary, which takes three times as long for each row.
 # A flush may have thousands of rows: unlike a mapper, a class is hashed in C.
 _class_of: Final = attrgetter("class_")
 
-Rows = tuple[Write, WriteRules, States]
+Rows = tuple[Way, WriteRules, States]
 """Rows of one class, all written in one way."""
 
 
@@ -113,36 +113,34 @@ class WriteGuard(Refusals):
         documents: set[DocumentKey] = set()
         unclear: list[Rows] = []
         for group in rows:
-            write, rules, states = group
-            late = rules.generated is not None and rules.is_set_too_late(write, along)
-            headers = None if late else rules.headers_of(session, write, states)
+            way, rules, states = group
+            late = rules.generated is not None and rules.is_set_too_late(way, along)
+            headers = None if late else rules.headers_of(session, way, states)
             if headers is None:
                 unclear.append(group)
             else:
                 documents.update(zip(repeat(rules.entity), headers))
-            # Only after the write do a new row and an untold row show their documents.
-            if write is not Write.INSERT and not (
-                late or (rules.untold and rules.root is not None)
-            ):
+            # Which header a new row names is known afterwards, and so is what an untold one is.
+            if way is not Way.INSERT and not (late or (rules.untold and rules.root is not None)):
                 memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
         if to_check:
             written = (
-                map(WrittenRow, states, repeat(rules), repeat(write))
-                for write, rules, states in to_check
+                map(WrittenRow, states, repeat(rules), repeat(way))
+                for way, rules, states in to_check
             )
             FullCheck(self, session, along).check(chain.from_iterable(written))
 
     def _is_held(
-        self, session: Session, write: Write, rules: WriteRules, state: InstanceState[Any]
+        self, session: Session, way: Way, rules: WriteRules, state: InstanceState[Any]
     ) -> bool:
-        """Return whether loaded values show that the documents of this row are locked."""
-        headers = rules.headers_of(session, write, [state])
+        """Return whether what is loaded shows that the documents of this row are held."""
+        headers = rules.headers_of(session, way, [state])
         if headers is None:
             return False
         return all(map(self.may_write, zip(repeat(rules.entity), headers)))
 
-    def check_row(self, state: InstanceState[Any], write: Write) -> None:
+    def check_row(self, state: InstanceState[Any], way: Way) -> None:
         """Check one row that a flush has written, and that an error undoes.
 
         Rows in ``held`` are not checked.
@@ -150,31 +148,29 @@ class WriteGuard(Refusals):
         rules = rules_for(state.mapper)
         if rules is None or (rules.other and _is_elsewhere(self.session(), state.class_)):
             return
-        # A new object in place of a deleted one: SQLAlchemy updates the existing row.
-        judged = Write.INSERT if state.key is None else write
+        # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
+        judged = Way.INSERT if state.key is None else way
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
             memory = self.memory
             memory.written = memory.written or FullCheck(self, self.session(), written=True)
             memory.written.check([WrittenRow(state, rules, judged)])
         if not rules.keys:
             return  # no header
-        if write is Write.INSERT:
+        if way is Way.INSERT:
             self._add_header(state)
-        elif write is Write.UPDATE:
+        elif way is Way.UPDATE:
             self.add_key((rules.entity, state.identity or ()), new_key_of(state, rules))
 
-    def _is_held_as_written(
-        self, write: Write, rules: WriteRules, state: InstanceState[Any]
-    ) -> bool:
+    def _is_held_as_written(self, way: Way, rules: WriteRules, state: InstanceState[Any]) -> bool:
         unread = rules.columns.intersection(state.expired_attributes)
         if rules.untold or not rules.moves.isdisjoint(unread):
-            return False  # only the database knows the written values
-        if write is Write.INSERT and rules.direct is not None and not rules.updates:
-            # Most are new parts, whose foreign key is set now, whatever their owner was.
+            return False  # only the database knows what was written
+        if way is Way.INSERT and rules.direct is not None and not rules.updates:
+            # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
             header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
             if self.may_write((rules.entity, header)):
                 return True
-        return self._is_held(self.session(), write, rules, state)
+        return self._is_held(self.session(), way, rules, state)
 
     def _add_header(self, state: InstanceState[Any]) -> None:
         """Record an inserted header: it belongs to this transaction alone."""
@@ -187,16 +183,7 @@ class WriteGuard(Refusals):
 
         :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
         """
-        return checked_statement(self, statement, parameters, how)
-
-    def around_rows(
-        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
-    ) -> AbstractContextManager[Any]:
-        """See :class:`Guard`.
-
-        :raises UnlockedWrite: one of them is of a document that is not held ForUpdate.
-        """
-        return checked_rows(self, mapper, rows, Write.INSERT if insert else Write.UPDATE)
+        return checked_write(self, Write(statement, parameters, how))
 
     @contextmanager
     def around_objects(self, objects: Collection[Any]) -> Iterator[None]:
@@ -212,8 +199,8 @@ class WriteGuard(Refusals):
             with session.no_autoflush:
                 self._check_rows(session, _by_class(session, new, changed, ()), self.memory, new)
         with ExitStack() as checks:
-            for mapper, write, rows in rows_of_untold(states):
-                checks.enter_context(checked_rows(self, mapper, rows, write))
+            for write in writes_of_untold(states):
+                checks.enter_context(checked_write(self, write))
             versioned = documents_of_parts(self.session(), states) if self.active else {}
             yield
             for root, headers in versioned.items():
@@ -239,13 +226,13 @@ class WriteGuard(Refusals):
 def _by_class(session: Session, new: States, changed: States, deleted: States) -> Sequence[Rows]:
     """Return these rows by class, except those that the guard never checks."""
     rows: list[Rows] = []
-    ways = (Write.INSERT, new), (Write.UPDATE, changed), (Write.DELETE, deleted)
-    for write, states in filter(itemgetter(1), ways):  # most flushes are of one kind
+    ways = (Way.INSERT, new), (Way.UPDATE, changed), (Way.DELETE, deleted)
+    for way, states in filter(itemgetter(1), ways):  # most flushes are of one kind
         for entity in dict.fromkeys(map(_class_of, states)):
             rules = _rules_of_class(entity)
             if rules is not None and not (rules.other and _is_elsewhere(session, entity)):
                 of_class = map(is_, map(_class_of, states), repeat(entity))
-                rows.append((write, rules, [*compress(states, of_class)]))
+                rows.append((way, rules, [*compress(states, of_class)]))
     return rows
 
 
@@ -312,8 +299,8 @@ def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
     return guard.memory if isinstance(guard, WriteGuard) else None
 
 
-def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
-    """Return the listener that checks a row, unless its documents were locked when the flush began.
+def _unless_held(way: Way, *, before: bool = False) -> Callable[..., Any]:
+    """Return the listener that checks a row, unless its documents were held when the flush began.
 
     :param before: the row is not written yet; the documents that it joins are checked later.
     """
@@ -331,7 +318,7 @@ def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
                     and rules.columns.isdisjoint(state.expired_attributes)
                 )
             ):
-                memory.guard.check_row(state, write)
+                memory.guard.check_row(state, way)
         return EXT_CONTINUE
 
     return check
@@ -340,10 +327,10 @@ def _unless_held(write: Write, *, before: bool = False) -> Callable[..., Any]:
 # After a row is written, no hook can change it any more, and raising undoes it.  Before, the
 # database still has the old values of an expired row.
 _WRITES = {
-    "after_insert": _unless_held(Write.INSERT),
-    "before_update": _unless_held(Write.UPDATE, before=True),
-    "after_update": _unless_held(Write.UPDATE),
-    "before_delete": _unless_held(Write.DELETE),
+    "after_insert": _unless_held(Way.INSERT),
+    "before_update": _unless_held(Way.UPDATE, before=True),
+    "after_update": _unless_held(Way.UPDATE),
+    "before_delete": _unless_held(Way.DELETE),
 }
 
 

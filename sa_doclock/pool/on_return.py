@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
@@ -26,7 +25,6 @@ _ACTIONS: Final = "sa_doclock.on_return"
 _listening: Final = Lock()
 
 
-@dataclass(eq=False, slots=True)
 class ReturnAction:
     """One action; the object is also the key to withdraw it.
 
@@ -34,8 +32,13 @@ class ReturnAction:
     :param run: the pool closes the connection if this raises.
     """
 
-    position: int
-    run: Callable[[ConnectionPoolEntry, DBAPIConnection], object]
+    __slots__ = ("position", "run")
+
+    def __init__(
+        self, position: int, run: Callable[[ConnectionPoolEntry, DBAPIConnection], object]
+    ) -> None:
+        self.position = position
+        self.run = run
 
 
 class CallFunction(ReturnAction):

@@ -213,11 +213,15 @@ class BlockMethods(CoreSession):
         # does.  After a read lock, do not roll it back: it may contain the program's changes.
         ends = opens or (writes and not inner and self._ends_here())
         document = self._take_or_roll_back(take, opens=opens)
-        transaction = self._context.transaction
+        transaction, blocks = self._context.transaction, self._context.blocks
+        documents = document if isinstance(document, list) else [document]
+        refuse = partial(refuse_after, transaction, documents, self)
         try:
+            if writes:
+                self._context.blocks = (*blocks, refuse)
             yield document
-            if writes and self._context.transaction is not transaction:
-                refuse_after(transaction, self)
+            if writes:
+                refuse()
             if ends:
                 end = self.save_changes if writes else self.release_locks
                 end()
@@ -227,6 +231,8 @@ class BlockMethods(CoreSession):
             elif inner:
                 transaction.note_half_done(error)
             raise
+        finally:
+            self._context.blocks = blocks
 
     def _take_or_roll_back(self, take: Callable[[], T], *, opens: bool) -> T:
         try:

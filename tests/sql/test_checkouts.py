@@ -21,6 +21,8 @@ from sa_doclock.tools.explain.explanation import without_lock
 from tests.sql.models import Order
 from tests.sql.servers import DATABASES, serving
 
+pytestmark = pytest.mark.each_value
+
 SHARED = LockOptions.SharedRead
 
 

@@ -26,6 +26,8 @@ from tests.sql.models import Delivery, Entry, Lease, Line, Order, Voucher
 from tests.sql.servers import DATABASES, SERVERS, serving
 from tests.support.rows import rows
 
+pytestmark = pytest.mark.each_value
+
 NoKey = LockOptions.NoKey
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import is_
 from typing import Any, Final
@@ -274,12 +273,12 @@ class HeaderResolver:
                 self._answer(question, [key])
 
 
-@dataclass(frozen=True, eq=False)
 class Question:
     """A SELECT of columns of rows by their keys, which are the first columns of its result."""
 
-    keys: Sequence[Any]
-    rows: Select[Any]
+    def __init__(self, keys: Sequence[Any], rows: Select[Any]) -> None:
+        self.keys = keys
+        self.rows = rows
 
     def is_exact(self, key: Identity) -> bool:
         """Return whether all keys that the database considers equal to this one are equal in Python."""

@@ -8,9 +8,9 @@ There are three ways, and no other place loads details:
 
 1. The collections of one header, each by its key, as most documents need: ``_load_collections()``.
 2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts
-   from the keys of the headers, however many owners are between: the taxes of the lines of two orders are
-   ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
-   their own kind, and parts that are loaded again, start from the keys of their owners.
+   from the keys of the headers, however many owners are between: the taxes of the lines of two
+   orders are ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have
+   parts of their own kind, and parts that are loaded again, start from the keys of their owners.
 3. A relationship to an ``aliased()``, as SQLAlchemy loads it.
 
 A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.

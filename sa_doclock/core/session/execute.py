@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Insert, Result, Select, event, inspect
+from sqlalchemy import Insert, Result, Select, event, insert, inspect, update
 from sqlalchemy.orm import FromStatement, Mapper, ORMExecuteState, Session
 
 from ...sqlalchemy_internals import (
@@ -48,22 +48,21 @@ class ExecutingSession(SessionWithContext):
         """See ``Session.bulk_insert_mappings()``."""
         self._context.transaction.refuse_write()
         mappings = list(mappings)
-        with self._around_rows(mapper, mappings, insert=True):
+        with self._around_rows(insert(inspect(mapper).mapper.class_), mappings):
             super().bulk_insert_mappings(mapper, mappings, *args, **kwargs)
 
     def bulk_update_mappings(self, mapper: Any, mappings: Iterable[dict[str, Any]]) -> None:
         """See ``Session.bulk_update_mappings()``."""
         self._context.transaction.refuse_write()
         mappings = list(mappings)
-        with self._around_rows(mapper, mappings, insert=False):
+        with self._around_rows(update(inspect(mapper).mapper.class_), mappings):
             super().bulk_update_mappings(mapper, mappings)
 
     def _around_rows(
-        self, mapper: Any, rows: list[dict[str, Any]], *, insert: bool
+        self, statement: Any, rows: list[dict[str, Any]]
     ) -> AbstractContextManager[object]:
-        guard, guarded = self._context.parts.guard, None
-        if guard is not None:
-            guarded = guard.around_rows(inspect(mapper).mapper, rows, insert=insert)
+        guard, how = self._context.parts.guard, {"execution_options": {"autoflush": False}}
+        guarded = guard.around_dml(statement, rows, how) if guard is not None and rows else None
         return _around_bulk(self._context, guarded)
 
     if not TYPE_CHECKING:

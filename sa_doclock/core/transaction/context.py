@@ -41,6 +41,8 @@ class LockContext:
     """The number of transactions that the session has committed."""
     added = False
     """True if an object was ever added to the session."""
+    blocks: tuple[Callable[[], None], ...] = ()
+    """For each open locked() block that writes, a function that raises LockLost if its lock is gone."""
 
     @FirstUse
     def loaded(self) -> LoadedDocuments:

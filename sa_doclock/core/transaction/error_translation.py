@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from traceback import walk_tb
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.engine import ExceptionContext, TwoPhaseTransaction
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import instance_state
 
 from ...dialects import find_strategy, product_of, raised_by_driver
 from ...dialects.base import Ends, EveryError, Limit, LockStrategy, MetError, NativeCode
@@ -17,6 +18,7 @@ from ...errors import CommitUnknown, DocLockError, LockFailed, LockLost, LockNot
 from ...interruptions import ErrorsIgnored
 from ...keys import public_key
 from ...options import LockOptions
+from ..documents import root_of
 from ..instrumentation import report_failed
 from ..ledger import document_of
 from ..lock_request import add_document, database_name, reason
@@ -458,28 +460,34 @@ def about_held(state: LockContext, error: F, database: str = "") -> F:
     return error
 
 
-def refuse_after(ended: LockTransaction, session: Session) -> None:
-    """Refuse to save changes made in a locked() block after the end of its transaction.
+def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Session) -> None:
+    """Refuse to save changes made in a locked() block after the end of its lock.
 
-    :param ended: the transaction in which the block began.
+    :param began: the transaction in which the block began.
+    :param documents: the objects that the block locked.
     :raises LockLost: one of its locks is no longer held, and something was changed since.
     """
     state = state_of(session)
     assert state is not None
-    changed = state.transaction.wrote or session.new or session.dirty or session.deleted
-    ledger = ended.ledger
-    place = next(
-        (candidate for candidate in ledger.places if not state.ledger.has(candidate)), None
-    )
-    if place is None or not changed:
+    transaction = state.transaction
+    lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
+    if transaction is began:  # the rollback of a savepoint gives up a part of the locks
+        given_up = began.given_up
+        states = map(instance_state, documents if given_up else ())
+        keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
+        lost = {key: given_up[key] for key in keys if key in given_up}
+    place = next((each for each in lost if not transaction.ledger.has(each)), None)
+    if place is None:
+        return
+    if not (transaction.wrote > lost[place] or session.new or session.dirty or session.deleted):
         return
     error = LockLost(
-        "the transaction that held the lock ended inside the locked() block, by commit(), rollback() or "
-        "close(); later changes are not saved. End the transaction by leaving the block, or "
+        "the transaction, or savepoint, that held the lock ended inside the locked() block, by commit(), "
+        "rollback() or close(); later changes are not saved. End the transaction by leaving the block, or "
         "open another block for the rest"
     )
     entity, ident = document_of(place)
-    add_document(error, entity, ident, ledger.lock_at(place), database_name(session, {}))
+    add_document(error, entity, ident, began.ledger.lock_at(place), database_name(session, {}))
     raise error
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import SessionTransaction
 from ...errors import LockLost
 from ...events import EventfulSession, ReleasedLock
 from ...interruptions import ErrorsIgnored
-from ...keys import DocumentKey, document_label
+from ...keys import DocumentKey, LockedName, document_label
 from ...sqlalchemy_internals import savepoint_on, savepoints_of
 from ..instrumentation import report_released, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey, document_of
@@ -59,11 +59,14 @@ class LockTransaction(FailingTransaction):
     :ivar savepoints: the open ones, the outermost first, with the state at each.
     :ivar lost: the locks that were lost since the transaction began, each with how.
     :ivar began_by_savepoint: ``begin_nested()`` began it, not ``begin()``.
-    :ivar wrote: something was flushed, or written by a statement.
+    :ivar wrote: the moment of its last flush or writing statement; 0: never.
+    :ivar given_up: documents whose locks a rollback to a savepoint released, each with the moment.
     :ivar outbox: in a session with a pipeline: the unsent writes.
     """
 
-    began_by_savepoint = wrote = False
+    began_by_savepoint = False
+    wrote = 0
+    given_up: Mapping[DocumentKey | LockedName, int] = MappingProxyType({})
     outbox: Outbox | None = None
 
     def __init__(self, locks: LocksOfSession) -> None:
@@ -142,7 +145,7 @@ class LockTransaction(FailingTransaction):
             self.parent.refuse()
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
-        self.wrote = True
+        self.wrote = next_moment()
         if self.ledger.places or self.ledger.new:
             self.check_locks()
         if self.lost:
@@ -313,7 +316,11 @@ class LockTransaction(FailingTransaction):
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
         if mark is not None:
-            return self._tell_parts(self.ledger.roll_back_to(mark), outcome)
+            released = self.ledger.roll_back_to(mark)
+            if released:
+                given_up = vars(self).setdefault("given_up", {})
+                given_up.update(dict.fromkeys((lock.document for lock in released), next_moment()))
+            return self._tell_parts(released, outcome)
         return self._told_to_parts(self._drop_ledger(), outcome)
 
     def _told_to_parts(self, ledger: Ledger, outcome: str) -> Sequence[ReleasedLock]:

@@ -41,21 +41,13 @@ class Guard(Protocol):
         """Check the writes of the coming flush."""
 
     def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """Return a block around an INSERT, UPDATE or DELETE that the program executes.
+        """Return a block around an INSERT, UPDATE or DELETE of the program; also around a bulk method.
 
         :param how: the execution options and bind arguments of the execution.
         """
 
     def around_objects(self, objects: Collection[Any]) -> AbstractContextManager[Any]:
         """Return a block around the writing of these objects without a flush."""
-
-    def around_rows(
-        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
-    ) -> AbstractContextManager[Any]:
-        """Return a block around the writing of rows without objects.
-
-        :param insert: they are new; otherwise they are changed, by their primary keys.
-        """
 
     def around_unguarded(self) -> AbstractContextManager[Any]:
         """Return a block in which declared documents are written without their lock."""

@@ -15,7 +15,7 @@ from ...core.transaction import add_document, database_name, make_plan, open_for
 from ...dialects import strategy_for
 from ...dialects.base import Locked, LockStrategy
 from ...errors import DocLockError, LockMisuse, SnapshotConflict
-from ...guard import Execution, Target, is_header_target, rows_written, targets_here, touched_rows
+from ...guard import Target, Write, is_header_target, rows_written, targets_here, touched_rows
 from ...keys import DocumentKey
 from ...options import LockOptions
 from ...sqlalchemy_internals import autoflush
@@ -31,17 +31,15 @@ def compared_with_checkouts(
     """
     state = part.reader.state
     session, opens = state.session(), not state.session().in_transaction()
-    run = Execution(session, statement, parameters, how)
-    found = filter(is_header_target, targets_here(run))
+    write = Write(statement, parameters, how)
+    found = filter(is_header_target, targets_here(session, write))
     targets = [target for target in found if declares(target.root, "checkout")]
     written = set[DocumentKey]()
     try:
         if targets:
-            autoflush(
-                session, {**statement.get_execution_options(), **how.get("execution_options", {})}
-            )
+            autoflush(session, write.options)
         for target in targets:
-            written |= _locked(part, target, run)
+            written |= _locked(part, target, write)
         part.refuse_taken([key for key in written if not state.ledger.may_write(key)])
     except DocLockError:
         if opens:
@@ -50,10 +48,10 @@ def compared_with_checkouts(
     yield lambda result: _counted(part, targets, len(written), statement, result)
 
 
-def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
-    """Lock the rows that the statement is about to write, and return their documents."""
+def _locked(part: Any, target: Target, write: Write) -> set[DocumentKey]:
+    """Lock the rows of the target that the statement is about to write, and return their documents."""
     mapper, root = target.mapper, target.root
-    touched = touched_rows(run.statement, target, to_lock=True)
+    touched = touched_rows(write, target, to_lock=True)
     if touched is None or target.unclear or mapper is None:
         raise LockMisuse(
             f"atomic_update() of {target.name} rows cannot compare check-outs, because the statement does not "
@@ -61,12 +59,13 @@ def _locked(part: Any, target: Target, run: Execution) -> set[DocumentKey]:
         )
     names = _columns_to_lock(mapper, _fit_connection(part, root))
     locking = add_lock(touched.select(names), touched.entity, LockOptions.ForUpdate)
-    width, resolver = len(key_attributes(mapper)), HeaderResolver(run.session, root, ask=True)
+    session = part.reader.state.session()
+    width, resolver = len(key_attributes(mapper)), HeaderResolver(session, root, ask=True)
     return {
         (root.class_, header)
-        for given in run.given
-        # Session.execute() itself: this is no lock of a document.
-        for row in Session.execute(run.session, locking, given, **run.how).all()
+        for given in write.given
+        # Past the session's own execute(): the lock is none of a document.
+        for row in Session.execute(session, locking, given, **write.how).all()
         for header in resolver.headers_of_row(mapper, tuple(row[:width]))
     }
 

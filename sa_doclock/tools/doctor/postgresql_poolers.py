@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from ...dialects import HAS_TRANSACTION_TIMEOUT, side_connection
+from ...dialects import postgresql, side_connection
 from ...dialects.base import READ_COMMITTED
 from .check import Problem, Subject, check
 
@@ -161,7 +161,7 @@ def _faults_of_pgpool(subject: Subject) -> Mapping[str, str]:
     faults = {"commit": "the next statement after a COMMIT that fails is refused"}
     if subject.connection.dialect.driver == "psycopg":
         faults["stream_results"] = "stream_results=True fails"
-        if subject.version >= HAS_TRANSACTION_TIMEOUT:
+        if subject.version >= postgresql.HAS_TRANSACTION_TIMEOUT:
             faults["hold_limit"] = "it does not notice that a hold_limit has ended a transaction"
     return faults
 

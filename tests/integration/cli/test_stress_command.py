@@ -21,6 +21,8 @@ from sa_doclock.tools.cli.workload.tables import PREFIX
 from tests.integration.cli.conftest import ROOT, Process
 from tests.support.databases import Database
 
+pytestmark = pytest.mark.each_value
+
 Run = Callable[..., Process]
 SMALL = ("--documents", "1", "--threads", "8", "--iterations", "10", "--seed", "1")
 

@@ -30,7 +30,7 @@ from sa_doclock.core.transaction.lock_transaction import LockTransaction
 from sa_doclock.features.routing import BindRouter
 from sa_doclock.guard import full_check, write_guard
 from sa_doclock.guard.full_check import FullCheck
-from sa_doclock.guard.targets import Write
+from sa_doclock.guard.targets import Way
 from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.attack.axes import ADDITIONS, STAGES
 from tests.reliability.attack.axes.axis import FOREIGN_END, FORK, PLAIN, Axis
@@ -96,9 +96,9 @@ def _reads_all(headers: Any, options: Any, **_: bool) -> Any:
     return _real_prepare(headers, options, leaves_out=False)
 
 
-def _check_row(guard: Any, state: Any, write: Write) -> None:
-    if write is not Write.INSERT:
-        _real_check_row(guard, state, write)
+def _check_row(guard: Any, state: Any, way: Way) -> None:
+    if way is not Way.INSERT:
+        _real_check_row(guard, state, way)
 
 
 def _was_part(state: Any, part: Any) -> bool:

@@ -10,11 +10,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from sqlalchemy.orm import scoped_session, sessionmaker
 from sqlalchemy.util import ScopedRegistry
 
-from ..checkout_info import Checkout
-from ..keys import DocumentKey
-from ..options import LockOptions
-from .checkout_methods import CheckIn, Renew
-from .locking_session import LockingSession
+from .checkout_info import Checkout
+from .keys import DocumentKey
+from .options import LockOptions
+from .session import CheckIn, LockingSession, Renew
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
