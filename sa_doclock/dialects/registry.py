@@ -41,7 +41,7 @@ def strategy_classes() -> dict[str, type[LockStrategy]]:
 
     The dict is global, as the entry points are: they do not change while a program runs.
     """
-    # Imported for the first engine or statement, not by ``import sa_doclock``: that takes less time.
+    # Imported for the first engine or statement, so that ``import sa_doclock`` is fast.
     from .mariadb import MariaDBLocks  # noqa: PLC0415
     from .mssql import SQLServerLocks  # noqa: PLC0415
     from .mysql import MySQLLocks  # noqa: PLC0415

@@ -101,7 +101,7 @@ def _after(
 
 
 def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, list[Identity]]:
-    """Return the result, which can still be read, and the primary keys of the inserted rows.
+    """Return the result, which stays readable, and the primary keys of the inserted rows.
 
     They are in the rows of ``returning(Order.id)`` or ``returning(Order)``, or in
     ``inserted_primary_key``.
@@ -121,7 +121,6 @@ def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, lis
 
 
 def _key_inserted(write: Write, result: Any) -> list[Identity]:
-    """Return the primary key of the one row that was inserted; nothing where it is not known."""
     key: Any = None
     with suppress(InvalidRequestError):  # after several rows, none is known
         key = getattr(result, "inserted_primary_key", None)
@@ -219,7 +218,7 @@ def _versioned(statement: Update) -> list[Mapper[Any]]:
     write = Write(statement)
     found = [write.mapper]
     if write.mapper is None:
-        # Another object for the table: only a session knows whether it is here.
+        # Another Table object: only a session knows whether it is the same table.
         known = write.named is write.table
         headers = filter(is_header_target, targets_of(write) if known else ())
         found = [*dict.fromkeys(header.mapper for header in headers)]

@@ -126,9 +126,9 @@ class FullCheck:
                 self.found.append(row.refusal(rules.root, UNKNOWN, (name, name)))
 
     def _check_related(self, row: WrittenRow) -> None:
-        """Check the rows that the flush of the row's relationships writes to."""
+        """Check the rows that the flush of the row's relationships writes."""
         related = row.rules.deletes if row.way is Way.DELETE else row.rules.updates
-        # When the row is written, most of these have events of their own.
+        # While the row is written, most of these have their own events.
         unseen_alone = self.written and row.way is not Way.DELETE
         for name, root in related.items():
             if not unseen_alone or name in row.rules.unseen:
@@ -207,7 +207,7 @@ class FullCheck:
         resolver, written = self._resolver(target.root), self.written and way is not Way.DELETE
         for row in rows:
             name = _changed_in(row.state, target, table) if way is Way.UPDATE else None
-            if way is Way.UPDATE and name is None:  # it is of another table
+            if way is Way.UPDATE and name is None:  # the row is in another table
                 continue
             by = None if name is None else (name, name)
             owner = owner_in_association(row.state, target, written=written)
@@ -307,7 +307,7 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
 
 
 def _touched(state: InstanceState[Any], name: str, way: Way) -> list[Any]:
-    """Return the objects that the relationship writes to; new ones are checked by themselves."""
+    """Return the objects that the relationship writes; new ones are checked separately."""
     attribute = state.attrs[name]
     history = attribute.history
     if way is not Way.DELETE:

@@ -87,7 +87,7 @@ def stays_in_its_document(write: Write, target: Target, given: Collection[str]) 
     stay = {key for key, value in sets if isinstance(value, ColumnClause) and value.key == key}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
         return False
-    # Its value is one that no row has yet.
+    # Its value is new: no row has it yet.
     generated = getattr(write.table, "autoincrement_column", None)
     for key in _keys_of(conflict, write.table):
         columns = {*map(target.attribute_of, key)}
@@ -161,7 +161,6 @@ class InsertedFromSelect:
         return self._count() - self._before < self._with_owner + others
 
     def _count(self) -> int:
-        """Return the number of the rows of these owners."""
         number = select(func.count()).select_from(self._write.table)
         return sum(
             self._check.ask_of_target(number.where(where))[0][0] for where in self._of_owners()
@@ -241,7 +240,7 @@ class StatementCheck:
             self._refusals.refuse_written(Refusal(self.target.root, UNKNOWN, what, what))
 
     def inserted(self) -> Iterator[DocumentKey]:
-        """Yield the documents whose headers it has inserted with plain keys."""
+        """Yield the documents whose headers it inserted with plain keys."""
         target, write = self.target, self.write
         if target.extended or not is_header_target(target) or write.way is not Way.INSERT:
             return
@@ -318,10 +317,10 @@ class StatementCheck:
                 yield from self._headers_of_values(row)
 
     def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
-        """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
+        """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
         mapper = target.mapper
-        # Every row of the table has to be one of the target, which a SELECT of its class finds.
+        # Every row of the table must belong to the target, and a SELECT of its class must find it.
         whole = mapper is None or (mapper.selectable is table and not mapper.single)
         if not whole or target.unclear or target.extended or target.stored:
             return None
@@ -359,7 +358,7 @@ class StatementCheck:
                 yield from self._headers_of_stored(tuple(row[-len(self.target.read) :]))
 
     def _headers_touched(self) -> Headers:
-        """Yield those of the rows that an UPDATE or DELETE is about to write, and those they come to."""
+        """Yield the headers of the rows that an UPDATE or DELETE writes, before and after it."""
         target, write = self.target, self.write
         if write.by_key and not target.unclear:
             yield from self._headers_of_rows([*map(target.by_attribute, write.rows)])
@@ -391,7 +390,7 @@ class StatementCheck:
         )
 
     def _lock_free(self) -> Headers:
-        """Lock the rows of no document, which anybody may bring into one before they are written."""
+        """Lock the rows without a document: others may assign them to one before they are written."""
         touched = touched_rows(self.write, self.target, to_lock=True)
         mapper = self.target.mapper
         assert mapper is not None
@@ -423,7 +422,7 @@ class StatementCheck:
                 self.new_keys.append((document_key(self.target.root, identity), key))
 
     def _headers_of_rows(self, rows: Sequence[Row]) -> Headers:
-        """Yield those of rows that are given with all that is written."""
+        """Yield the headers of rows that are given with their written values."""
         target = self.target
         if self.write.way is Way.UPDATE or target.extended:
             yield from self._headers_by_key(rows)
@@ -433,7 +432,7 @@ class StatementCheck:
             rows = [{**self._stored_before(row), **row} for row in rows]
         if self.write.values.overwrites and is_header_target(
             target
-        ):  # that have these keys already
+        ):  # the existing headers with these keys
             yield from self._headers_overwritten(rows)
         for row in rows:
             yield from self._headers_of_values(row)

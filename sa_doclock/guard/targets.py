@@ -95,9 +95,9 @@ Row = Mapping[Any, Any]
 
 
 class Write:
-    """An INSERT, UPDATE or DELETE, with what it is executed with.
+    """An INSERT, UPDATE or DELETE, with the arguments of its execution.
 
-    A bulk method is one, too: an ``insert()`` or ``update()`` of its class with a list of rows.
+    A bulk method is one too: an ``insert()`` or ``update()`` of its class with a list of rows.
 
     :ivar how: the execution options and bind arguments.
     """
@@ -112,19 +112,19 @@ class Write:
 
     @cached_property
     def way(self) -> Way:
-        """The way in which it writes rows."""
+        """The way in which it writes."""
         if isinstance(self.statement, Insert):
             return Way.INSERT
         return Way.UPDATE if isinstance(self.statement, Update) else Way.DELETE
 
     @cached_property
     def values(self) -> Values:
-        """The values that the statement itself has."""
+        """The values in the statement."""
         return values_of(self.statement)
 
     @property
     def given(self) -> Sequence[Row]:
-        """The parameters of each time that it is executed."""
+        """The parameters of each execution."""
         given = self.parameters
         if not given and not self.by_key:  # an empty list is one execution without parameters
             return [{}]
@@ -132,12 +132,12 @@ class Write:
 
     @property
     def rows(self) -> Sequence[Row]:
-        """All that is given for the rows: values and parameters."""
+        """The values and parameters of the rows, combined."""
         return [{**row, **more} for row, more in product(self.values.rows or ({},), self.given)]
 
     @cached_property
     def entity(self) -> Any:
-        """The class that the statement names, or the ``aliased()`` of one; None where it names a table."""
+        """The class that the statement names, or its ``aliased()``; None: it names a table."""
         try:
             return self.statement.entity_description.get("entity")
         except KeyError:  # a Core statement whose WHERE names mapped attributes
@@ -145,12 +145,12 @@ class Write:
 
     @cached_property
     def mapper(self) -> Mapper[Any] | None:
-        """The mapper of the class that it names."""
+        """The mapper of that class."""
         return None if self.entity is None else inspect(self.entity).mapper
 
     @cached_property
     def named(self) -> Any:
-        """The table that it names, also by an alias of it."""
+        """The table that it names, without its alias."""
         if self.mapper is not None:
             return self.mapper.local_table
         table = self.statement.table
@@ -163,20 +163,20 @@ class Write:
 
     @cached_property
     def source(self) -> Any:
-        """The table that it names, or the alias of it."""
+        """The table that it names, or its alias."""
         return self.statement.table if isinstance(self.statement.table, Alias) else self.named
 
     @cached_property
     def by_key(self) -> bool:
-        """True if SQLAlchemy takes the parameters for rows, which it finds by their primary key."""
+        """True if SQLAlchemy treats the parameters as rows, which it finds by their primary key."""
         if not isinstance(self.parameters, list) or self.way is not Way.UPDATE:
-            return False  # SQLAlchemy does not take a tuple for rows
+            return False  # SQLAlchemy does not treat a tuple as rows
         strategy = self.options.get("dml_strategy", "auto")
         return self.entity is not None and strategy in ("auto", "bulk")
 
     @cached_property
     def other_tables(self) -> set[Any]:
-        """The tables that it writes beside the first: UPDATE a, b SET a.x = 1, b.y = 2."""
+        """The tables that it writes in addition to the first: UPDATE a, b SET a.x = 1, b.y = 2."""
         names = set(chain.from_iterable(self.values.rows))  # MySQL has such statements
         found = {getattr(name, "table", None) for name in names} - {None, self.source}
         # also of an aliased()
@@ -184,7 +184,7 @@ class Write:
 
     @property
     def options(self) -> Mapping[str, Any]:
-        """The execution options of the statement, and those that it is executed with."""
+        """The execution options of the statement and of its execution."""
         own: Mapping[str, Any] = self.statement.get_execution_options()
         return {**own, **self.how.get("execution_options", {})}
 
@@ -419,7 +419,7 @@ def targets_extended(
     for mapper in dict.fromkeys(filter(None, (target.mapper for target in found))):
         if not _inserts_all(mapper, named):
             for target in _targets_by_key(mapper):
-                # Its row may be there already, without a row of this table of a subclass.
+                # Its row may exist already, without a row in this table of a subclass.
                 first = target.mapper
                 if first is not None and mapper.isa(first) and table not in first.tables:
                     yield target._replace(extended=True, named=named or mapper)
@@ -462,7 +462,7 @@ def _targets_of_first_table(write: Write) -> tuple[Target, ...]:
         other = None if write.named is table else write.named
         return tuple(target._replace(other=other) for target in targets_of_table(table))
     if mapper.single and inspect(write.entity).is_aliased_class:
-        # SQLAlchemy adds the condition of the class for the table beside the alias: it writes rows
+        # SQLAlchemy adds the class's condition to the table, not the alias: it writes rows
         # of other classes, and on MySQL those of the table.
         return _unclear_targets(table)
     return _targets_of_entity(mapper)

@@ -111,7 +111,7 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
 
 
 def _read_from(write: Write, target: Target, *, to_lock: bool) -> Any:
-    """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
+    """Return the class or table in which the statement's own WHERE finds the rows, or None."""
     if _is_direct(write, target):
         return write.table if target.mapper is None else target.mapper.class_
     alone = not to_lock and _tells_alone(write, target)
@@ -119,7 +119,7 @@ def _read_from(write: Write, target: Target, *, to_lock: bool) -> Any:
 
 
 def _tells_alone(write: Write, target: Target) -> bool:
-    """Return whether each row of the table is one of the target, and tells its document itself."""
+    """Return whether each row of the table is one of the target, and shows its document itself."""
     table = write.table
     if target.mapper is None or target.of_any_kind or write.source is not table:
         return False
@@ -128,9 +128,9 @@ def _tells_alone(write: Write, target: Target) -> bool:
 
 
 def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
-    """Return the rows of the target that have the key of a row of the table which the statement writes."""
+    """Return the target's rows that share the key of a row of the written table."""
     mapper, table = target.mapper, write.table
-    # Of an alias: the WHERE may name the same tables for other rows.
+    # An alias: the WHERE may name the same tables for other rows.
     if mapper is None or target.of_any_kind:
         entity = table.alias()
     else:
@@ -144,7 +144,7 @@ def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
 
 
 def _is_direct(write: Write, target: Target) -> bool:
-    """Return whether the rows are those of the WHERE of the statement."""
+    """Return whether the statement's WHERE finds exactly the rows."""
     mapper, named = target.mapper, write.mapper
     if write.source is not write.table:
         return False
@@ -198,7 +198,7 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
 
 
 def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
-    """Return the SELECT of the key of the rows that the statement writes, each once.
+    """Return the SELECT of the distinct keys of the written rows.
 
     For a class of several tables, it reads the class's own table: a SELECT of the class would join
     the others, which the statement does not.
@@ -238,7 +238,7 @@ def _joins(write: Write) -> bool:
         return False
     rows = select(*table.primary_key).where(
         *where_of(write.statement)
-    )  # it is sure, and takes longer
+    )  # certain, but slower
     return len(rows.get_final_froms()) > 1
 
 

@@ -120,7 +120,7 @@ class WriteGuard(Refusals):
                 unclear.append(group)
             else:
                 documents.update(zip(repeat(rules.entity), headers))
-            # Which header a new row names is known afterwards, and so is what an untold one is.
+            # Known only after the write: a new row's header, and an untold row's document.
             if way is not Way.INSERT and not (late or (rules.untold and rules.root is not None)):
                 memory.held.update(dict.fromkeys(states, rules))
         to_check = unclear if all(map(self.may_write, documents)) else rows
@@ -134,7 +134,7 @@ class WriteGuard(Refusals):
     def _is_held(
         self, session: Session, way: Way, rules: WriteRules, state: InstanceState[Any]
     ) -> bool:
-        """Return whether what is loaded shows that the documents of this row are held."""
+        """Return whether loaded values show that the documents of this row are locked."""
         headers = rules.headers_of(session, way, [state])
         if headers is None:
             return False
@@ -148,7 +148,7 @@ class WriteGuard(Refusals):
         rules = rules_for(state.mapper)
         if rules is None or (rules.other and _is_elsewhere(self.session(), state.class_)):
             return
-        # A new object in place of a deleted one: SQLAlchemy updates the row that was there.
+        # A new object in place of a deleted one: SQLAlchemy updates the existing row.
         judged = Way.INSERT if state.key is None else way
         if not (self.unguarded or self._is_held_as_written(judged, rules, state)):
             memory = self.memory
@@ -164,9 +164,9 @@ class WriteGuard(Refusals):
     def _is_held_as_written(self, way: Way, rules: WriteRules, state: InstanceState[Any]) -> bool:
         unread = rules.columns.intersection(state.expired_attributes)
         if rules.untold or not rules.moves.isdisjoint(unread):
-            return False  # only the database knows what was written
+            return False  # only the database knows the written values
         if way is Way.INSERT and rules.direct is not None and not rules.updates:
-            # Most are new parts, whose foreign key is set by now, whatever they had for an owner.
+            # Most are new parts, whose foreign key is set now, whatever their owner was.
             header = tuple(map(state.dict.get, rules.direct.foreign_key or ()))
             if self.may_write((rules.entity, header)):
                 return True
@@ -300,7 +300,7 @@ def _memory_of(state: InstanceState[Any]) -> GuardMemory | None:
 
 
 def _unless_held(way: Way, *, before: bool = False) -> Callable[..., Any]:
-    """Return the listener that checks a row, unless its documents were held when the flush began.
+    """Return the listener that checks a row, unless its documents were locked when the flush began.
 
     :param before: the row is not written yet; the documents that it joins are checked later.
     """

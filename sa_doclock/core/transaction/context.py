@@ -42,7 +42,7 @@ class LockContext:
     added = False
     """True if an object was ever added to the session."""
     blocks: tuple[Callable[[], None], ...] = ()
-    """For each open locked() block that writes, a function that raises LockLost if its lock is gone."""
+    """By open writing locked() block, a function that raises LockLost if its lock is gone."""
 
     @FirstUse
     def loaded(self) -> LoadedDocuments:

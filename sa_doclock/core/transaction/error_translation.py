@@ -471,7 +471,7 @@ def refuse_after(began: LockTransaction, documents: Iterable[Any], session: Sess
     assert state is not None
     transaction = state.transaction
     lost: dict[Any, int] = dict.fromkeys((*began.ledger.places, *began.lost), 0)
-    if transaction is began:  # the rollback of a savepoint gives up a part of the locks
+    if transaction is began:  # a rollback to a savepoint releases some locks
         given_up = began.given_up
         states = map(instance_state, documents if given_up else ())
         keys = [(root_of(each.mapper).class_, each.identity or ()) for each in states]
