@@ -128,8 +128,7 @@ class Scope:
     def _of_items(
         self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
     ) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted -
-        known``.
+        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted - known``.
 
         :param seen: the variables on the way here.
         """

@@ -28,8 +28,7 @@ _levels: WeakKeyDictionary[Dialect, dict[str, tuple[bool, bool]]] = WeakKeyDicti
 
 
 def _protected_by(connection: Connection, level: str) -> tuple[bool, bool]:
-    """Return whether this level refuses to overwrite later changes, and to insert rows that a
-    SELECT missed.
+    """Return whether this level refuses to overwrite later changes, and to insert rows that a SELECT missed.
 
     Executes nothing.  The driver of SQLite begins no transaction for a SELECT, whatever the level.
     """

@@ -1,5 +1,4 @@
-"""Adoption: SQLAlchemy's own ``with_for_update()`` becomes a lock of the session: real, recorded
-and fresh.
+"""Adoption: SQLAlchemy's own ``with_for_update()`` becomes a lock of the session: real, recorded and fresh.
 
 The part keeps nothing of its session.  Its hook ``executor`` executes a select with
 ``with_for_update()`` instead of the session; ``check_statements()`` checks the locks within other

@@ -363,8 +363,7 @@ class AdoptedRows(LockTarget[Result[Any]]):
     def _note_unsaved(
         self, collisions: Sequence[tuple[InstanceState[Any], str]], request: LockRequest
     ) -> None:
-        """Record the error of the first of these changes; each would overwrite another's, and stays
-        pending.
+        """Record the error of the first of these changes; each would overwrite another's, and stays pending.
 
         Its row is locked, but not in ``held_locks``.
         """

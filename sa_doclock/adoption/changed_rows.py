@@ -1,5 +1,4 @@
-"""Pending changes from before the program's ``with_for_update()``, compared with the rows under its
-lock.
+"""Pending changes from before the program's ``with_for_update()``, compared with the rows under its lock.
 
 SQLAlchemy flushes them before the statement; without autoflush they stay pending.
 """
@@ -31,8 +30,7 @@ CHANGED: Final = (
 def changed_beside(
     context: LockContext, header: State, bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
-    """Yield the parts, and other objects of the row, that others changed and a flush would
-    overwrite.
+    """Yield the parts, and other objects of the row, that others changed and a flush would overwrite.
 
     :param header: an object of the row that was just locked, already compared.
     :param bind_arguments: those of the locking statement.

@@ -114,8 +114,7 @@ def locked_froms(select: Select[Any]) -> LockedFroms:
 
 
 def froms_to_hint(select: Select[Any]) -> tuple[Any, ...]:
-    """Return the tables, or their aliases, whose table hints make its lock, on databases with
-    hints.
+    """Return the tables, or their aliases, whose table hints make its lock, on databases with hints.
 
     :raises LockNotSupported: there are none, or one is written as ``text()``.
     """

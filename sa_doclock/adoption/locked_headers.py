@@ -438,8 +438,7 @@ def _roots_of_table(table: Any) -> tuple[Mapper[Any], ...]:
 
 @mapper_cache
 def declared_on_same_table(mapper: Mapper[Any]) -> tuple[KeyPlaces, ...]:
-    """Return the declared headers that may be in the table of a class with another Table object for
-    it.
+    """Return the declared headers that may be in the table of a class with another Table object for it.
 
     Each has the places of its key in the primary key of the class.
     """

@@ -26,8 +26,7 @@ from .locked_headers import TableName, roots_with_tables
 def roots_unread(
     names: frozenset[TableName], read: Collection[Mapper[Any]] = ()
 ) -> Collection[Mapper[Any]]:
-    """Return the roots of the classes of these tables, except parts of others, which follow their
-    owners.
+    """Return the roots of the classes of these tables, except parts of others, which follow their owners.
 
     :param read: the roots of the objects that the statement returns.
     """
@@ -65,8 +64,7 @@ def expire_unread(context: LockContext, roots: Iterable[Mapper[Any]]) -> Unreada
 def expire_at(
     context: LockContext, connection: TransactionConnection, names: frozenset[TableName]
 ) -> None:
-    """Do the same for a statement that is about to be sent; compare pending changes under its
-    locks.
+    """Do the same for a statement that is about to be sent; compare pending changes under its locks.
 
     :raises UnsavedChanges: from the statement: a pending change would overwrite another session's
         write.

@@ -185,8 +185,7 @@ def is_elsewhere(
     bind_arguments: Mapping[str, Any],
     *options: Mapping[str, Any],
 ) -> bool:
-    """Return whether this table, which has the name of a document's, is another one in the
-    database.
+    """Return whether this table, which has the name of a document's, is another one in the database.
 
     :param bind_arguments: of a statement that names it.
     :param options: the execution options of the statement.
@@ -299,8 +298,7 @@ def is_of_another_engine(session: Session, root: Mapper[Any], engine: Engine) ->
 
 
 def is_of_other_model(session: Session, root: Mapper[Any], table: Any, engine: Engine) -> bool:
-    """Return whether a table only shares the name of the document's, in a database without the
-    class.
+    """Return whether a table only shares the name of the document's, in a database without the class.
 
     Two databases of a program may have unrelated tables of one name.
     """

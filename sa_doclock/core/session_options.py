@@ -11,8 +11,7 @@ from .documents import mapper_cache, mapper_of, root_of
 
 
 class SessionOptions:
-    """The options of :class:`LockingSession`, checked once and shared by all sessions with equal
-    ones.
+    """The options of :class:`LockingSession`, checked once and shared by all sessions with equal ones.
 
     :ivar ranks: the declared lock order: the place of each root class in it.
     :ivar lock_timeout: for every lock that may wait and has no limit of its own.

@@ -26,8 +26,7 @@ KeyPart = str | int | UUID | date
 
 
 def doclock_key(*parts: KeyPart) -> str:
-    """Return one key for :meth:`LockingSession.lock_key`: ``doclock_key("user", 42)`` is
-    ``"user:42"``.
+    """Return one key for :meth:`LockingSession.lock_key`: ``doclock_key("user", 42)`` is ``"user:42"``.
 
     Different parts give different keys: ``:`` and ``%`` within a part become ``%3A`` and ``%25``.
     Parts with the same text are equal, so 42 and ``"42"``, as in a URL, give one key.

@@ -1,5 +1,4 @@
-"""The documents that a transaction may write, and the refusal of others: an error, a warning, or
-nothing.
+"""The documents that a transaction may write, and the refusal of others: an error, a warning, or nothing.
 
 With ``guard_tracing``, and in a test run of the pytest plugin, an UnlockedWrite says where its row
 was read. SQLAlchemy numbers the executions that load objects, and each object keeps the number of

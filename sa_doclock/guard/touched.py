@@ -236,9 +236,7 @@ def _joins(write: Write) -> bool:
     )
     if all(other.table == table for other in columns):
         return False
-    rows = select(*table.primary_key).where(
-        *where_of(write.statement)
-    )  # certain, but slower
+    rows = select(*table.primary_key).where(*where_of(write.statement))  # certain, but slower
     return len(rows.get_final_froms()) > 1
 
 

@@ -138,8 +138,7 @@ def strategy(engine: Engine) -> LockStrategy:
 
 @pytest.fixture
 def read_committed_engine(engine: Engine) -> Engine:
-    """Return an engine with which programs without locks lose updates, for the stress run without
-    locks.
+    """Return an engine with which programs without locks lose updates, for the stress run without locks.
 
     Override it if the database's default level refuses the second writer of a row.
     """

@@ -1,5 +1,4 @@
-"""The connections that wait for a lock: as their server reports, or for the write lock of a SQLite
-file.
+"""The connections that wait for a lock: as their server reports, or for the write lock of a SQLite file.
 
 SQLite has no list of waits, and many statements take a lock: BEGIN IMMEDIATE, the UPDATE of a
 flush, the program's own text.  A test asks about a waiter whose statement has already begun.  So

@@ -62,8 +62,7 @@ class WaitGraph:
         return self._ids
 
     def _walk(self) -> Iterator[int]:
-        """Yield the connections that wait for nobody, then their waiters, and so on, noting their
-        roots.
+        """Yield the connections that wait for nobody, then their waiters, and so on, noting their roots.
 
         Connections without a root form a cycle, or wait for it: they get a root within it.
         """

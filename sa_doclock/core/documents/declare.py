@@ -270,8 +270,7 @@ def _declarations(root: Mapper[Any]) -> Iterator[tuple[Mapper[Any], _Declaration
 
 @mapper_cache
 def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
-    """Return the root of the declared document of which a row of this class is the header or a
-    part.
+    """Return the root of the declared document of which a row of this class is the header or a part.
 
     The table decides, whichever class maps it; if several classes map it, the declared one comes
     first.

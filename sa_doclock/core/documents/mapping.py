@@ -60,8 +60,7 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def entity_cache(function: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Cache the results of a function of an entity, as :func:`mapper_cache` does, for a class or
-    mapper.
+    """Cache the results of a function of an entity, as :func:`mapper_cache` does, for a class or mapper.
 
     An ``aliased()`` belongs to one statement, and is not cached.
     """

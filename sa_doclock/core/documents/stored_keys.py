@@ -117,8 +117,7 @@ _KEYS_OF_A_STATEMENT: Final = 100  # SQLite combines 500 SELECTs at most
 
 @mapper_cache
 def compares_in_python(root: Mapper[Any]) -> bool:
-    """Return whether two keys of these documents are equal in Python if they are equal in the
-    database.
+    """Return whether two keys of these documents are equal in Python if they are equal in the database.
 
     Integers and UUIDs are, if the foreign keys have the same type as the key.
     """

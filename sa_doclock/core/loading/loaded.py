@@ -45,8 +45,7 @@ class LoadedDocuments:
         self._seen.pop(id(state.key), None)
 
     def expire_attached(self, state: InstanceState[Any]) -> None:
-        """Expire the attributes of a detached object, if it belongs to a document that may be
-        locked.
+        """Expire the attributes of a detached object, if it belongs to a document that may be locked.
 
         It is unknown when it was read.  Pending changes stay, and so do collections, through which
         ``add()`` reaches other objects; so does a changed or deleted object's version: the flush

@@ -1,5 +1,4 @@
-"""Documents read by their primary keys without a lock: plain reads, dirty reads, and held
-documents.
+"""Documents read by their primary keys without a lock: plain reads, dirty reads, and held documents.
 
 ``get_entity()`` and ``get_entities()`` call it if they take no lock, and the targets of ``by_key``
 for documents that a held lock covers.  Each function returns the session's objects.

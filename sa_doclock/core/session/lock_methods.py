@@ -50,8 +50,7 @@ _SKIPPING: Final = frozenset(
 
 
 class SessionOf21(Protocol):
-    """A session of SQLAlchemy 2.1, whose ``select(Order)`` is a ``Select[Order]``: for type
-    checkers.
+    """A session of SQLAlchemy 2.1, whose ``select(Order)`` is a ``Select[Order]``: for type checkers.
 
     That of 2.0 has no ``merge_all()``, and its select is a ``Select[tuple[Order]]``.
     """

@@ -268,8 +268,7 @@ def _without_suffixes(statement: S, dialects: Iterable[type[LockStrategy]]) -> S
 
 
 def add_candidate_hint(statement: S, entity: Any, lock: LockOptions, strategy: LockStrategy) -> S:
-    """Return the statement, which searches for rows to lock, so that it waits no longer than the
-    lock.
+    """Return the statement, which searches for rows to lock, so that it waits no longer than the lock.
 
     :param lock: the later lock of the rows.
     """

@@ -1,5 +1,4 @@
-"""A session in a forked process: its transaction belongs to the parent, which continues to use the
-connection.
+"""A session in a forked process: its transaction belongs to the parent, which continues to use the connection.
 
 A transaction belongs to the process that began it.  In a child, the session sends nothing, and
 drops its connection without a byte on the wire.  A driver's own ``close()`` writes to the socket
