@@ -1,4 +1,4 @@
-"""The events of SQLAlchemy that an audit hears: of engines, sessions and mapped objects."""
+"""The events of SQLAlchemy that an audit receives: of engines, sessions and mapped objects."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ _MOST_VALUES: Final = 100  # rows of one statement that are examined
 
 
 class Listeners:
-    """Functions for the events of engines, sessions and mapped objects, by whose names they are called.
+    """Listeners for the events of engines, sessions and mapped objects, named like the events.
 
-    Those of objects are for their states.
+    Those of objects get their states.
     """
 
     def __init__(self, watched: Watched) -> None:
@@ -103,7 +103,7 @@ class Listeners:
         context: Any,
         _many: bool,
     ) -> None:
-        """Judge a statement by its text, and by what it was compiled from."""
+        """Judge a statement by its text and its construct."""
         watched = self._watched
         watched.statements += 1
         transaction, user = watched.transaction_of(connection), watched.user_of(connection)
@@ -282,7 +282,7 @@ class Listeners:
         self._watched.use(connection, self._watched.session(session))
 
     def after_commit(self, session: Session) -> None:
-        """Note that the outer transaction is committed, and not only a savepoint released."""
+        """Note that the outer transaction is committed, not only a savepoint released."""
         if not session.in_nested_transaction():
             self._watched.session(session).committed = True
 
@@ -295,7 +295,7 @@ class Listeners:
             seen.flush = None  # a flush has its own
 
     def before_flush(self, session: Session, *_: object) -> None:
-        """Note that objects are written, and not rows of bulk_update_mappings()."""
+        """Note that objects are written, not rows of bulk_update_mappings()."""
         seen = self._watched.session(session)
         seen.flush = ()
         rows = (row_of(inspect(one)) for one in session.deleted)
@@ -306,7 +306,7 @@ class Listeners:
         self._watched.added.put(instance_state(instance), places_of_program())
 
     def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
-        """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
+        """Remember the line that reads, and find out which rows a locking SELECT returns."""
         read = self._guarded_begin(run) if run.is_select else None
         if read is None or not read.locked or run.execution_options.get("yield_per"):
             return None
@@ -353,7 +353,7 @@ class Listeners:
     def lock_acquired(
         self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float
     ) -> None:
-        """Note a lock of a LockingSession, which may be in its transaction and not in its SQL."""
+        """Note a lock of a LockingSession, whose SQL may not show it."""
         entity, key = document
         if entity is None or not is_row_lock(lock) or not isinstance(key, tuple):
             return
@@ -366,7 +366,7 @@ class Listeners:
     # Mapped objects: loaded, changed, written.
 
     def load(self, state: InstanceState[Any], context: Any) -> None:
-        """Remember the SELECT that has read an object."""
+        """Remember the SELECT that read an object."""
         seen = self._watched.of_object(state)
         if seen is None or seen.reading is None or context is None:
             return
@@ -378,7 +378,7 @@ class Listeners:
                 self._watched.acquire(seen.transaction, row, read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
-        """Remember it likewise; where more is loaded of the row, only for what was read again."""
+        """Remember it likewise; if more of the row is loaded, only for attributes that were read again."""
         if attributes is None or attributes >= _loaded_columns(state):
             self.load(state, context)
             self._watched.refreshed.pop(ref(state), None)

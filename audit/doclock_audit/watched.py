@@ -1,4 +1,4 @@
-"""All that an audit remembers of the process while it watches: sessions, connections and objects."""
+"""The state that an audit keeps while it watches a process: sessions, connections and objects."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Watched:
         self.of_locks = [one.locked for one in rules if _hears(one, "locked")]
         self.reads: ByObject[InstanceState[Any], Read] = ByObject()
         self.refreshed: ByObject[InstanceState[Any], dict[str, Read]] = ByObject()
-        """Attributes that were read again, and not the whole row."""
+        """Attributes that were read again without the whole row."""
         self.assigned: ByObject[InstanceState[Any], dict[str, Places]] = ByObject()
         self.added: ByObject[InstanceState[Any], Places] = ByObject()
         self.statements = self.transactions = self.rows_left_out = self.failures = 0
@@ -103,7 +103,7 @@ class Watched:
         return run
 
     def session(self, session: Session) -> SessionSeen:
-        """Return what is known of a session."""
+        """Return the state of a session."""
         number = session.hash_key
         found = self._sessions.get(number)
         if found is None:
@@ -115,7 +115,7 @@ class Watched:
         self._sessions.pop(number, None)
 
     def of_object(self, state: InstanceState[Any]) -> SessionSeen | None:
-        """Return what is known of the session of an object."""
+        """Return the state of an object's session, or None."""
         found = self._sessions.get(state.session_id)
         if found is None and (session := state.session) is not None:
             found = self.session(session)
@@ -129,7 +129,7 @@ class Watched:
         return found
 
     def user_of(self, connection: Connection) -> SessionSeen | None:
-        """Return what is known of the session whose statements the connection sends."""
+        """Return the state of the session whose statements the connection sends, or None."""
         return self._seen(connection).user
 
     def use(self, connection: Connection, session: SessionSeen) -> None:
@@ -171,7 +171,7 @@ class Watched:
             found.end(committed=committed)
 
     def transaction_of(self, connection: Connection) -> Transaction:
-        """Return the transaction that the connection's next statement belongs to."""
+        """Return the transaction of the connection's next statement."""
         seen = self._connections.get(ref(connection)) or self._seen(connection)
         if seen.user is not None:
             return seen.user.transaction
@@ -182,7 +182,7 @@ class Watched:
         return seen.transaction
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
-        """Note a lock that is not of rows; the next session on this connection has it too."""
+        """Note a lock that is not on rows; the next session on this connection has it too."""
         begins = sent.begins and locks_database(connection)
         for transaction in self._transactions_on(connection):
             transaction.finds_conflicts |= begins
@@ -194,7 +194,7 @@ class Watched:
                 transaction.first_lock = transaction.first_lock or here()
 
     def note_level(self, connection: Connection, level: str) -> None:
-        """Note the isolation level that a statement gives the transaction."""
+        """Note the isolation level that a statement sets for the transaction."""
         for transaction in self._transactions_on(connection):
             protected = _protected_by(connection, level)
             transaction.finds_conflicts, transaction.excludes_inserts = protected
@@ -227,7 +227,7 @@ class Watched:
         transaction.waiting = Waiting(time.perf_counter(), threading.get_ident(), of_task)
 
     def note_waiting(self, seconds: float) -> None:
-        """Note under which line each transaction waits that has been idle for that long."""
+        """Note at which line each transaction waits that has been idle for that long."""
         now = time.perf_counter()
         of_sessions = [one.transaction for one in self._sessions.values()]
         for transaction in (*of_sessions, *(one.transaction for one in self._connections.values())):
