@@ -1,11 +1,10 @@
 """The guard for statements: ORM-enabled and Core UPDATE, DELETE and INSERT in a session.
 
-The documents that an UPDATE or DELETE would write to are read from the database with the
-statement's own WHERE clause; those that an INSERT adds rows to are in its values, or in its
-SELECT.  After it the rows that were written are counted, and its result tells the keys that the
-database has given to new headers.
+The documents that an UPDATE or DELETE would write are selected by the statement's own WHERE clause;
+those to which an INSERT adds rows are in its values, or in its SELECT.  Afterwards, the written
+rows are counted, and the result has the generated keys of new headers.
 
-atomic_update() makes a relative UPDATE of headers, for which the database's own row lock is enough.
+atomic_update() makes a relative UPDATE of headers, for which the database's own row lock suffices.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from .touched import brings_into_its_where, covers, rows_written, select_number
 
 @contextmanager
 def checked_write(refusals: Refusals, write: Write) -> Iterator[Callable[[Any], Any]]:
-    """Check the write, which is executed in the block, raise the versions, and note the new documents.
+    """Check the write, execute it in the block, raise the versions, and record new documents.
 
-    Yields a function for its result, which it returns after it has noted the keys of new
-    headers that the result tells.
+    Yields a function that returns the statement's result after it has recorded the keys of new
+    headers in it.
 
-    :raises UnlockedWrite: it would write to a document that is not held ForUpdate.
+    :raises UnlockedWrite: it would write to a document that is not locked ForUpdate.
     """
     session = refusals.session()
     targets = targets_here(session, write) if refusals.enabled else ()
@@ -76,10 +75,9 @@ def _after(
     asked: int | None,
     result: Any,
 ) -> Any:
-    """Check what the statement has written; return its result, which can still be read.
+    """Check the rows that the statement wrote; return its result, which stays readable.
 
-    :raises UnlockedWrite: rows that were not asked about; nothing of the transaction can be
-        committed.
+    :raises UnlockedWrite: it wrote rows that were not checked; the transaction cannot be committed.
     """
     written = None
     if asked is not None:
@@ -95,9 +93,9 @@ def _after(
 
 
 def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, list[Identity]]:
-    """Return the result, which can still be read, and the primary keys of the inserted rows.
+    """Return the result, which stays readable, and the primary keys of the inserted rows.
 
-    They are in the rows of ``returning(Order.id)`` and of ``returning(Order)``, or in
+    They are in the rows of ``returning(Order.id)`` or ``returning(Order)``, or in
     ``inserted_primary_key``.
     """
     columns = returned_columns(write.statement)
@@ -115,9 +113,8 @@ def _keys_of_result(write: Write, target: Target, result: Any) -> tuple[Any, lis
 
 
 def _key_inserted(write: Write, result: Any) -> list[Identity]:
-    """Return the primary key of the one row that was inserted; nothing where it is not known."""
     key: Any = None
-    with suppress(InvalidRequestError):  # of several rows, none is known
+    with suppress(InvalidRequestError):  # after several rows, none is known
         key = getattr(result, "inserted_primary_key", None)
     own, named = (
         [column.name for column in table.primary_key] for table in (write.table, write.named)
@@ -126,7 +123,6 @@ def _key_inserted(write: Write, result: Any) -> list[Identity]:
 
 
 def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Identity]:
-    """Return the primary keys that are among the returned columns."""
     assert target.mapper is not None
     returned = [
         target.attribute_of(column) if hasattr(column, "key") else None for column in columns
@@ -139,12 +135,12 @@ def _keys_among(columns: Iterable[Any], target: Target, result: Any) -> list[Ide
 
 
 def _can_count(checks: Sequence[StatementCheck], write: Write) -> bool:
-    """Return whether the driver's number of rows is that of the rows that were asked about."""
+    """Return whether the driver's row count covers exactly the checked rows."""
     if not checks or any(check.asked is None for check in checks):
         return False
     if write.way is Way.UPDATE and write.other_tables:
-        return False  # of several tables the driver gives the number of all rows
-    # else a row may be written for two of the parameters
+        return False  # for several tables, the driver counts all rows
+    # Otherwise one row may be written for two parameter sets.
     return not brings_into_its_where(write, checks[0].target)
 
 
@@ -152,29 +148,29 @@ U = TypeVar("U", bound=Update)
 
 
 def atomic_update(statement: U) -> U:
-    """Return the UPDATE, which the write guard lets pass without the locks of its headers.
+    """Return the UPDATE, which the write guard then accepts without the locks of its headers.
 
     Use it for a statement that computes the new value from the old one: ``values(stock=Item.stock -
-    2)`` with the condition ``where(Item.stock >= 2)``. The database locks each row while it computes
-    the value, so the statement waits for a holder of ForUpdate or SharedRead, and loses no update.
-    The row count tells whether the condition was true.
+    2)`` with the condition ``where(Item.stock >= 2)``.  The database locks each row while it
+    computes the value, so the statement waits for a holder of ForUpdate or SharedRead, and loses no
+    update.  The row count shows whether the condition was true.
 
-    Only columns of headers may change, and not their keys. An UPDATE of parts still needs the lock of
-    their header; so does a header whose total must agree with its parts. The statement adds nothing
-    to ``held_locks``.
+    Only columns of headers may change, and not their keys.  An UPDATE of parts still needs the lock
+    of their header; so does a header whose total must agree with its parts.  The statement adds
+    nothing to ``held_locks``.
 
-    If the class has a ``version_id_col``, the UPDATE raises the version of its rows. A session with
-    ``checkouts=`` locks the rows first and raises CheckedOut if another owner has one of them, unless
-    the session already holds it by ``checkout=``.
+    If the class has a ``version_id_col``, the UPDATE raises the version of its rows.  A session
+    with ``checkouts=`` locks the rows first and raises CheckedOut if another owner has one of them,
+    unless the session already holds it by ``checkout=``.
 
     Example::
 
         session.execute(atomic_update(update(Order).where(Order.id == 42).values(total=Order.total + 1)))
 
     :raises TypeError: not an ``update()``.
-    :raises ValueError: it sets no value, or a value that is not an SQL expression and so may be older
-        than the row. Or SQL cannot raise the version: the class has its own ``version_id_generator``,
-        and ``values()`` does not set the version.
+    :raises ValueError: it sets no value, or a value that is not an SQL expression and so may be
+        older than the row.  Or SQL cannot raise the version: the class has its own
+        ``version_id_generator``, and ``values()`` does not set the version.
     """
     if not isinstance(statement, Update):
         raise TypeError(f"atomic_update() takes an update(), got {statement!r}")
@@ -203,7 +199,7 @@ def _versioned(write: Write) -> list[Mapper[Any]]:
     """Return the classes of the rows that have a version."""
     found = [write.mapper]
     if write.mapper is None:
-        # Another object for the table: only a session knows whether it is here.
+        # Another Table object: only a session knows whether it is the same table.
         known = write.named is write.table
         headers = filter(is_header_target, targets_of(write) if known else ())
         found = [*dict.fromkeys(header.mapper for header in headers)]
@@ -211,7 +207,6 @@ def _versioned(write: Write) -> list[Mapper[Any]]:
 
 
 def _key_of(name: Any) -> str:
-    """Return the name of a column or attribute that is given by itself, or by its name."""
     return name if isinstance(name, str) else str(name.key)
 
 
@@ -221,11 +216,11 @@ def _names_of_version(mapper: Mapper[Any]) -> set[str]:
 
 
 def _raising_version(statement: U, mapper: Mapper[Any]) -> U:
-    """Return the UPDATE that raises the version of its rows, too."""
+    """Return the UPDATE with an increment of its rows' version."""
     write, name = Write(statement), mapper.class_.__name__
     given = map(_key_of, chain.from_iterable(write.values.rows))
     if mapper.version_id_generator is False or not _names_of_version(mapper).isdisjoint(given):
-        return statement  # the server, or the statement, raises it
+        return statement  # the server or the statement raises it
     column: Any = mapper.version_id_col
     if column.table is not write.table:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The full check of written rows, which asks the database where the loaded objects do not tell."""
+"""The full check of written rows, which asks the database if the loaded objects do not suffice."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .targets import Target, Way, is_header_target, is_plain, targets_extended
 from .touched import key_of_table
 
 By = tuple[str, str] | None
-"""The change of a row by which it is written to a document: with the key of the row, and without."""
+"""The change by which a row is written to a document: with the row's key, and without it."""
 
 
 class WrittenRow(NamedTuple):
@@ -55,7 +55,7 @@ class WrittenRow(NamedTuple):
         return document_label(self.state.class_, public_key(self.state.identity))
 
     def through(self, name: str) -> By:
-        """Return the change of this attribute, which is one of other rows too."""
+        """Return the change of this attribute, which also writes other rows."""
         return f"{self.label}.{name}", f"{self.state.class_.__name__}.{name}"
 
     def refusal(self, root: Mapper[Any], identity: Identity, by: By) -> Refusal:
@@ -67,9 +67,9 @@ class WrittenRow(NamedTuple):
 
 
 class FullCheck:
-    """The full check of the rows of one flush; those of one call share what is read from the database.
+    """The full check of the rows of one flush; the rows of one call share their database reads.
 
-    :param new: objects that are inserted along; None: all new ones of the session.
+    :param new: objects inserted in the same flush; None: all new ones of the session.
     :param written: the rows are in the database already.
     """
 
@@ -86,7 +86,7 @@ class FullCheck:
         self.resolvers: dict[Mapper[Any], HeaderResolver] = {}
 
     def check(self, to_check: Iterable[WrittenRow]) -> None:
-        """Refuse the writes to documents that are not held; ask the database anew."""
+        """Refuse writes to documents that are not locked; ask the database again."""
         self.resolvers = {}
         rows, by_root = [*to_check], defaultdict(list)
         for row in rows:
@@ -100,17 +100,17 @@ class FullCheck:
         found = [*self._of_untold(untold), *chain.from_iterable(map(self._of_row, rows))]
         self.refusals.allow(found, self.resolvers, self._expected)
 
-    # Each of these yields the documents that rows are written to, as refusals for those that are not held.
+    # Each of these yields refusals of the documents of written rows; allow() keeps those that are not locked.
 
     def _of_row(self, row: WrittenRow) -> Iterator[Refusal]:
         rules, state, root = row.rules, row.state, row.rules.root
-        if self.written:  # first: other checks read what has expired
+        if self.written:  # first: other checks read expired attributes
             yield from self._of_unread(row)
             yield from self._of_kinds(row)
         elif not rules.kind.isdisjoint(state.committed_state):
-            self.refusals.memory.held.pop(state, None)  # it tells more when it is written
+            self.refusals.memory.held.pop(state, None)  # written, it shows more
         if root is not None:
-            # Written without a flush, it is not checked again; the table may set its document.
+            # Written without a flush: no later check sees what the table sets.
             if self.new is not None and rules.generated is not None:
                 given = state.dict if row.way is Way.INSERT else state.committed_state
                 for name in sorted(rules.generated.by(row.way) - given.keys())[:1]:
@@ -119,9 +119,9 @@ class FullCheck:
         yield from self._of_related(row)
 
     def _of_related(self, row: WrittenRow) -> Iterator[Refusal]:
-        """The flush of the row's relationships writes to other rows."""
+        """Yield those of the rows that the flush of the row's relationships writes."""
         related = row.rules.deletes if row.way is Way.DELETE else row.rules.updates
-        # When the row is written, most of these have events of their own.
+        # While the row is written, most of these have their own events.
         unseen_alone = self.written and row.way is not Way.DELETE
         for name, root in related.items():
             if not unseen_alone or name in row.rules.unseen:
@@ -136,7 +136,7 @@ class FullCheck:
         for identity in self._resolver(root).headers(row.state):
             if self.refusals.permits(root, identity):
                 continue
-            self.refusals.memory.held.pop(row.state, None)  # only the written row may tell
+            self.refusals.memory.held.pop(row.state, None)  # check it again when written
             if self._is_inserted((root.class_, identity), row.state):
                 continue
             if by is None and row.way is Way.UPDATE:
@@ -147,9 +147,9 @@ class FullCheck:
             yield row.refusal(root, identity, by)
 
     def _of_unread(self, row: WrittenRow) -> Iterator[Refusal]:
-        """The row was written with values that only the database knows.
+        """Yield those of a row that was written with values that only the database knows.
 
-        Such are an SQL expression that a listener has set, and a default of the server.
+        Examples are a listener's SQL expression, and a default of the server.
         """
         state, root = row.state, row.rules.root
         names = sorted(row.rules.moves & row.rules.columns & state.expired_attributes)
@@ -160,16 +160,16 @@ class FullCheck:
                 yield row.refusal(root, header, by)
 
     def _of_kinds(self, row: WrittenRow) -> Iterator[Refusal]:
-        """The row is written as one of another class: only the database knows its owners.
+        """Yield those of a row that becomes one of another class: only the database knows its owners.
 
-        Before it is written the row is found as one of the class that it leaves.
+        Before the write, it is found as a row of its old class.
         """
         state = row.state
         changed = {*state.committed_state, *state.expired_attributes}
         for name in row.rules.kind & changed if row.way is Way.UPDATE else ():
             history = state.attrs[name].history
             kinds: Iterable[Mapper[Any]] = state.mapper.polymorphic_map.values()
-            if history.deleted:  # else only the database knows of which class the row was
+            if history.deleted:  # otherwise only the database knows the row's old class
                 kinds = chain.from_iterable(
                     kinds_of(state.mapper, value) for value in history.sum()
                 )
@@ -180,13 +180,13 @@ class FullCheck:
                         yield row.refusal(root, header, row.through(name))
 
     def _of_untold(self, rows: Iterable[WrittenRow]) -> Iterator[Refusal]:
-        """The class of the row does not tell its documents; new ones are asked for when they are written."""
+        """Yield those of rows whose class does not show their documents."""
         by_class = defaultdict(list)
         for row in rows:
             by_class[row.state.mapper, row.way].append(row)
         for (mapper, way), of_class in by_class.items():
             for target, table in untold_targets(mapper).items():
-                # A new row of the table may make a new header of this target, and no other.
+                # A new row of the table may create a new header of this target, and no other.
                 is_new = way is Way.INSERT and is_header_target(target)
                 is_new = is_new and not any(targets_extended([target], table, None))
                 for row, by, header in self._headers_in(target, table, of_class):
@@ -198,13 +198,13 @@ class FullCheck:
     def _headers_in(
         self, target: Target, table: Any, rows: Iterable[WrittenRow]
     ) -> Iterator[tuple[WrittenRow, By, Identity]]:
-        """Yield those of these objects whose rows in the table are of this target, with their headers."""
+        """Yield the objects whose rows in the table are of this target, with their headers."""
         asked: dict[Identity, tuple[WrittenRow, By]] = {}
         key = key_of_table(target, table, target.source)
         columns = [table.columns[name] for name in key]
         for row in rows:
             name = _changed_in(row.state, target, table) if row.way is Way.UPDATE else ""
-            if name is None:  # it is of another table
+            if name is None:  # the row is in another table
                 continue
             by = (name, name) if name else None
             identity, headers = self._told(row, target, columns)
@@ -217,7 +217,7 @@ class FullCheck:
     def _told(
         self, row: WrittenRow, target: Target, key: Iterable[Any]
     ) -> tuple[Identity | None, Collection[Identity]]:
-        """Return the key that the object's row has in a table, or the headers if it names the owner itself."""
+        """Return the key that an object's row has in a table, or its headers if it names the owner itself."""
         written = self.written and row.way is not Way.DELETE
         if target.mapper is None:
             own = [target.table.columns[name] for name in target.read]
@@ -230,7 +230,7 @@ class FullCheck:
     def _stored_headers(
         self, target: Target, key: Sequence[Any], asked: Sequence[Identity]
     ) -> Iterator[tuple[Identity, Identity]]:
-        """Yield the headers that the database has for rows of the target, each with the row's key."""
+        """Yield the stored headers of rows of the target, each with the row's key."""
         mapper = target.mapper
         own = (
             [target.table.columns[name] for name in target.read]
@@ -261,7 +261,7 @@ class FullCheck:
         return resolver
 
     def _expected(self) -> set[type[Any]]:
-        """Return the classes of the headers inserted along whose key may be another in Python."""
+        """Return the classes of headers inserted in this flush whose keys Python may not compare."""
         if self.written:
             return set()
         return {
@@ -271,27 +271,27 @@ class FullCheck:
         }
 
     def _is_inserted(self, key: DocumentKey, row: InstanceState[Any]) -> bool:
-        """Return whether the header of the document is inserted along, or is a held one that gets this key.
+        """Return whether the flush inserts the document's header, or gives a locked one this key.
 
-        It may be this row: a new header may have got its key from the database just now.
+        The header may be this row, with a key that the database has just generated.
         """
         states = row, self._coming.get(key, row)
         # A listener may have changed its key since.
         if all(self._key_to_come(state) != key for state in states):
             return False
-        # Else the key is that of another object, which this flush deletes, or gives another key.
+        # Otherwise another object has the key, which this flush deletes or gives a new key.
         return state_in_session(self.session, mapper_of(key[0]), key[1]) is None
 
     @cached_property
     def _coming(self) -> Mapping[DocumentKey, InstanceState[Any]]:
-        """The objects by the documents that come with them, as far as they are known when one is asked for."""
+        """Objects by the documents that the flush creates, as known at the first access."""
         new = new_states(self.session) if self.new is None else self.new
         states = [*new, *modified_states(self.session)]
         found = zip(map(self._key_to_come, states), states, strict=True)
         return {key: state for key, state in found if key is not None}
 
     def _key_to_come(self, state: InstanceState[Any]) -> DocumentKey | None:
-        """Return the document whose header is inserted, or whose key is set on a header that is held."""
+        """Return the document whose header is inserted, or whose key a locked header gets."""
         if state.key is None:
             return document_of_header(state)
         rules = rules_for(state.mapper)
@@ -303,7 +303,7 @@ class FullCheck:
 
 
 def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
-    """Return the document whose header the object is; None if it is no header."""
+    """Return the document whose header the object is, or None."""
     root = document_root(state.mapper)
     if root is None or not is_row_of_root(state.mapper, root):
         return None
@@ -311,7 +311,7 @@ def document_of_header(state: InstanceState[Any]) -> DocumentKey | None:
 
 
 def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
-    """Return the primary key that is set on a header; None if none is, or not a plain value."""
+    """Return the primary key that is set on a header; None if none is set, or not a plain value."""
     if rules.root is None or rules.keys.isdisjoint(state.committed_state):
         return None
     key = tuple(map(state.dict.get, key_attributes(rules.root)))
@@ -319,7 +319,7 @@ def new_key_of(state: InstanceState[Any], rules: WriteRules) -> Identity | None:
 
 
 def _touched(state: InstanceState[Any], name: str, way: Way) -> list[Any]:
-    """Return the objects that the relationship writes to; new ones are checked by themselves."""
+    """Return the objects that the relationship writes; new ones are checked separately."""
     attribute = state.attrs[name]
     history = attribute.history
     if way is not Way.DELETE:
@@ -336,7 +336,6 @@ def _touched(state: InstanceState[Any], name: str, way: Way) -> list[Any]:
 
 
 def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
-    """Return the first attribute whose change is a change of the document."""
     mapper = state.mapper
     parts = names_of_parts(root, mapper)
     names = [attr.key for attr in mapper.column_attrs if attr.key in state.manager]
@@ -349,7 +348,6 @@ def _changed(state: InstanceState[Any], root: Mapper[Any]) -> str | None:
 
 
 def _changed_in(state: InstanceState[Any], target: Target, table: Any) -> str | None:
-    """Return the first attribute whose change is one of the target's row."""
     tables = [table] if target.mapper is None else target.mapper.tables
     columns = chain.from_iterable(written.columns for written in tables)
     names = (same_attribute(state.mapper, column) for column in columns)
@@ -361,9 +359,9 @@ def _first_changed(state: InstanceState[Any], names: Iterable[str]) -> str | Non
 
 
 def _values(state: InstanceState[Any], columns: Iterable[Any], *, written: bool) -> Identity | None:
-    """Return the values that an object has for these columns; None if it does not tell all of them.
+    """Return the values that an object has for these columns, or None if it lacks one.
 
-    :param written: as they were written; else as they were before.
+    :param written: after the write; otherwise before it.
     """
     names = [same_attribute(state.mapper, column) for column in columns]
     found = tuple(None if name is None else _value(state, name, written=written) for name in names)
@@ -375,12 +373,12 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
         return state.dict[name]
     history = state.attrs[name].load_history()
     values = history.deleted or history.unchanged or ()
-    # SQLAlchemy does not load the key that an expired object had where the table has no primary key.
+    # SQLAlchemy does not load the key of an expired object if the table has no primary key.
     key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
     return next(iter(values), key.get(name))
 
 
 def _inserts(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
-    """Return whether the INSERT of an object makes this header too: that of a class on a join()."""
+    """Return whether the INSERT of an object creates this header too, as for a class on a join()."""
     names = [same_attribute(state.mapper, column) for column in root.primary_key]
     return tuple(None if name is None else state.dict.get(name) for name in names) == header

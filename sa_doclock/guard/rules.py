@@ -1,8 +1,9 @@
-"""The rules by which the guard judges a write to an object, found out once for each mapper.
+"""The rules by which the guard judges a write to an object, derived once for each mapper.
 
-A row belongs to the document of each class that has its table.  Most classes tell which document that
-is: they are the header's or the part's own, or map the foreign key.  Of a row of another class, which is
-untold, the database is asked for the row of the document's class that has the same key in the table.
+A row belongs to the document of each class that maps its table.  Most classes show which document
+that is: they are the header's or the part's own, or map the foreign key.  For a row of another,
+"untold" class, the database is asked for the row of the document's class that has the same key in
+the table.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from .targets import (
 
 @mapper_cache
 def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
-    """Return the targets that a row of this class may be and does not tell, each with a table of both."""
+    """Return the targets that a row of this class may be without showing it, each with a shared table."""
     found: dict[Target, Any] = {}
     for table in map(mapped_table, mapper.tables):
         for target in targets_of_table(table):
@@ -63,7 +64,7 @@ def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
 
 
 def _is_told(mapper: Mapper[Any], target: Target) -> bool:
-    """Return whether an object of the class tells whether it is such a row, and of which document."""
+    """Return whether an object of the class shows whether it is such a row, and of which document."""
     other = target.mapper
     if other is None:
         return False
@@ -73,13 +74,13 @@ def _is_told(mapper: Mapper[Any], target: Target) -> bool:
 
 
 def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
-    """Return whether the class maps the header's key, or the foreign keys of all parts of the other class."""
+    """Return whether the class maps the header's key, or the foreign keys of all the other's parts."""
     root = target.root
     has_key = is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
     if is_header_target(target) and not has_key:
         return False
     told, parts = (parts_with_detail(root, each_class) for each_class in (mapper, other))
-    # The key of an object may find the row of the other class, which it cannot move then.
+    # The object's key may find the row of the other class, which the object then cannot move.
     found = [*mapper.primary_key] == [*other.primary_key] and not any(
         same_attribute(mapper, column) for column in _deciding_columns(target, other.local_table)
     )
@@ -110,7 +111,7 @@ def _deciding_columns(target: Target, table: Any) -> Iterator[Any]:
 
 
 def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
-    """Yield the writes of objects of such classes."""
+    """Yield the writes of objects of untold classes."""
     found: defaultdict[tuple[Mapper[Any], Callable[[Any], Any]], list[Row]] = defaultdict(list)
     for state in states:
         mapper = state.mapper
@@ -126,7 +127,7 @@ def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
 
 States = Collection[InstanceState[Any]]
 
-# A flush may have thousands of rows, so these run in C for each of them.
+# A flush may have thousands of rows: these run in C for each of them.
 _committed_state: Final[Callable[[Any], Mapping[str, Any]]] = attrgetter("committed_state")
 _key: Final[Callable[[Any], tuple[Any, ...] | None]] = attrgetter("key")
 _object: Final = methodcaller("obj")
@@ -135,33 +136,31 @@ _object: Final = methodcaller("obj")
 class WriteRules(NamedTuple):
     """The rules for writes to objects of a class."""
 
-    root: Mapper[Any] | None  # of the documents that its rows belong to
+    root: Mapper[Any] | None  # of the documents to which its rows belong
     entity: type[Any]  # the class of the root
     header: bool  # each row is the header of a document
     direct: Part | None  # the only part that a row can be, if its foreign key names the header
     moves: frozenset[str]  # the attributes that move a row from one document to another
-    keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
+    keys: frozenset[str]  # the attributes of the primary key, if the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
-    checked: frozenset[str]  # all these
-    columns: frozenset[
-        str
-    ]  # those that are columns, which a write may expire: of a relationship it does not
+    checked: frozenset[str]  # all of these
+    columns: frozenset[str]  # the columns among them, which a write may expire
     kind: frozenset[str]  # the attribute by which a row becomes one of another class
     generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
-    unseen: frozenset[str]  # those of them that write rows of which no event is checked
+    unseen: frozenset[str]  # those of them whose written rows have no checked event
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
-    other: bool  # the class has another object for the table; see core/same_tables.py
-    untold: bool  # a row may be one of a document that only the database knows; see untold.py
-    # The headers that objects are, or name by a foreign key, which is loaded, else KeyError.  None:
-    # of such objects other rows tell the header.
+    other: bool  # the class has another Table object for the table; see core/same_tables.py
+    untold: bool  # only the database may know a row's document; see untold.py
+    # The headers that objects are, or name by a loaded foreign key; KeyError if it is not loaded.
+    # None: only other rows show the header.
     named: Callable[[States], Iterable[Identity]] | None
 
     def headers_of(self, session: Session, way: Way, states: States) -> Iterable[Identity] | None:
-        """Return the headers of objects of this class, whose write is one of their documents alone.
+        """Return the headers of objects of this class, if each write concerns one document.
 
-        Owners that are new are not among them.  None if one of the objects may be a write to
-        another document, or does not tell its header.
+        New owners are omitted.  None if one of the objects may be written to another document, or
+        does not show its header.
         """
         elsewhere = self.updates.keys() if way is Way.INSERT else self.elsewhere
         alone = all(map(elsewhere.isdisjoint, map(_committed_state, states)))
@@ -179,10 +178,10 @@ class WriteRules(NamedTuple):
             return None
 
     def is_set_too_late(self, way: Way, along: States | None) -> bool:
-        """Return whether the table may set what names the owner, which no check after it would tell.
+        """Return whether the table may set the owner's key, unseen by later checks.
 
-        :param along: None: each row is checked again when it is written; a new one tells its document then,
-            an old one not that it has come to another.
+        :param along: None: each row is checked again when it is written; a new row shows its
+            document then, but an old one does not show that it has moved.
         """
         checked_after = along is None and way is Way.INSERT
         return self.generated is not None and bool(self.generated.by(way)) and not checked_after
@@ -204,7 +203,7 @@ class WriteRules(NamedTuple):
     def _headers_through_others(
         self, session: Session, states: States
     ) -> Iterable[Identity] | None:
-        """Return the headers that other rows lead to, which are loaded."""
+        """Return the headers that loaded other rows lead to."""
         if self.root is None:
             return ()
         resolver = HeaderResolver(session, self.root, ask=False)
@@ -217,7 +216,7 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     """Return the rules for objects of this class; None if the guard never checks them."""
     root = document_root(mapper)
     related = list(_related_documents(mapper))
-    # A change of order.lines is one of line.order too, and is checked with the line.
+    # A change of order.lines also changes line.order, and is checked with the line.
     updates = {
         relationship.key: other
         for relationship, other in related
@@ -239,7 +238,7 @@ def _build_rules(
     deletes: Mapping[str, Mapper[Any]],
     kind: frozenset[str],
 ) -> WriteRules:
-    """Return the rules of a class; without a root it is in no document, and its flush writes to some."""
+    """Return the rules of a class; without a root it is in no document, but its flush writes to some."""
     parts: Sequence[Part] = ()
     header, direct, keys, own = False, None, frozenset[str](), set[str]()
     if root is not None:
@@ -266,13 +265,13 @@ def _build_rules(
         kind=kind,
         generated=generated if any(generated) else None,
         updates=updates,
-        # Those write to an association table, or by UPDATEs of their own.
+        # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(
             relationship.key
             for relationship in map(mapper.relationships.__getitem__, updates)
             if relationship.secondary is not None or relationship.post_update
         ),
-        # Its own parts are deleted with the row, under the same lock.
+        # Its parts are deleted with the row, under the same lock.
         deletes={name: other for name, other in deletes.items() if name not in own},
         other=bool(other_objects_of(mapper)),
         untold=bool(untold_targets(mapper)),
@@ -288,13 +287,13 @@ def names_of_parts(root: Mapper[Any], mapper: Mapper[Any]) -> set[str]:
 def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
-    return None if parts[0].discriminators else parts[0]  # else the foreign key alone does not tell
+    return None if parts[0].discriminators else parts[0]  # else the foreign key is not enough
 
 
 def _named_headers(
     header: bool, part: Part | None
 ) -> Callable[[States], Iterable[Identity]] | None:
-    """Return the function for the headers that objects are themselves, or name by a foreign key."""
+    """Return the function for the headers that objects are, or name by a foreign key."""
     if header:
         return lambda states: map(itemgetter(1), filter(None, map(_key, states)))
     if part is None or not part.foreign_key:
@@ -312,7 +311,7 @@ def _named_headers(
 def _headers_of_owners(
     loaded: Sequence[dict[str, Any]], backrefs: Iterable[str]
 ) -> list[Identity] | None:
-    """Return the headers that are the owners of objects; None if one is neither stored nor new."""
+    """Return the headers that own these objects; None if an owner is neither stored nor new."""
     found: dict[int, Any] = {}
     for name in backrefs:
         owners = [*map(dict.get, loaded, repeat(name))]

@@ -1,15 +1,17 @@
 """The check of the rows that one statement writes, of one target.
 
-``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal; UNKNOWN is that
-of a row that does not tell.  ``_allow()`` refuses those that are not held.
+``_headers...()`` find whose rows they are: each yields headers, with the words for a refusal;
+UNKNOWN stands for a row that does not show its header.  ``_allow()`` refuses those that are not
+locked.
 
-An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that has the same values as the new
-one in the columns of the conflict.  Where the foreign key to the owner is among them, and the update leaves it
-alone, both rows are of the same document.  The same is true of a header where its primary key is among them.
+An INSERT .. ON CONFLICT DO UPDATE, or ON DUPLICATE KEY UPDATE, finds a row that equals the new one
+in the columns of the conflict.  If these include the foreign key to the owner, and the update
+leaves it alone, both rows belong to the same document.  The same is true of a header if they
+include its primary key.
 
-The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT runs.  Nobody
-else adds rows to a document that is held ForUpdate: so the rows of these owners are counted before and after,
-and whatever else was added has come to another document.
+The SELECT of an INSERT .. FROM SELECT may read other rows, or return other values, when the INSERT
+runs.  Nobody else adds rows to a document that is locked ForUpdate: so the rows of these owners are
+counted before and after, and any other added row belongs to another document.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ UNCLEAR: Final = (
 NO_KEY: Final = "a statement without a plain primary key, which does not show whose row it writes,"
 
 ATOMIC: Final = "doclock_atomic"
-"""The execution option of a statement that atomic_update() has made."""
+"""The execution option of a statement made by atomic_update()."""
 
 
 def is_atomic(statement: Any) -> bool:
@@ -73,20 +75,20 @@ def is_atomic(statement: Any) -> bool:
 
 
 def stays_in_its_document(write: Write, target: Target, given: Collection[str]) -> bool:
-    """Return whether a row that an INSERT updates is certainly of the document of the new row.
+    """Return whether a row that an INSERT updates certainly belongs to the new row's document.
 
-    :param given: the names of the attributes that the new rows have values for.
+    :param given: the names of the attributes that have values in the new rows.
     """
     conflict = conflict_of(write.statement)
     deciding = _deciding_attributes(target)
     if conflict is None or not deciding:
         return False
-    # excluded.order_id of PostgreSQL and SQLite, inserted.order_id of MySQL, and the old value stay.
+    # Kept: excluded.order_id on PostgreSQL and SQLite, inserted.order_id on MySQL, the old value.
     sets = conflict.sets.items()
     stay = {key for key, value in sets if isinstance(value, ColumnClause) and value.key == key}
     if not deciding.isdisjoint(map(target.attribute_of, conflict.sets.keys() - stay)):
         return False
-    # Its value is one that no row has yet.
+    # Its value is new: no row has it yet.
     generated = getattr(write.table, "autoincrement_column", None)
     for key in _keys_of(conflict, write.table):
         columns = {*map(target.attribute_of, key)}
@@ -97,7 +99,7 @@ def stays_in_its_document(write: Write, target: Target, given: Collection[str]) 
 
 
 def _deciding_attributes(target: Target) -> set[str]:
-    """Return the attributes that show of which document a row is; none where they do not."""
+    """Return the attributes that show a row's document; empty if they do not suffice."""
     if target.unclear:
         return set()
     names = set(chain.from_iterable(link.names for link in target.links))
@@ -107,10 +109,9 @@ def _deciding_attributes(target: Target) -> set[str]:
 
 
 def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
-    """Yield the keys of which the new row and the one that is there have one in common.
+    """Yield each key in which the new row may equal the existing one.
 
-    MySQL, and a conflict without columns, mean any unique key of the table: those that the Table
-    declares.
+    MySQL, and a conflict without columns, mean any unique key that the Table declares.
     """
     if conflict.columns is not None:
         yield conflict.columns
@@ -122,7 +123,7 @@ def _keys_of(conflict: Conflict, table: Any) -> Iterator[Collection[Any]]:
 
 
 class InsertedFromSelect:
-    """The rows that one such statement adds to one target, which has links to owners."""
+    """The rows that such a statement adds to one target with links to owners."""
 
     def __init__(self, check: StatementCheck) -> None:
         target, write = check.target, check.write
@@ -154,21 +155,20 @@ class InsertedFromSelect:
         self._before = self._count()
 
     def has_added_others(self, written: int | None) -> bool:
-        """Return whether rows were added to other documents than those that were asked about."""
+        """Return whether rows were added to documents that were not checked."""
         if not self._selected or (written is None and self._write.values.conditional):
             return False
         others = 0 if written is None else written - self._all
         return self._count() - self._before < self._with_owner + others
 
     def _count(self) -> int:
-        """Return the number of the rows of these owners."""
         number = select(func.count()).select_from(self._write.table)
         return sum(
             self._check.ask_of_target(number.where(where))[0][0] for where in self._of_owners()
         )
 
     def _of_owners(self) -> Iterator[ColumnElement[bool]]:
-        """Yield conditions for the rows of these owners; no row fulfils two of them."""
+        """Yield disjoint conditions for the rows of these owners."""
         several = [
             ([self._target.column_of(name, self._write.table) for name in link.names], [*keys])
             for link, keys in self._owners.items()
@@ -184,12 +184,13 @@ class InsertedFromSelect:
 class StatementCheck:
     """The check of the rows of one target that one statement writes.
 
-    A write concerns a document in two ways.  Of ``UPDATE line SET order_id = 2 WHERE id = 7``
-    the database knows that line 7 is of order 1, which the line leaves; only the values of the
-    statement know that the line comes to order 2.  Both orders must be locked.
+    A write may concern two documents.  For ``UPDATE line SET order_id = 2 WHERE id = 7``, the
+    database knows that line 7 belongs to order 1, which it leaves; only the values of the statement
+    show that the line moves to order 2.  Both orders must be locked.
 
-    :ivar asked: the number of rows that the statement was about to write; None where none were counted.
-    :ivar left: the number of rows of no document that another transaction has brought into one meanwhile.
+    :ivar asked: the number of rows that the statement was about to write; None: not counted.
+    :ivar left: the number of rows without a document that another transaction has since assigned to
+        one.
     :ivar headers: the documents that were checked, whose version the statement raises.
     :ivar new_keys: the documents whose primary key the statement sets, each with the new one.
     """
@@ -206,7 +207,7 @@ class StatementCheck:
         self.new_keys: list[tuple[DocumentKey, Identity]] = []
 
     def _allow(self, found: Headers) -> bool:
-        """Return whether all these headers are held; refuse the others."""
+        """Return whether all these headers are locked; refuse the others."""
         found, root = dict.fromkeys(found), self.target.root  # thousands of rows have few headers
         self.headers.update(dict.fromkeys(key for key, _ in found if key is not UNKNOWN))
         what = f"{self.target.name} rows would be {self.write.way.value} by"
@@ -216,10 +217,10 @@ class StatementCheck:
     # After the statement.
 
     def refuse_others(self, asked: int | None, written: int | None, result: Any) -> None:
-        """Refuse rows that the statement has written without a question before.
+        """Refuse written rows that were not checked before.
 
-        :param written: the number of rows, where they were counted.
-        :raises UnlockedWrite: which documents they are of, nobody knows.
+        :param written: the number of rows, if they were counted.
+        :raises UnlockedWrite: it is unknown to which documents they belong.
         """
         if self._inserted is not None:
             others = self._inserted.has_added_others(row_count(result))
@@ -234,7 +235,7 @@ class StatementCheck:
             self._refusals.refuse_written(Refusal(root, UNKNOWN, what, what))
 
     def note_written(self) -> None:
-        """Raise the versions of the documents, and note those whose headers were inserted, or got another key."""
+        """Raise the versions of the documents; record new headers, and new keys of headers."""
         target, refusals = self.target, self._refusals
         if declares(target.root, "version") and not self._raises_version():
             refusals.raise_versions(target.root, [key for key in self.headers if not has_null(key)])
@@ -246,18 +247,18 @@ class StatementCheck:
             refusals.add_key(document, identity)
 
     def _raises_version(self) -> bool:
-        """Return whether the write itself raises the version of the document: one of its header's row."""
+        """Return whether the write itself raises the document's version, as a write to its header does."""
         write, root, rows = self.write, self.target.root, self.write.values.rows
         if not is_header_target(self.target):
             return False
         if write.way is not Way.UPDATE or write.by_key or not callable(root.version_id_generator):
-            return True  # else SQLAlchemy wants the version in the rows, and raises it
+            return True  # SQLAlchemy requires the version in the rows, and raises it
         column: Any = root.version_id_col
         name = root.get_property_by_column(column).key
         return not rows or name in chain.from_iterable(map(self.target.by_attribute, rows))
 
     def _new_headers(self) -> Sequence[Row]:
-        """Return the rows of the new headers; return_defaults=True has set the keys that the database gave."""
+        """Return the rows of the new headers; return_defaults=True sets the keys that the database generates."""
         target, values = self.target, self.write.values
         if self.write.way is not Way.INSERT or target.extended or not is_header_target(target):
             return ()
@@ -267,7 +268,7 @@ class StatementCheck:
     # The questions.
 
     def ask(self, question: Any) -> Iterator[tuple[Row, Sequence[Any]]]:
-        """Yield the answers to a SELECT, with each of the parameters that the write is executed with."""
+        """Yield the answers to a SELECT, with the parameters of each execution."""
         for given in self.write.given:
             yield given, ask(self._session, question, given, **self.write.how)
 
@@ -292,12 +293,12 @@ class StatementCheck:
                 self._allow(self._lock_free())
 
     def _needs_no_lock(self) -> bool:
-        """Return whether atomic_update() has made the statement, and it changes the headers' own rows alone."""
+        """Return whether atomic_update() made the statement, and it changes only the headers' own rows."""
         target, root, write = self.target, self.target.root, self.write
         if not (is_atomic(write.statement) and is_header_target(target) and is_header(root, root)):
             return False
         changed = {name for row in write.values.rows for name in target.by_attribute(row)}
-        # The names of the parameters are no values of attributes.
+        # A parameter with an attribute's name would set that attribute.
         given = {name for row in write.given for name in target.by_attribute(row)}
         links = chain.from_iterable(link.names for link in target.links)
         attributes = (attr.key for attr in root.column_attrs)
@@ -317,11 +318,11 @@ class StatementCheck:
                 return
             stored = partial(self._headers_stored, questions)
             if self._allow(stored()):
-                self._overwritten = stored  # and once more, when it has run
+                self._overwritten = stored  # and again after it has run
         self._allow(self._headers_of_rows(rows))
 
     def _headers_selected(self) -> Headers:
-        """Yield those of the owners that the SELECT of an INSERT names; the rows are counted after it."""
+        """Yield the owners' headers that the SELECT of an INSERT names; its rows are counted later."""
         if self.write.values.overwrites or self.target.extended or self.target.stored:
             yield UNKNOWN, "an INSERT .. FROM SELECT that may overwrite other rows,"
         elif self.target.links:
@@ -330,7 +331,7 @@ class StatementCheck:
                 yield from self._headers_of_values(row)
 
     def _rows_overwritten(self, rows: Sequence[Row]) -> Sequence[Select[Any]] | None:
-        """Return the SELECTs of the rows that an INSERT may update; None if it does not tell them."""
+        """Return the SELECTs of the rows that an INSERT may update; None if they are unknown."""
         target, conflict, table = self.target, conflict_of(self.write.statement), self.write.table
         if conflict is None or not self._finds_all_of(table):
             return None
@@ -354,7 +355,7 @@ class StatementCheck:
     def _select_rows(
         self, names: Sequence[str], values: Sequence[Identity]
     ) -> Iterator[Select[Any]]:
-        """Yield the SELECTs of rows by the values of these attributes: they return these and ``target.read``."""
+        """Yield SELECTs of these attributes and ``target.read``, in rows with these values."""
         source, column_of = self.target.source, self.target.column_of
         columns, read = (
             [column_of(name, source) for name in some] for some in (names, self.target.read)
@@ -369,7 +370,7 @@ class StatementCheck:
                 yield from self._headers_of_stored(tuple(row[-len(self.target.read) :]))
 
     def _headers_touched(self) -> Headers:
-        """Yield those of the rows that an UPDATE or DELETE is about to write, and those they come to."""
+        """Yield the headers of the rows that an UPDATE or DELETE writes, before and after it."""
         target, write = self.target, self.write
         if write.by_key and not target.unclear:
             yield from self._headers_of_rows([*map(target.by_attribute, write.rows)])
@@ -397,7 +398,6 @@ class StatementCheck:
                 self._note_new_keys(tuple(found), values)
 
     def _is_free(self, row: Sequence[Any]) -> bool:
-        """Return whether a row of ``target.read`` refers to no owner."""
         if self.target.by_identity or self.target.mapper is None:
             return False
         return all(
@@ -406,7 +406,7 @@ class StatementCheck:
         )
 
     def _lock_free(self) -> Headers:
-        """Lock the rows of no document, which anybody may bring into one before they are written."""
+        """Lock the rows without a document: others may assign them to one before they are written."""
         touched = touched_rows(self.write, self.target, to_lock=True)
         mapper = self.target.mapper
         assert mapper is not None
@@ -419,7 +419,7 @@ class StatementCheck:
         )
         rows = touched.select(key_attributes(mapper)).where(*no_owner)
         locking = add_lock(rows, touched.entity, LockOptions.ForUpdate)
-        # Past the session's own execute(): the lock is none of a document.
+        # Session.execute() itself: this is no lock of a document.
         found = [
             Session.execute(self._session, locking, given, **self.write.how).all()
             for given in self.write.given
@@ -438,7 +438,7 @@ class StatementCheck:
                 self.new_keys.append((document_key(self.target.root, identity), key))
 
     def _headers_of_rows(self, rows: Sequence[Row]) -> Headers:
-        """Yield those of rows that are given with all that is written."""
+        """Yield the headers of rows that are given with their written values."""
         target = self.target
         if self.write.way is Way.UPDATE or target.extended:
             yield from self._headers_by_key(rows)
@@ -448,7 +448,7 @@ class StatementCheck:
             rows = [{**self._stored_before(row), **row} for row in rows]
         if self.write.values.overwrites and is_header_target(
             target
-        ):  # that have these keys already
+        ):  # the existing headers with these keys
             yield from self._headers_overwritten(rows)
         for row in rows:
             yield from self._headers_of_values(row)
@@ -462,7 +462,7 @@ class StatementCheck:
                 yield from self._headers_of(self.target.mapper, key)
 
     def _headers_by_key(self, rows: Iterable[Row]) -> Headers:
-        """Yield those of the rows that have these keys now, and those that they come to."""
+        """Yield the headers of the rows that have these keys, before and after the statement."""
         target, number = self.target, len(self.target.key)
         new: defaultdict[Identity, list[Row]] = defaultdict(list)
         for row in rows:
@@ -479,7 +479,7 @@ class StatementCheck:
                 )
 
     def _stored_before(self, row: Row) -> Row:
-        """Return the values of the row of a table above, which a row of a table of a subclass completes."""
+        """Return the stored values of a superclass's row, which a subclass's row completes."""
         mapper, names, key = self.target.mapper, self.target.stored, self.target.identity(row)
         assert mapper is not None
         if key is None:
@@ -496,7 +496,7 @@ class StatementCheck:
         return dict(zip(names, found[0], strict=True)) if found else {}
 
     def _headers_of_stored(self, row: Identity, new: Iterable[Row] = ()) -> Headers:
-        """Yield those of a row of ``target.read``, which gets new values."""
+        """Yield the headers of a row of ``target.read``, before and after it gets new values."""
         if self.target.by_identity:
             assert self.target.mapper is not None
             yield from self._headers_of(self.target.mapper, row)
@@ -510,16 +510,16 @@ class StatementCheck:
                     yield from self._headers_of_owner(link, known)
 
     def _headers_of_values(self, row: Row, *, of_row: bool = True) -> Headers:
-        """Yield those that a new row, or new values of a row, come to.
+        """Yield the headers to which a new row, or a row with new values, belongs.
 
-        :param of_row: False: where the values of the row itself tell, it is checked with these.
+        :param of_row: False: values that depend on the row itself are checked with the row.
         """
         known = {name: literal(value, row) for name, value in row.items()}
         for link in self.target.links:
             if not takes(link.discriminators, known):
                 continue
-            # A composite key that an UPDATE sets in part has its other part in the row, and the table
-            # may set a name that the statement leaves out.
+            # If an UPDATE sets part of a composite key, the rest is in the row.  The table may set
+            # a name that the statement omits.
             key, left_out = tuple(map(known.get, link.names)), {*link.names} - known.keys()
             in_part = self.write.way is Way.UPDATE and 0 < len(left_out) < len(link.names)
             if (
@@ -533,9 +533,9 @@ class StatementCheck:
                 yield from self._headers_of_owner(link, known, referred=True)
 
     def _headers_of_owner(self, link: Link, row: Row, *, referred: bool = False) -> Headers:
-        """Yield those of the owner that a row names.
+        """Yield the headers of the owner that a row names.
 
-        :param referred: perhaps by another key than the primary one.
+        :param referred: the row may name it by another key than the primary one.
         """
         key = tuple(map(row.get, link.names))
         if has_null(key) or any(isinstance(value, ClauseElement) for value in key):
@@ -548,5 +548,4 @@ class StatementCheck:
             yield from self._headers_of(link.owner, owner)
 
     def _headers_of(self, mapper: Mapper[Any], identity: Identity) -> Headers:
-        """Yield those of the row of this class that has this primary key."""
         return ((header, BY) for header in self._resolver.headers_of_row(mapper, identity))

@@ -1,12 +1,11 @@
 """The rows that an UPDATE or DELETE is about to write, and how many it has written.
 
 The guard asks first, so that it can refuse before anything is written.  Another transaction may
-bring a row into the WHERE in between.  Nobody else writes rows of a document that is held
-ForUpdate: so where the statement has written no more rows than were asked about, it has written
-these.
+then bring a row into the WHERE.  Nobody else writes rows of a document that is locked ForUpdate: so
+if the statement has written no more rows than were found, it has written these.
 
-Where a statement names another object for the table of a document, its WHERE finds the keys of the rows, and
-the mapped Table has their documents.
+If a statement names another Table object for a document's table, its WHERE finds the keys of the
+rows, and the mapped Table has their documents.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ from ..dml_internals import returned_columns
 from ..sqlalchemy_internals import buffer_rows, options_of
 from .targets import Target, Way, Write, is_of_one_table
 
-_NUMBER: Final = func.count()  # Threads: it is never changed.
+_NUMBER: Final = func.count()  # Threads: never changed.
 
 
 class TouchedRows(NamedTuple):
     """The rows of one target that an UPDATE or DELETE is about to write."""
 
     target: Target
-    entity: Any  # of which they are read: the class or an alias of it, or an association table
-    keys: Sequence[Any]  # by which a row is counted once, where the WHERE joins others to it
+    entity: Any  # the source: the class or an alias of it, or an association table
+    keys: Sequence[Any]  # identify a row, which the WHERE may join to several others
     where: Sequence[ColumnElement[bool]]
     options: Sequence[LoaderCriteriaOption]
     execution_options: Mapping[str, Any]
@@ -63,9 +62,9 @@ class TouchedRows(NamedTuple):
         return self._of(*map(self.column, names))
 
     def select_counted(self) -> Select[Any]:
-        """Return the SELECT of the values that the rows have in ``target.read``, each once.
+        """Return the SELECT of the distinct values of the rows in ``target.read``.
 
-        The last column of its result is the number of the rows.
+        The last column of its result is the number of rows.
         """
         columns = [*map(self.column, self.target.read)]
         if not self.keys:
@@ -87,7 +86,7 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
     are those of the target's classes that have the key of a row of the table which the statement writes.
     None where no SELECT finds them.
 
-    :param to_lock: a SELECT of them is to have a lock, for which it names the class.
+    :param to_lock: the SELECT will lock, for which it must name the class.
     """
     statement, criteria = write.statement, criteria_of(write.statement)
     entity = _read_from(write, target)
@@ -96,9 +95,9 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
         has_others = isinstance(statement.table, Alias) or (
             where is not None and has_subquery(where)
         )
-        if criteria and has_others:  # for the table beside an alias, criteria may bring rows in
+        if criteria and has_others:  # for the table beside an alias, criteria may add rows
             return None
-        criteria = []  # they leave rows out
+        criteria = []  # they exclude rows
     if entity is None:
         return None if to_lock and target.of_any_kind else _rows_by_key(write, target)
     return TouchedRows(
@@ -112,9 +111,9 @@ def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> Touc
 
 
 def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
-    """Return the rows of the target that have the key of a row of the table which the statement writes."""
+    """Return the target's rows that share the key of a row of the written table."""
     mapper, table = target.mapper, write.table
-    # Of an alias: the WHERE may name the same tables for other rows.
+    # An alias: the WHERE may name the same tables for other rows.
     if mapper is None or target.of_any_kind:
         entity = table.alias()
     else:
@@ -142,9 +141,9 @@ def _read_from(write: Write, target: Target) -> Any:
 
 
 def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
-    """Return the columns of the target that are the key of the table, by the names that they have there.
+    """Return the columns of the target that form the table's key, by their names there.
 
-    Empty where the table has no key, or the class does not map it.
+    Empty if the table has no key, or the class does not map it.
     """
     mapper = target.mapper
     if mapper is None or isinstance(entity, FromClause):
@@ -159,16 +158,16 @@ def key_of_table(target: Target, table: Any, entity: Any) -> Mapping[str, Any]:
 def criteria_of(statement: Any) -> list[LoaderCriteriaOption]:
     """Return the ``with_loader_criteria()`` of a statement.
 
-    SQLAlchemy adds them to its WHERE, as to that of a SELECT of the same class, and to subqueries.
+    SQLAlchemy adds them to its WHERE, as it does for a SELECT of the same class, and to subqueries.
     """
     return [option for option in options_of(statement) if isinstance(option, LoaderCriteriaOption)]
 
 
 def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
-    """Return the WHERE of a statement with columns of tables in place of those of classes.
+    """Return the WHERE of a statement with columns of tables instead of those of classes.
 
-    SQLAlchemy adds the conditions of every class that a WHERE names to that of a SELECT, and not
-    to that of an UPDATE or DELETE.  Subqueries stay: they have the same in each statement.
+    For a SELECT, SQLAlchemy adds the conditions of every class that the WHERE names, but not for an
+    UPDATE or DELETE.  Subqueries stay: each statement treats them alike.
     """
 
     def replaced(element: Any, **_: Any) -> Any:
@@ -184,10 +183,10 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
 
 
 def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
-    """Return the SELECT of the key of the rows that the statement writes, each once.
+    """Return the SELECT of the distinct keys of the written rows.
 
-    Of a class of several tables these are rows of its own one: a SELECT of the class would join it
-    with the others, which the statement does not.
+    For a class of several tables, it reads the class's own table: a SELECT of the class would join
+    the others, which the statement does not.
 
     :param key: columns of the mapped Table.
     """
@@ -197,7 +196,7 @@ def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
     columns = []
     for own in key:
         found = column_named(named, own.name)
-        if found is None:  # a table() of some columns alone
+        if found is None:  # a table() that names only some columns
             found = column(own.name)
             found.table = named
         columns.append(found)
@@ -206,14 +205,14 @@ def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
 
 
 def select_number(write: Write) -> Select[Any]:
-    """Return the SELECT of the number of the rows that the statement writes."""
+    """Return the SELECT of the number of rows that the statement writes."""
     rows = _keys_written(write, write.table.primary_key).subquery()
     number = select(_NUMBER).select_from(rows).options(*criteria_of(write.statement))
     return number.execution_options(**write.schema_options)
 
 
 def _joins(write: Write) -> bool:
-    """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
+    """Return whether the statement joins other tables, so that a row may occur twice: UPDATE .. FROM."""
     where, table = write.statement.whereclause, write.source
     columns = (
         ()
@@ -222,14 +221,12 @@ def _joins(write: Write) -> bool:
     )
     if all(other.table == table for other in columns):
         return False
-    rows = select(*table.primary_key).where(
-        *where_of(write.statement)
-    )  # it is sure, and takes longer
+    rows = select(*table.primary_key).where(*where_of(write.statement))  # certain, but slower
     return len(rows.get_final_froms()) > 1
 
 
 def covers(target: Target, write: Write) -> bool:
-    """Return whether every row that the statement can write is one of the target's."""
+    """Return whether every row that the statement can write belongs to the target."""
     named, mapper = write.mapper, target.mapper
     if mapper is None:
         return True
@@ -239,9 +236,9 @@ def covers(target: Target, write: Write) -> bool:
 
 
 def brings_into_its_where(write: Write, target: Target) -> bool:
-    """Return whether an UPDATE for one of the parameters may bring rows into the WHERE for another.
+    """Return whether an UPDATE for one parameter set may bring rows into the WHERE of another.
 
-    Such a row was asked about before, and is written more than once.
+    Such a row was counted before, and is written more than once.
     """
     where = write.statement.whereclause
     if not write.given[1:] or where is None or write.way is not Way.UPDATE:
@@ -254,9 +251,9 @@ def brings_into_its_where(write: Write, target: Target) -> bool:
 
 
 def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
-    """Return the result, which can still be read, and how many rows were written.
+    """Return the result, which stays readable, and the number of written rows.
 
-    None where the driver does not tell, as of a list of parameters.
+    None if the driver does not report it, as for a list of parameters.
     """
     if returned_columns(statement):
         return result, len(buffer_rows(result))
@@ -264,7 +261,7 @@ def rows_written(statement: Any, result: Any) -> tuple[Any, int | None]:
 
 
 def row_count(result: Any) -> int | None:
-    """Return the driver's number of rows that a statement has written; None where it does not tell."""
+    """Return the driver's count of written rows, or None."""
     count = -1
     with suppress(DBAPIError):  # a driver that forgets it with the cursor
         count = getattr(result, "rowcount", -1)

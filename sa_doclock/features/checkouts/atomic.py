@@ -49,7 +49,7 @@ def compared_with_checkouts(
 
 
 def _locked(part: Any, target: Target, write: Write) -> set[DocumentKey]:
-    """Lock the rows of the target that the statement is about to write, and return their documents."""
+    """Lock the target's rows that the statement is about to write, and return their documents."""
     mapper, root = target.mapper, target.root
     touched = touched_rows(write, target, to_lock=True)
     if touched is None or target.unclear or mapper is None:
@@ -64,14 +64,14 @@ def _locked(part: Any, target: Target, write: Write) -> set[DocumentKey]:
     return {
         (root.class_, header)
         for given in write.given
-        # Past the session's own execute(): the lock is none of a document.
+        # Session.execute() itself: this is no lock of a document.
         for row in Session.execute(session, locking, given, **write.how).all()
         for header in resolver.headers_of_row(mapper, tuple(row[:width]))
     }
 
 
 def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
-    """Make the transaction of these documents fit for the lock, and return the dialect.
+    """Prepare the documents' transaction for the lock, and return the dialect.
 
     :raises LockNotSupported: the connection is in AUTOCOMMIT.
     """
@@ -85,7 +85,7 @@ def _fit_connection(part: Any, root: Mapper[Any]) -> LockStrategy:
 
 
 def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
-    """Return the attributes that the locking SELECT reads, the primary key first."""
+    """Return the attributes for the locking SELECT, the primary key first."""
     names = [*key_attributes(mapper)]
     if strategy.statements.locked is Locked.WHAT_IS_READ:
         columns = (attr.key for attr in mapper.column_attrs if isinstance(attr.columns[0], Column))
@@ -94,7 +94,7 @@ def _columns_to_lock(mapper: Mapper[Any], strategy: LockStrategy) -> list[str]:
 
 
 def _counted(part: Any, targets: list[Target], asked: int, statement: Any, result: Any) -> Any:
-    """Return the result.  :raises SnapshotConflict: it has written rows that came to it meanwhile."""
+    """Return the result.  :raises SnapshotConflict: the statement wrote more rows than were locked."""
     if not targets:
         return result
     result, count = rows_written(statement, result)
