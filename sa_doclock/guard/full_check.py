@@ -100,7 +100,7 @@ class FullCheck:
         found = [*self._of_untold(untold), *chain.from_iterable(map(self._of_row, rows))]
         self.refusals.allow(found, self.resolvers, self._expected)
 
-    # Each of these yields refusals of the documents of written rows; allow() keeps those that are not locked.
+    # Each of these yields refusals for documents of written rows; allow() drops those of locked documents.
 
     def _of_row(self, row: WrittenRow) -> Iterator[Refusal]:
         rules, state, root = row.rules, row.state, row.rules.root
