@@ -26,7 +26,7 @@ from benchmarks.lab.places import SERVERS, Place
 from benchmarks.ways.orm import begin_by_hand
 from sa_doclock import LockingSession
 from sa_doclock.tools.cli.workload import Operation, Plan, fresh_tables
-from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload.run_plan import Step
 from sa_doclock.tools.cli.workload.runner import CHANGES, History, Tally, Worker, broken_documents
 from sa_doclock.tools.cli.workload.tables import Base, Detail, Document, fill
 

@@ -80,7 +80,7 @@ def explore(request: pytest.FixtureRequest) -> Callable[..., Exploration]:
 
 
 def _write_line(config: pytest.Config, text: str) -> None:
-    """Write a line to the terminal, whatever is captured."""
+    """Write a line to the terminal, even if output is captured."""
     capture = config.pluginmanager.get_plugin("capturemanager")
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if capture is None or terminal is None:  # a worker of pytest-xdist has no terminal
@@ -105,8 +105,6 @@ def rollback_session() -> Iterator[Callable[..., LockingSession]]:
 
 
 def _function(name: str) -> Any:
-    """Return the fixture of this function of the test kit."""
-
     def function() -> Any:
         from sa_doclock import testing  # noqa: PLC0415
 

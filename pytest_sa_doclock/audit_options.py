@@ -54,7 +54,7 @@ def begin_audit(config: pytest.Config) -> None:
     if html == "":
         raise pytest.UsageError(f"{_OPTION}-html needs the name of a file")
     if config.getoption("doclock_audit") is not None or html:
-        # SQLAlchemy, only where it is used.
+        # It imports SQLAlchemy: only when needed.
         from sa_doclock.testing.auditor import import_auditor  # noqa: PLC0415
 
         try:

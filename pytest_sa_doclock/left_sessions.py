@@ -21,7 +21,7 @@ OPTION: Final = "--doclock-leaks"
 MODES: Final = ("error", "close", "off")
 
 
-_LONG: Final = 5.0  # seconds after which a tear-down is taken to wait for a session that is left
+_LONG: Final = 5.0  # seconds until a tear-down is assumed to wait for a session that was left open
 
 
 class LeakedSessionWarning(pytest.PytestWarning):
@@ -112,11 +112,11 @@ class LeftSessions:
             self._open = None
 
     def _look_after(self, item: pytest.Item) -> None:
-        """Look for sessions when the fixtures of this test have ended, before those of wider scope do."""
-        self._listen()  # a fixture may have imported it
+        """Look for sessions after this test's fixtures have ended, before those of wider scope do."""
+        self._listen()  # a fixture may have imported sa_doclock
         if self._ends_with is not item:
             self._ends_with = item
-            item.addfinalizer(self._end)  # the first, which is called last
+            item.addfinalizer(self._end)  # added first, so called last
 
     def _listen(self) -> None:
         if self._open is None and "sa_doclock.session" in sys.modules:
@@ -126,7 +126,6 @@ class LeftSessions:
             self._open.listen()
 
     def _all(self) -> list[Session | threading.Thread]:
-        """Return all threads and sessions that there are."""
         if "sa_doclock.session" not in sys.modules:
             return [*threading.enumerate()]
         from sa_doclock.sqlalchemy_internals import all_sessions  # noqa: PLC0415
@@ -138,7 +137,6 @@ class LeftSessions:
         self._end()
 
     def _end(self) -> None:
-        """Close what is left, and tell."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer.join()
@@ -152,13 +150,11 @@ class LeftSessions:
             self._item.warn(LeakedSessionWarning(text))
 
     def _close(self) -> None:
-        """Close what is left."""
         if self._open is not None and (left := self._left()):
             self._open.wait_for_threads(left)
             self._texts += [self._end_session(*left) for left in self._left()]
 
     def _left(self) -> list[tuple[Session, OpenTransaction]]:
-        """Return the sessions that no fixture of wider scope needs any more."""
         assert self._open is not None
         return [found for found in self._open.found() if not self._is_needed(*found)]
 
@@ -171,7 +167,6 @@ class LeftSessions:
         return any(fixture is not None and not fixture.ended for fixture in fixtures)
 
     def _end_session(self, session: Session, transaction: OpenTransaction) -> str:
-        """Close a session, and return the text that names it."""
         from sa_doclock.testing.open_sessions import end_session, label_of  # noqa: PLC0415
 
         item, held = transaction.owner[1], [*map(label_of, transaction.held.items())]
@@ -193,5 +188,5 @@ class LeftSessions:
         )
 
     def _shown(self, line: str | None) -> str:
-        """Return the line with its file as seen from the folder where pytest was called."""
+        """Return the line with its file relative to the folder where pytest was called."""
         return (line or "unknown").removeprefix(f"{self._config.invocation_params.dir}{os.sep}")

@@ -34,7 +34,7 @@ class UnlockedWrites:
         options_of_all.update(guard=mode, guard_tracing=True)
         self._sets_guard = True
         if mode == "warn":
-            # It is in the table; and an error would stop the write.
+            # The table shows it, and as an error it would stop the write.
             ignored = "ignore::sa_doclock.UnlockedWriteWarning"
             self._config.addinivalue_line("filterwarnings", ignored)
             self._listen()
@@ -45,7 +45,7 @@ class UnlockedWrites:
         if not self._listens and "sa_doclock.session" in sys.modules:
             self._listen()
 
-    pytest_runtest_call = pytest_runtest_setup  # where a fixture has imported it
+    pytest_runtest_call = pytest_runtest_setup  # a fixture may have imported sa_doclock
 
     def pytest_sessionfinish(self) -> None:
         """Give what a worker has counted to its controller."""
@@ -101,5 +101,5 @@ class UnlockedWrites:
         self._counts[self._shown(line or "unknown"), name] += 1
 
     def _shown(self, line: str) -> str:
-        """Return the line with its file as seen from the folder where pytest was called."""
+        """Return the line with its file relative to the folder where pytest was called."""
         return line.removeprefix(f"{self._config.invocation_params.dir}{os.sep}")

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy
 
 _STANDARD = Path(contextlib.__file__).parent
-# Threads: assigned as a whole, never changed; each reads the old one or the new one.
+# Threads: replaced as a whole, never changed: a thread reads the old or the new value.
 _ours: tuple[str, ...] = (f"{Path(__file__).parent}{sep}", contextlib.__file__)
 _RUNNERS = (
     *(f"{_STANDARD / name}{sep}" for name in ("asyncio", "concurrent")),
@@ -52,7 +52,7 @@ def count_as_ours(folder: Path) -> None:
 
 def is_of_sqlalchemy(frame: FrameType) -> bool:
     """Return whether this frame is SQLAlchemy's."""
-    # SQLAlchemy 2.0 has its wrappers in "<string>", as have programs that are given to exec().
+    # SQLAlchemy 2.0 has its wrappers in "<string>", as programs run by exec() do.
     return frame.f_code.co_filename.startswith(_SQLALCHEMY) or (
         frame.f_globals.get("__name__", "").startswith("sqlalchemy.")
     )
@@ -72,7 +72,7 @@ def warn_program(text: str, category: type[Warning]) -> None:
     else:
         registry = frame.f_globals.setdefault("__warningregistry__", {})
         where = (frame.f_code.co_filename, frame.f_lineno)
-        module = frame.f_globals.get("__name__", "<string>")  # as warnings.warn() has it
+        module = frame.f_globals.get("__name__", "<string>")  # as in warnings.warn()
         warnings.warn_explicit(text, category, *where, module=module, registry=registry)
 
 
@@ -82,7 +82,7 @@ def frames() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
-        if frame is None:  # asyncio: who awaits is in the parent
+        if frame is None:  # asyncio: the awaiting task is in the parent
             greenlet = parent_of(greenlet)
             frame = None if greenlet is None else greenlet.gr_frame
 

@@ -90,12 +90,11 @@ def _awaited(policy: Policy, session_factory: Any, function: Callable[..., Any])
 
 
 def _without_session(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of the calls."""
     signature = inspect.signature(function)
     parameters = list(signature.parameters.values())
     if not parameters or parameters[0].kind not in _TAKES_FIRST:
         raise TypeError(f"{function!r} must take the session as its first argument")
-    # A static method has a class in front of its name too; the name "self" tells them apart.
+    # A static method also has the class in its qualified name; "self" distinguishes the two.
     if _is_in_class(function) and parameters[0].name in ("self", "cls"):
         raise _method_error(function, parameters[0].name)
     if parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:

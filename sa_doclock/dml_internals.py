@@ -26,10 +26,9 @@ from sqlalchemy.sql.dml import ValuesBase
 
 from .sqlalchemy_internals import rows_of_values
 
-# SQLAlchemy numbers the executions whose rows become objects, in all sessions of a process.  The
-# public InstanceState.runid is the number of the last one that has loaded all of an object; from a
-# Result there is a way to it since SQLAlchemy 2.1 alone.  Where the name is gone, no object has
-# the number that stands for it.
+# SQLAlchemy numbers the executions that load objects, across all sessions.  The public
+# InstanceState.runid is the number of the last one that loaded all of an object.  Only since
+# SQLAlchemy 2.1 does a Result lead to it.  If the name is gone, -1 matches no object.
 _next_run: Callable[[], int] = getattr(loading, "_new_runid", lambda: -1)
 
 _RESULT_HAS_RUN = "context" in signature(ChunkedIteratorResult).parameters
@@ -54,7 +53,7 @@ class Values(NamedTuple):
     rows: tuple[Mapping[Any, Any], ...]  # by column, attribute or name; empty: all parameters
     from_select: bool
     overwrites: bool  # ON CONFLICT DO UPDATE, OR REPLACE
-    conditional: bool  # these, ON CONFLICT DO NOTHING, IGNORE: a row may have been there before
+    conditional: bool  # these, ON CONFLICT DO NOTHING, IGNORE: the row may have existed
 
 
 class Conflict(NamedTuple):
@@ -93,7 +92,7 @@ def _inferred(clause: Any) -> Conflict | None:
     if elements is None:
         return Conflict(None, sets)
     if not all(isinstance(element, (str, Column)) for element in elements):
-        return None  # an index of expressions
+        return None  # an index on expressions
     return Conflict(frozenset(map(_key_of, elements)), sets)
 
 
@@ -126,7 +125,7 @@ def select_of_insert(statement: Insert) -> tuple[Sequence[str], Any]:
 
 
 def _label_literals(statement: Any) -> Any:
-    # Within a subquery, nothing else names them.
+    # No clause outside a subquery names them.
     if isinstance(statement, CompoundSelect):
         named = statement._generate()
         named.selects = [_label_literals(select) for select in statement.selects]

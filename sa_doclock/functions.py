@@ -36,7 +36,7 @@ def check_function(
             f"{name} is a coroutine function, which is not awaited here; use {instead}: {function!r}"
         )
     called = _called(function)
-    # types.coroutine() makes an awaitable of a generator.
+    # types.coroutine() turns a generator into an awaitable.
     awaited = getattr(getattr(called, "__code__", None), "co_flags", 0)
     if inspect.isasyncgenfunction(called) or (
         inspect.isgeneratorfunction(called) and not awaited & inspect.CO_ITERABLE_COROUTINE
@@ -50,7 +50,7 @@ def check_function(
 
 
 def _is_plain(function: object, arguments: int, *, coroutine: bool) -> bool:
-    """Return whether it is a function whose code alone shows that it fits, as most do.
+    """Return whether the code of the function alone shows that it fits, as for most functions.
 
     An attribute may mark it as a coroutine function, or replace its signature.
     """
@@ -68,14 +68,14 @@ def is_coroutine_function(function: object) -> bool:
 
 
 def _called(function: Any) -> Any:
-    """Return the function whose body a call runs: of a method, a partial, an object with __call__."""
+    """Return the function whose body a call runs: for a method, a partial, an object with __call__."""
     while True:
         if isinstance(function, partial):
             function = function.func
         elif inspect.ismethod(function):
             function = function.__func__
         elif inspect.isfunction(inspect.getattr_static(type(function), "__call__", None)):
-            if inspect.iscoroutinefunction(function):  # it is marked as one
+            if inspect.iscoroutinefunction(function):  # marked as one
                 return function
             function = type(function).__call__
         else:
@@ -84,9 +84,9 @@ def _called(function: Any) -> Any:
 
 def _check_arguments(name: str, function: Callable[..., Any], of: str, number: int) -> None:
     try:
-        # That of a decorator's wrapper, which may add arguments to those it is called with.
+        # The wrapper's own signature: it may add arguments.
         signature = inspect.signature(function, follow_wrapped=False)
-    except (TypeError, ValueError):  # a function of C may have none
+    except (TypeError, ValueError):  # a C function may have no signature
         return
     try:
         signature.bind(*[_NO_ARGUMENT] * number)
@@ -105,7 +105,7 @@ def check_result(name: str, function: object, result: object, *, awaited: bool =
     if awaited and inspect.isawaitable(result):
         return
     if isinstance(result, (Coroutine, Generator)):
-        result.close()  # so that Python does not warn of it
+        result.close()  # avoids "never awaited"
     elif awaited:
         raise TypeError(f"{name} must be a coroutine function, not {function!r}")
     elif not isinstance(result, AsyncGenerator):

@@ -28,11 +28,11 @@ LockedName = tuple[None, tuple[str]]
 """A name that ``lock_key()`` has locked, in place of a document: ``(None, ("user:42",))``."""
 
 _LONGEST: Final = 80
-_BITS: Final = 256  # Python refuses to write integers of many digits, and is slow with fewer
+_BITS: Final = 256  # Python refuses to print huge integers, and is slow with long ones
 
 
 class _ShortRepr(Repr):
-    """``repr()``, of which the middle is left out where it is long."""
+    """``repr()``, shortened in the middle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,11 +49,11 @@ class _ShortRepr(Repr):
 
     def repr_instance(self, x: object, level: int) -> str:
         if inspect(x, raiseerr=False) is not None:
-            return object.__repr__(x)  # that of a mapped object may load attributes
+            return object.__repr__(x)  # the repr() of a mapped object may load attributes
         return super().repr_instance(x, level)
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        # In its own order: Python's own sorts it.
+        # Unsorted: the base class sorts.
         if level <= 0:
             return "{...}"
         pairs = islice(x.items(), self.maxdict)

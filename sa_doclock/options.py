@@ -40,7 +40,7 @@ class LockOptions(enum.Flag):
     """Modifier of ForUpdate for a holder that does not change or delete the key: others may insert rows
     that refer to it. ``FOR NO KEY UPDATE`` on PostgreSQL, plain ForUpdate elsewhere."""
 
-    # Members are singletons, and Flag's own hash is a Python function that slows down each lock.
+    # Members are singletons; Flag's own hash is a Python function that slows down each lock.
     __hash__ = object.__hash__
 
 
@@ -63,8 +63,7 @@ Priority = Literal["interactive", "batch"]
 BATCH_WAIT: Final = 60.0
 """Seconds for which a batch session without a lock_timeout tries: no server ends its wait."""
 
-# Longer limits are cut to this one, which is within the range of every server (PostgreSQL:
-# 2**31 - 1 milliseconds).
+# Longer limits are cut to this one, which every server accepts (PostgreSQL: 2**31 - 1 ms).
 LONGEST_WAIT: Final = 7 * 24 * 3600.0
 
 _IN_SQL = {
@@ -78,7 +77,7 @@ _IN_SQL = {
 }
 
 
-# Threads: the caches are of functions that have one answer.
+# Threads: cached pure functions.
 @functools.cache
 def base_of(lock: LockOptions) -> LockOptions:
     """Return the lock without its modifiers."""

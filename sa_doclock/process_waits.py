@@ -32,7 +32,7 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # an Event has a lock of its own, taken when it is set
+        self._lock = threading.Lock()  # an Event would take a lock of its own to be set
         self._lock.acquire()
 
     def wait(self, seconds: float | None) -> None:
@@ -43,7 +43,7 @@ class Wakeup:
         """End the wait; return False if the waiter no longer exists."""
         try:  # noqa: SIM105  # a call less for each function
             self._lock.release()
-        except RuntimeError:  # it was notified before, and has not noticed it yet
+        except RuntimeError:  # it was notified before, and has not noticed yet
             pass
         return True
 

@@ -208,8 +208,7 @@ def run_checked(policy: Policy, session_factory: Callable[[], S], fn: Callable[[
         with closing(session), session.begin(), attempts_of_call.attempt(session):
             result = fn(session)
             check_result("fn", fn, result)
-            # The end of the block would commit nothing, and say nothing, after a flush that failed
-            # and an error that fn swallowed.
+            # Leaving the block would commit nothing if a flush failed and fn swallowed its error.
             if session.in_transaction():
                 session.commit()
         return result
@@ -221,7 +220,7 @@ def checked_session(made: object, session: object, maker: str, kind: str) -> Loc
     """Return the LockingSession that a session_factory has made."""
     if not isinstance(session, LockingSession):
         if inspect.iscoroutine(made):
-            made.close()  # nobody will await it
+            made.close()  # avoids "never awaited"
         raise TypeError(
             f"session_factory must make {kind}s, as {maker}(engine, class_={kind}) does; "
             f"it has made {made!r}"
@@ -243,8 +242,6 @@ def _is_lent(session: LockingSession) -> bool:
 
 
 class _Attempt(SessionPart):
-    """One run of the function."""
-
     def __init__(self, session: LockingSession) -> None:
         self.session = session
         self.has_ended = False
@@ -253,9 +250,9 @@ class _Attempt(SessionPart):
         self._lent = _is_lent(session)
 
     def using(self, bind: Engine | Connection) -> None:
-        """Check a database that the session had not used when the attempt began.
+        """Check a database that the session first uses during the attempt.
 
-        :raises LockMisuse: a Connection with an open transaction; nothing was done there.
+        :raises LockMisuse: it is a Connection with an open transaction; nothing was done there.
         """
         if not isinstance(bind, Connection) or not bind.in_transaction():
             return
@@ -275,18 +272,16 @@ class _Attempt(SessionPart):
         return commits_of(self.session) > self._commits
 
     def before_commit(self) -> None:
-        """Note that COMMIT comes next, unless the flush before it fails."""
         self._in_commit = True
 
     def discard(self) -> None:
-        """Note the rollback, such as that of a commit whose flush has failed."""
         self._in_commit = False
 
     def can_be_repeated(self, failure: BaseException) -> bool:
-        """Return whether the attempt has left nothing in the database or in another's transaction."""
+        """Return whether the attempt left nothing in the database or in a lender's transaction."""
         if self.has_committed or self._is_in_lenders() or isinstance(failure, CommitUnknown):
             return False
-        # Of the errors of COMMIT, only these are certainly the server's refusal.
+        # Of the errors of COMMIT, only these certainly mean that the server refused.
         if self._in_commit and not isinstance(failure, (LockFailed, IntegrityError)):
             return False
         of_commit = self._in_commit or (
@@ -295,7 +290,7 @@ class _Attempt(SessionPart):
             and failure.statement is None
         )
         several = len(context_of(self.session).connections.all()) > 1 and not self.session.twophase
-        # One database may have committed before the COMMIT of another failed.
+        # One database may have committed before another one's COMMIT failed.
         return not (of_commit and several)
 
     def _is_in_lenders(self) -> bool:
@@ -303,11 +298,11 @@ class _Attempt(SessionPart):
         if isinstance(bind, Connection) and is_rolled_back_later(bind):
             return (
                 context_of(self.session).transaction.condition is Condition.LOST
-            )  # else it has a savepoint
+            )  # otherwise it has a savepoint
         return self._lent
 
 
-# A context variable: a function that fn calls has no other way to find the attempt.
+# A context variable: functions that fn calls have no other way to find the attempt.
 _current: ContextVar[_Attempt | None] = ContextVar("sa_doclock_transaction", default=None)
 
 
@@ -316,9 +311,9 @@ class Attempts:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._error: Exception | None = None  # that has come out, and is to be repeated
-        self._failure: BaseException | None = None  # the same, or the one behind it
-        self._session: LockingSession | None = None  # of the attempt that has failed
+        self._error: Exception | None = None  # the raised error, which is to be retried
+        self._failure: BaseException | None = None  # the same, or its cause
+        self._session: LockingSession | None = None  # the session of the failed attempt
         current = _current.get()
         if current is not None and not (current.has_ended or current.has_committed):
             raise LockMisuse(
@@ -381,7 +376,7 @@ class Attempts:
         if isinstance(error, (DocLockError, SQLAlchemyError)):
             message, *others = error.args or ("",)
             error.args = (f"{message} ({words})".lstrip(), *others)
-        elif sys.version_info >= (3, 11):  # the arguments of the program's own class are its own
+        elif sys.version_info >= (3, 11):  # an error of the program's class keeps its arguments
             error.add_note(f"run_transaction: {words}")
         raise error
 
@@ -408,9 +403,9 @@ def _summary(failure: BaseException) -> str:
 
 
 def _first_failure(session: LockingSession, error: BaseException) -> BaseException:
-    """Return the first failure: some errors only say that there was one before."""
-    # After a failed flush SQLAlchemy raises one of these two without a cause.  Statements in a block of
-    # begin() raise the second, which is also the base class of many others.
+    """Return the original failure, if this error only reports an earlier one."""
+    # After a failed flush, SQLAlchemy raises one of these two without a cause.  Statements in a
+    # block of begin() raise the second, which is also the base class of many others.
     if isinstance(error, PendingRollbackError) or type(error) is InvalidRequestError:
         if error.__cause__ is None:
             error.__cause__ = context_of(session).transaction.undone_by

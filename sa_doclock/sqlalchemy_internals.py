@@ -88,7 +88,7 @@ def loads_of(options: Iterable[Any]) -> Iterator[tuple[Any, str | None]]:
         if hasattr(option, "context"):
             for element in option.context:
                 yield from _load_of(element)
-        else:  # joinedload("*"); also with_loader_criteria(), which has no strategy
+        else:  # joinedload("*"), or with_loader_criteria(), which has no strategy
             strategy = dict(getattr(option, "strategy", None) or ())
             if "lazy" in strategy:
                 yield "*", strategy["lazy"]
@@ -98,8 +98,7 @@ def _load_of(element: Any) -> Iterator[tuple[Any, str | None]]:
     strategy = dict(element.strategy or ())
     path = element.path.path  # entity, relationship, entity, relationship, ...
     if len(path) <= _FIRST_LEVEL and "lazy" in strategy:
-        # contains_eager() is "joined" too, but over a join of the user's own, for which the
-        # header is locked by a statement in front.
+        # contains_eager() is "joined" too; but a separate statement locks the program's join first.
         contained = "eager_from_alias" in element.local_opts
         relationship = path[1] if hasattr(path[1], "key") else "*"
         yield relationship, "contained" if contained else strategy["lazy"]
@@ -145,12 +144,12 @@ def with_options(statement: S, options: Iterable[Any]) -> S:
 
 def _copy(statement: S, clause: str, value: Any) -> S:
     """Return a copy of the statement with another value of one clause."""
-    copy = statement.where()  # a generative copy: nothing is added
+    copy = statement.where()  # where() without criteria returns a copy
     setattr(copy, clause, value)
     return copy
 
 
-# Not a function of ours, which every lock would call.
+# attrgetter is faster than a function, and every lock calls it.
 execute_listeners: Callable[[Session], Any] = attrgetter("dispatch.do_orm_execute")
 """Return the do_orm_execute listeners that the session calls; it is false where there are none."""
 
@@ -165,16 +164,16 @@ def collect_listeners(session_class: type[Session]) -> None:
 
 
 class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can have none
-    """The listeners of an event: a tuple, in whose place another comes when one is added or removed.
+    """The listeners of an event, in a tuple that is replaced on every change.
 
-    SQLAlchemy has them in a deque.  A thread that goes through it, while another adds one, gets
-    "deque mutated during iteration"; so event.listen() may not be called while the event is run,
-    says its documentation.  A thread that goes through a tuple does not see the new one yet.
+    SQLAlchemy has a deque: a thread that iterates while another adds a listener gets "deque mutated
+    during iteration".  Its documentation forbids event.listen() while the event runs.  Iterating
+    over the old tuple is safe; it lacks the new listener.
     """
 
-    # Threads: each change is made under this lock, to the then present value.
+    # Threads: every change is made under this lock, to the current value.
     changing = Lock()
-    collection: ReferenceType[Any]  # SQLAlchemy's, whose listeners these are
+    collection: ReferenceType[Any]  # SQLAlchemy's collection of these listeners
 
     def append(self, listener: Any) -> None:
         self._change(lambda now: (*now, listener))
@@ -199,7 +198,7 @@ class _Listeners(tuple[Any, ...]):  # noqa: SLOT001  # a tuple's subclass can ha
 
 def _put_listeners(collection: Any, listeners: Iterable[Any]) -> None:
     put = _Listeners(listeners)
-    put.collection = ref(collection)  # no cycle: that of a session is freed with it
+    put.collection = ref(collection)  # weak, to avoid a cycle with the session
     collection.listeners = put
 
 
@@ -230,7 +229,7 @@ def listening_last(session: Session, listener: Callable[[ORMExecuteState], Any])
         event.listen(session, "do_orm_execute", listener)
         yield
     finally:
-        if event.contains(session, "do_orm_execute", listener):  # else an interruption came first
+        if event.contains(session, "do_orm_execute", listener):  # else interrupted before
             event.remove(session, "do_orm_execute", listener)
 
 
@@ -266,7 +265,7 @@ class ForUpdate(NamedTuple):
     key_share: bool = False
 
 
-# Not a function of ours, which every statement of a session would call.
+# attrgetter is faster than a function, and every statement of a session calls it.
 for_update_clause: Callable[[Select[Any] | CompoundSelect[Any]], Any] = attrgetter(
     "_for_update_arg"
 )
@@ -376,7 +375,7 @@ def hints_of(statement: Select[Any]) -> frozenset[tuple[str, str]]:
 
 def with_last_hint(statement: S, table: Any, hint: str, dialect: str) -> S:
     """Return the statement with this hint, in force also where the table has several of them."""
-    # One for the same dialect would be replaced where it stands, in front of one for all.
+    # A hint for the same dialect would replace the present one, before a hint for all dialects.
     hinted = statement.with_hint(table, hint, dialect)
     others = {key: other for key, other in hinted._hints.items() if key != (table, dialect)}
     if others:
@@ -437,7 +436,7 @@ def order_of(statement: Select[Any]) -> tuple[Any, ...]:
 def only_columns(statement: Select[Any], columns: Sequence[Any]) -> Select[Any]:
     """Return a SELECT of the same rows that reads just these columns."""
     narrow = statement.with_only_columns(*columns, maintain_column_froms=True)
-    narrow._with_options = ()  # loader options need the entity that was left out
+    narrow._with_options = ()  # loader options need the omitted entity
     return narrow
 
 
@@ -452,8 +451,8 @@ def is_flushing(session: Session) -> bool:
     return session._flushing
 
 
-# The public session.new, .dirty and .deleted make a set of all of their objects at each use.  These are
-# not functions of ours, which every flush would call.
+# The public session.new, .dirty and .deleted build a new set on each use.  attrgetter is faster
+# than a function, and every flush calls these.
 new_states: Callable[[Session], Collection[InstanceState[Any]]] = attrgetter("_new")
 """Return the states of the objects that were added, and are not flushed."""
 
@@ -527,7 +526,7 @@ def rows_of_values(statement: ValuesBase) -> Iterator[Mapping[Any, Any]]:
 
 def variants_of(type_: TypeEngine[Any]) -> tuple[TypeEngine[Any], ...]:
     """Return the types that stand for this one on some databases, by ``with_variant()``."""
-    # dialect_impl() tells that of one database; which one a key is for is not known yet.
+    # dialect_impl() needs a dialect, which is unknown here.
     variants: Mapping[str, TypeEngine[Any]] = getattr(type_, "_variant_mapping", {})
     return tuple(variants.values())
 
@@ -549,8 +548,8 @@ def closes_connection(transaction: SessionTransaction, connection: Connection) -
     """
     while transaction.parent is not None:
         transaction = transaction.parent
-    # A program may override get_bind(), so only the transaction itself knows its connections.
-    # Where the name is gone, nothing is sure: not closing is the careful answer.
+    # A program may override get_bind(), so only the transaction knows its connections.  If the name
+    # is gone, nothing is certain: do not close.
     connections: Mapping[Any, Any] = getattr(transaction, "_connections", {})
     *_, closes = connections.get(connection, (False,))
     return bool(closes)
@@ -567,7 +566,7 @@ def savepoints_of(session: Session) -> dict[SessionTransaction, bool]:
     while transaction is not None:
         rolled_back = transaction._state is SessionTransactionState.DEACTIVE
         if rolled_back:
-            found = dict.fromkeys(found, True)  # with all that is inside
+            found = dict.fromkeys(found, True)  # including everything inside
         if transaction.nested:
             found[transaction] = rolled_back
         transaction = transaction.parent
@@ -601,7 +600,7 @@ def all_sessions() -> list[Session]:
     return [session for reference in _sessions.valuerefs() if (session := reference()) is not None]
 
 
-# Not a function of ours, which every commit would call.
+# attrgetter is faster than a function, and every commit calls it.
 innermost: Callable[[Session], SessionTransaction] = attrgetter("_transaction")
 """Return the innermost savepoint of the session, or its transaction; there must be one."""
 
@@ -621,12 +620,12 @@ def commits_savepoint(session: Session) -> bool:
 def ends_on_return(pool: Pool) -> bool:
     """Return whether the pool itself ends the transaction of a connection that comes back."""
     style = getattr(pool, "_reset_on_return", None)
-    return style is not ResetStyle.reset_none  # where the name is gone: as is the default
+    return style is not ResetStyle.reset_none  # if the name is gone: the default
 
 
 def connects_by_url(pool: Pool) -> bool:
     """Return whether SQLAlchemy itself makes the connections of the pool, and no ``creator=``."""
-    creator = getattr(pool, "_creator", None)  # where the name is gone: nobody can tell
+    creator = getattr(pool, "_creator", None)  # if the name is gone: unknown
     return getattr(creator, "__module__", None) == create_engine.__module__
 
 
@@ -638,14 +637,14 @@ def raise_as_statement(connection: Connection, error: DBAPIError) -> NoReturn:
     handle = getattr(connection, "_handle_dbapi_exception", None)
     if (
         handle is not None and error.orig is not None and error.params is None
-    ):  # else handled before
+    ):  # otherwise handled before
         handle(error.orig, error.statement, None, None, None)
     raise error
 
 
 def largest_size(pool: QueuePool) -> int | None:
     """Return the number of connections that the pool may open; None: any number."""
-    overflow: int = getattr(pool, "_max_overflow", 0)  # absent: the size alone is known
+    overflow: int = getattr(pool, "_max_overflow", 0)  # if the name is gone: the size alone
     return None if overflow < 0 or pool.size() <= 0 else pool.size() + overflow
 
 
@@ -655,7 +654,7 @@ def guard_finalizers(record: ConnectionPoolEntry) -> None:
     SQLAlchemy sets the old isolation level back by a finalizer, which runs after all that the
     pool guards when a connection goes back to it.
     """
-    finalizers: Any = getattr(record, "finalize_callback", ())  # absent: the error is raised
+    finalizers: Any = getattr(record, "finalize_callback", ())  # if it is gone: the error is raised
     for _ in range(len(finalizers)):
         finalizers.append(partial(_finalize, record, finalizers.popleft()))
 
@@ -666,8 +665,8 @@ def _finalize(
     try:
         finalizer(dbapi_connection)
     except BaseException as error:
-        record.invalidate(error)  # as after an error of the ROLLBACK that came before
+        record.invalidate(error)  # as after an error of the ROLLBACK before
         if not isinstance(error, Exception):
-            # The error leaves checkin() before its end; this does the rest of it.
+            # The error leaves checkin() early; this finishes its work.
             record.checkin(_fairy_was_created=False)
             raise

@@ -26,5 +26,5 @@ count_as_ours(Path(__file__).parent)
 
 try:
     __version__ = version("sa-doclock-audit")
-except PackageNotFoundError:  # the source alone, on sys.path
+except PackageNotFoundError:  # not installed: the source alone is on sys.path
     __version__ = "unknown"

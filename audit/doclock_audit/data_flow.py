@@ -37,7 +37,7 @@ class Column(NamedTuple):
     others: frozenset[str]
 
 
-# Threads: the cache is of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def is_computed(column: Column, assigned: Places, read: Place) -> bool:
     """Return whether the new value of a column depends on its value in the row that was read.
@@ -82,7 +82,7 @@ def flows_of(scope: Scope, line: int, column: Column, read: Place) -> Iterator[F
 def _values_given(
     scope: Scope, statement: ast.AST, attribute: str, names: frozenset[str]
 ) -> tuple[tuple[ast.expr | None, str | None], ...]:
-    """Return the values that a statement gives to a column, each with its object where it is assigned."""
+    """Return the values that a statement gives to a column, each with the object it is assigned to."""
     found: list[tuple[ast.expr | None, str | None]] = []
     for node in nodes_on(statement):
         found += (
@@ -153,7 +153,7 @@ def _assigned_to(
 
 
 def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, str | None]]:
-    """Yield what ``setattr(order, "total", ...)`` and ``values(total=...)`` give to the column."""
+    """Yield the values that ``setattr(order, "total", ...)`` and ``values(total=...)`` give."""
     match node:
         case ast.Call(func=ast.Name(id="setattr"), args=[target, ast.Constant(value=name), value]):
             if name in names:
@@ -168,10 +168,10 @@ def _by_call(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, s
 
 
 def _by_position(node: ast.AST, names: frozenset[str]) -> Iterator[tuple[ast.expr, None]]:
-    """Yield what a driver's parameters give to the column, ordered_values(), or a text with values in it."""
+    """Yield the values of the column in a driver's parameters, ordered_values(), or formatted text."""
     match node:
         case ast.Tuple(elts=values) | ast.List(elts=values):
-            # Those of a driver have names by their positions; ordered_values() has pairs.
+            # A driver's parameters are named by position; ordered_values() has pairs.
             yield from ((value, None) for at, value in enumerate(values) if str(at) in names)
             if len(values) == 2 and _named(values[0]) in names:  # noqa: PLR2004
                 yield values[1], None
@@ -250,7 +250,6 @@ class Flow:
                 yield keyword.arg, keyword.value
 
     def _object_in(self, call: ast.Call, given: dict[str, ast.expr]) -> str | None:
-        """Return the source of the object in a caller."""
         if self.of in given:
             return ast.unparse(given[self.of])
         if self.of == "self" and isinstance(call.func, ast.Attribute):
@@ -278,7 +277,7 @@ class Flow:
         return self._is_of_row(of, name) or self._depends(of)
 
     def _parts(self, expression: ast.AST) -> list[ast.AST]:
-        """Return the parts that a value is computed from: the old value alone is not written."""
+        """Return the parts from which a value is computed; the old value alone is not a write."""
         match expression:
             case ast.BoolOp(op=ast.Or(), values=values):
                 return [one for one in values if not self._is_old(one)]
@@ -297,7 +296,7 @@ class Flow:
         )
 
     def _is_of_row(self, of: ast.expr, name: object) -> bool:
-        """Return whether an attribute or item of this name is the old value, where the row was read."""
+        """Return whether an attribute or item of this name of a row that was read is the old value."""
         if name in self.column.others:
             return False
         if isinstance(name, int) and (selected := self._selected_at(of, name, set())):
@@ -308,7 +307,7 @@ class Flow:
         return (is_object and name in self.column.names) or self._depends(of)
 
     def _selected_at(self, of: ast.AST, position: int, seen: set[str]) -> str:
-        """Return the column at this position of a SELECT that was read; nothing where it is not written so."""
+        """Return the column at this position of a SELECT that was read, or "" if it is unclear."""
         if isinstance(of, ast.Name) and of.id not in seen:
             seen.add(of.id)
             values = self.scope.definitions(of.id, self.use)
@@ -326,7 +325,6 @@ class Flow:
         return ""
 
     def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
-        """Return whether an expression is what was read, or a row of it."""
         if not isinstance(of, ast.Name):
             return self._is_read(of)
         if of.id in seen:
@@ -344,7 +342,7 @@ class Flow:
             self.names.discard(name)
 
     def _is_scalar_of_column(self, value: ast.AST) -> bool:
-        """Return whether an expression is one value that was read, as far as it says which: the old one."""
+        """Return whether an expression is a single value that was read, and may be the old one."""
         if not self._is_read(value) or not _is_scalar(value) or isinstance(value, Unpacked):
             return False
         selected = self._selected_at(value, 0, set())
@@ -355,11 +353,10 @@ class Flow:
         return bool(line <= self.read.line <= end)
 
     def _varies(self, expression: ast.AST) -> bool:
-        """Return whether two callers can have different values here."""
         return bool(self._parameters_of(expression))
 
     def _parameters_of(self, expression: ast.AST) -> set[str]:
-        """Return the parameters that a value is computed from, less objects whose methods are called."""
+        """Return the parameters behind a value, except objects whose methods are called."""
         found: set[str] = set()
         seen: set[str] = set()
         left = [expression]
@@ -380,7 +377,7 @@ class Flow:
     # Conditions on the old value.
 
     def _decides(self, test: ast.expr, outcome: bool) -> bool:
-        """Return whether the condition lets one of two writers pass, which write different values."""
+        """Return whether the condition lets only one of two writers with different values pass."""
         if self.of is None or self.value is None:
             return False
         parts = filter(self._mentions, parts_of(test))
@@ -401,7 +398,7 @@ class Flow:
         return self._is_old(node)
 
     def _calls(self, part: ast.AST) -> bool:
-        """Return whether the old value is given to a function, whose answer nobody knows here."""
+        """Return whether the old value is passed to a function, whose result is unknown here."""
         calls = [node for node in ast.walk(part) if isinstance(node, ast.Call)]
         return any(self._mentions(argument) for call in calls for argument in call.args)
 
@@ -413,7 +410,7 @@ class Flow:
         return any(self._texts(side) & new for side in sides)
 
     def _texts(self, expression: ast.AST) -> set[str]:
-        """Return the variables of an expression, with the attributes that are read of them."""
+        """Return the variables of an expression, with their attributes that it reads."""
         if isinstance(expression, ast.Attribute):
             return {ast.unparse(expression)}
         if isinstance(expression, ast.Name):
@@ -429,7 +426,7 @@ class Flow:
         }
 
     def _is_empty(self, part: ast.expr, is_true: bool) -> bool:
-        """Return whether this outcome says that the old value was the one that stands for "free"."""
+        """Return whether this outcome means that the old value stood for "free"."""
         match part:
             case ast.Compare(ops=[op], comparators=[ast.Constant() | ast.Attribute()]):
                 return (
@@ -450,7 +447,6 @@ def _named_function(call: ast.Call) -> str:
 
 
 def _is_scalar(value: ast.AST) -> bool:
-    """Return whether an expression returns one value of a row, and not the row."""
     match value:
         case ast.Await(value=inner):
             return _is_scalar(inner)

@@ -135,7 +135,6 @@ _WIDTH: Final = 48
 
 
 def _story_of(finding: AuditFinding, paths: Paths) -> Iterator[str]:
-    """Yield the lines of the story, in two columns."""
     steps = story_of(finding.code, [paths.site(one) for one in finding.sites])
     if not steps:
         return

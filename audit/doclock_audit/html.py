@@ -57,7 +57,6 @@ def html_of(findings: Sequence[AuditFinding], summary: Sequence[str], paths: Pat
 
 
 def _text(text: str) -> str:
-    """Return a text without markup and without characters that cannot be shown."""
     return "\n".join(escape(printable(line)) for line in text.split("\n"))
 
 
@@ -89,7 +88,6 @@ def _lines(title: str, lines: Sequence[str], show: Callable[[str], str]) -> Iter
 
 
 def _line(site: str, paths: Paths) -> str:
-    """Return the place with the text of its line."""
     file, _, number = site.rpartition(":")
     source = linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
     of_tests = ' class="of-tests"' if paths.is_of_tests(site) else ""

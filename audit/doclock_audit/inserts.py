@@ -24,17 +24,17 @@ from .transactions import Transaction, Write
 
 _MOST_TABLES: Final = 500
 _MOST_READS: Final = 50  # for each table
-_END: Final = ast.Pass(lineno=1 << 30)  # behind all lines of a function
+_END: Final = ast.Pass(lineno=1 << 30)  # after all lines of a function
 _ORDERS: Final = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _NOT_FOUND: Final = ("NotFound", "NoResult", "DoesNotExist", "NoSuch", "Missing", "IndexError")
 
 
 class _TableRead(NamedTuple):
-    """A SELECT on one table, as it was executed last.
+    """A SELECT on one table, as last executed.
 
-    :ivar equal: the columns that had to be equal to a value.
-    :ivar within: those that had to be one of several.
-    :ivar exact: there was no other condition.
+    :ivar equal: the columns compared with a value.
+    :ivar within: the columns compared with several values.
+    :ivar exact: it had no other condition.
     """
 
     places: Places
@@ -48,7 +48,7 @@ class _TableRead(NamedTuple):
 class _Race(NamedTuple):
     """The race that the source shows.
 
-    :ivar columns: the number that is computed, or those that a look-up in what was read compares.
+    :ivar columns: the computed number, or the columns that a search in the rows compares.
     :ivar certain: they are known.
     """
 
@@ -220,7 +220,7 @@ def _same(one: object, other: object) -> bool:
 def _is_kept_apart(
     transaction: Transaction, read: _TableRead, headers: Iterable[tuple[Header, Row]]
 ) -> bool:
-    """Return whether a row that the new one refers to is locked, or as new, and others have to wait."""
+    """Return whether a row to which the new one refers is locked or new, so that others wait."""
     for _, row in headers:
         lock = transaction.locks.get(row)
         if row in transaction.inserted or (lock is not None and lock.is_before(read.number)):
@@ -229,7 +229,7 @@ def _is_kept_apart(
 
 
 def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the columns of a new row that have the default of every row, as the key of an only row has."""
+    """Yield the columns of a new row that have their constant default, such as the key of a single row."""
     for column in table.columns:
         if isinstance(column.default, ColumnDefault) and column.default.is_scalar:
             constant = column.default.arg
@@ -238,9 +238,9 @@ def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _keeps_out(table: Table, columns: Iterable[str]) -> bool | None:
-    """Return whether the table has at most one row with the same values in these columns.
+    """Return whether the table allows at most one row with the same values in these columns.
 
-    None: it depends on more, as of an index of some rows, or of an expression that is a text.
+    None: it depends, for an index of some rows, or of an expression given as text.
     """
     names = set(columns)
     found: bool | None = False
@@ -264,7 +264,7 @@ _Columns = tuple[tuple[str, frozenset[str]], ...]
 """Columns, each with the names that the program has for it."""
 
 
-# Threads: the cache is of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def races_of(
     read: Places,
@@ -297,7 +297,7 @@ def races_of(
 
 
 def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race]:
-    """Yield the race where a function raises an error for what it has read, before its caller inserts."""
+    """Yield the race in which a function raises an error for its rows, and its caller inserts later."""
     scopes = {scope_of(after): after.line for after in inserted}
     for before, caller in pairwise(read):
         scope = scope_of(before)
@@ -316,10 +316,10 @@ def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race
 def _compared(
     scope: Scope, inserted: Place, columns: _Columns, names: frozenset[str], keys: frozenset[str]
 ) -> Iterator[_Race]:
-    """Yield the race of a look-up, unless it is for something else than a value of the new row.
+    """Yield the race of a search, unless it concerns something else than a value of the new row.
 
-    :param names: of the columns that it compares.
-    :param keys: the variables that it looks for.
+    :param names: the columns that it compares.
+    :param keys: the variables that it searches for.
     """
     compared = [(key, of) for key, of in columns if of & names]
     use = scope.statement_at(inserted.line)
@@ -339,9 +339,9 @@ def _compared(
 def _race_in(
     scope: Scope, read: int, inserted: int, aggregates: bool, entity: str
 ) -> tuple[str, tuple[frozenset[str], frozenset[str]] | None] | None:
-    """Return the code of the race where a row is inserted only after a look at what was read.
+    """Return the code of the race in which a row is inserted depending on rows that were read.
 
-    With it are the columns and the variables of a look-up in what was read, where there is one.
+    It comes with the columns and variables of a search in these rows, if there is one.
     """
     use = scope.statement_at(inserted)
     if _Seen(scope, use, read).is_in_handler():
@@ -357,7 +357,7 @@ def _race_in(
 
 
 def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
-    """Yield the calls and dictionaries that make the rows of a statement."""
+    """Yield the calls and dictionaries that create the rows of a statement."""
     for node in (*nodes_on(use), *in_variables(scope, use, use, set())):
         if isinstance(node, ast.Dict) or (
             isinstance(node, ast.Call) and _name_of(node.func) == entity
@@ -393,7 +393,7 @@ def _values_of(
 
 
 def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Place]]:
-    """Yield the functions that have both read and inserted, themselves or by what they call."""
+    """Yield the functions that both read and insert, directly or through calls."""
     for position, before in enumerate(read):
         if not _returned(read[:position]):
             return
@@ -404,7 +404,7 @@ def _common(read: Places, inserted: Places) -> Iterator[tuple[Scope, Place, Plac
 
 
 def _returned(read: Places) -> bool:
-    """Return whether each of these functions returns to its caller what the line has read."""
+    """Return whether each of these functions returns the rows that the line read to its caller."""
     for place in read:
         scope = scope_of(place)
         if scope is None or not _Seen(scope, _END, place.line).returns():
@@ -422,7 +422,7 @@ _WHOLE: Final = (
 
 
 def _parts_of_value(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of an expression that its value comes from."""
+    """Return the parts of an expression that determine its value."""
     match node:
         case ast.Call(func=ast.Attribute(value=of)):
             return [of]
@@ -440,7 +440,7 @@ def _name_of(function: ast.expr) -> str:
 
 
 def _key_of(node: ast.expr) -> ast.expr:
-    """Return what a comprehension makes of each row; of a dictionary, its key."""
+    """Return the result of a comprehension for each row; for a dictionary, its key."""
     found: ast.expr = getattr(node, "key", None) or getattr(node, "elt")  # noqa: B009  # of some kinds
     return found
 
@@ -465,14 +465,12 @@ class _Seen:
         self._line = line
 
     def is_read(self, expression: ast.AST) -> bool:
-        """Return whether an expression is what was read, a part of it, or its number."""
         return any(
             isinstance(node, (ast.Call, ast.Attribute, ast.Await)) and covers(node, self._line)
             for node in self._origins(expression)
         )
 
     def adds(self, expression: ast.AST) -> bool:
-        """Return whether it adds to something."""
         return any(
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
             for node in self._origins(expression)
@@ -485,7 +483,7 @@ class _Seen:
         )
 
     def _origins(self, expression: ast.AST) -> Iterator[ast.AST]:
-        """Yield an expression and those that its value comes from, not those that it is tested with."""
+        """Yield an expression and those that determine its value, except conditions."""
         seen: set[str] = set()
         left = [expression]
         while left:
@@ -498,14 +496,13 @@ class _Seen:
                 left += _parts_of_value(node)
 
     def returns(self) -> bool:
-        """Return whether the function returns what was read."""
         return any(
             isinstance(node, ast.Return) and node.value is not None and self.is_read(node.value)
             for node in self._scope.nodes
         )
 
     def is_in_handler(self) -> bool:
-        """Return whether the insert is in an ``except`` that says that nothing was found."""
+        """Return whether the insert is in an ``except`` for a missing row."""
         for inner, parent, _ in self._scope.around(self._use):
             if isinstance(inner, ast.ExceptHandler) and isinstance(parent, ast.Try):
                 text = "" if inner.type is None else ast.unparse(inner.type)
@@ -514,7 +511,7 @@ class _Seen:
         return False
 
     def compared(self, part: ast.expr) -> tuple[frozenset[str], frozenset[str]] | None:
-        """Return the columns and variables by which a condition looks in what was read; None where it does not."""
+        """Return the columns and variables by which a condition searches rows that were read, or None."""
         names: set[str] = set()
         keys: set[str] = set()
         looks = isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn))
@@ -538,7 +535,7 @@ class _Seen:
         return (frozenset(names), frozenset(keys)) if looks else None
 
     def code_of(self, part: ast.expr, outcome: bool, aggregates: bool) -> str | None:
-        """Return the code of a condition on what was read; None for one on anything else."""
+        """Return the code of a condition on rows that were read, or None."""
         if isinstance(part, ast.Compare) and isinstance(part.ops[0], (ast.In, ast.NotIn)):
             absent = isinstance(part.ops[0], ast.NotIn) == outcome
             return "check-then-insert" if absent and self.is_read(part.comparators[0]) else None

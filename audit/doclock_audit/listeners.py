@@ -47,8 +47,8 @@ from .sent import (
 from .transactions import Read, RowLock, SessionSeen, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
-_NAMELESS: Final = ""  # a savepoint of SQLAlchemy's, which ends them in their order
-_MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
+_NAMELESS: Final = ""  # a savepoint of SQLAlchemy, which ends them in order
+_MOST_VALUES: Final = 100  # rows of one statement that are examined
 
 
 class Listeners:
@@ -91,7 +91,7 @@ class Listeners:
             transaction.end_savepoint(name, rolled_back=word == "ROLLBACK")
         if word == "SAVEPOINT" or (
             word == "ROLLBACK" and name != _NAMELESS
-        ):  # which stays, by a text
+        ):  # it remains open, after ROLLBACK TO as text
             transaction.savepoints += ((name, self._watched.statements),)
 
     def before_cursor_execute(
@@ -154,11 +154,11 @@ class Listeners:
         if reading is None or not reading.names_rows:
             self._note_rows_locked(transaction, sent, context, place)
         else:
-            for table in {*sent.locked} - reading.tables:  # of a join, say
+            for table in {*sent.locked} - reading.tables:  # of a join, for example
                 transaction.tables_locked.setdefault(table, reading.number)
 
     def _reading(self, user: SessionSeen, sent: Sent) -> Read | None:
-        """Return the SELECT of a session that this statement is; None for others on its connection."""
+        """Return the session's SELECT that this statement executes; None for any other."""
         reading = user.reading
         if reading is None or reading.number:
             return None
@@ -168,7 +168,7 @@ class Listeners:
     def _note_rows_locked(
         self, transaction: Transaction, sent: Sent, context: Any, place: Place
     ) -> None:
-        """Note the row that a SELECT locks by its key; where it names none, the tables."""
+        """Record the row that a SELECT locks by its key, or else the tables."""
         number = self._watched.statements
         for condition in sent.conditions:
             for parameters in parameters_of(context):
@@ -183,7 +183,7 @@ class Listeners:
     def _check_effect(self, connection: Connection, transaction: Transaction, sent: Sent) -> None:
         written = transaction.has_written and locks_database(connection)
         if transaction.has_wide_lock or written or (transaction.finds_conflicts and not sent.locks):
-            return  # the transaction has what the SQL lacks
+            return  # the transaction has the lock that the SQL lacks
         database = connection.dialect.name
         if not sent.locks:
             reason = "the SQL that is sent has no lock in it"
@@ -292,7 +292,7 @@ class Listeners:
         if transaction.parent is None:
             self._watched.end_session(seen)
         else:
-            seen.flush = None  # a flush has one of its own
+            seen.flush = None  # a flush has its own
 
     def before_flush(self, session: Session, *_: object) -> None:
         """Note that objects are written, and not rows of bulk_update_mappings()."""
@@ -339,12 +339,12 @@ class Listeners:
     def _note_kept(
         self, transaction: Transaction, session: Session, state: InstanceState[Any], read: Read
     ) -> None:
-        """Note the lock of an object's row, and that the object was not read again."""
+        """Record the lock of an object's row, and that the object was not read again."""
         row, before = row_of(state), self._watched.reads.get(ref(state))
         if row is None:
             return
         kept = before is not None and before is not read
-        refreshes = isinstance(session, LockingSession)  # a lock of ours makes the object fresh
+        refreshes = isinstance(session, LockingSession)  # sa_doclock's locks refresh the object
         if before is not None and kept and not refreshes and not transaction.protects(row, before):
             for rule in self._watched.rules:
                 rule.kept_values(transaction, row, before, read)
@@ -435,7 +435,7 @@ class Listeners:
             (transaction.inserted if inserts else transaction.updated).add(row)
             if kind == "delete":
                 transaction.deleted.add(row)
-        if not inserts:  # an UPDATE or DELETE locks the row by itself
+        if not inserts:  # an UPDATE or DELETE itself locks the row
             lock = RowLock(places[0], watched.statements, by_write=True)
             watched.acquire(transaction, row, lock)
 
@@ -446,14 +446,12 @@ def _loaded_columns(state: InstanceState[Any]) -> set[str]:
 
 
 def _names_rows(run: ORMExecuteState) -> bool:
-    """Return whether a SELECT returns objects, and not columns of them."""
     if not isinstance(run.statement, Select):
         return bool(run.all_mappers)
     return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
 
 
 def _tables_of(run: ORMExecuteState) -> Iterator[str]:
-    """Yield the tables of the objects that a SELECT returns."""
     for mapper in run.all_mappers:
         yield from (plain_name(one) for one in mapper.tables if isinstance(one, Table))
 

@@ -18,8 +18,8 @@ from .rows import Row, short_name
 from .rules import Rule
 from .transactions import RowLock, Transaction
 
-_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered, of the run
-_ALL_PAIRS: Final = 8  # of so many rows all pairs are looked at, of more the neighbours
+_MOST_PAIRS: Final = 20_000  # pairs of rows that are remembered during the run
+_ALL_PAIRS: Final = 8  # up to so many rows all pairs are examined, beyond that neighbours
 _MOST_VISITED: Final = 300  # in the search for one cycle
 
 T = TypeVar("T")
@@ -29,8 +29,6 @@ Orders = Mapping[tuple[str, str, str], tuple[tuple[str, str], int]]
 
 @dataclass(slots=True)
 class _Order:
-    """One row was locked while another was held."""
-
     held_at: str
     locked_at: str
     guards: frozenset[Row]  # rows that were locked before both, in every such transaction
@@ -82,7 +80,7 @@ class LockOrder(Rule):
         else:
             known.guards &= order.guards
         way_back = _way(self._after, row, held, _MOST_VISITED)
-        if way_back is not None and held in self._after:  # else it was the oldest
+        if way_back is not None and held in self._after:  # otherwise it was the oldest
             self._note_cycle(way_back)
 
     def _forget_oldest(self) -> None:
@@ -96,7 +94,7 @@ class LockOrder(Rule):
         cycle = [*rows[first:], *rows[:first]]
         orders = [self._after[held][row] for held, row in _steps(cycle)]
         if frozenset.intersection(*(order.guards for order in orders)):
-            return  # a row that each of them locks first keeps them apart
+            return  # each transaction locks a common row first
         entities = "|".join(row.entity for row in cycle)
         places = "|".join(place for one in orders for place in (one.held_at, one.locked_at))
         self.tally.add(("cycle", entities, places))
@@ -159,11 +157,10 @@ def _direction(held: Row, row: Row) -> str:
     try:
         return "ascending" if held.key < row.key else "descending"
     except TypeError:
-        return ""  # keys that have no order
+        return ""  # keys without an order
 
 
 def _steps(cycle: Sequence[T]) -> Iterable[tuple[T, T]]:
-    """Return each element with the one that follows; the first follows the last."""
     return zip(cycle, [*cycle[1:], cycle[0]], strict=True)
 
 

@@ -47,19 +47,19 @@ _PACKAGES: Final = tuple(
 
 _INSTALLED: Final = (
     *_PACKAGES,
-    # The script of a command, such as pytest, is the outermost frame of all that it runs.
+    # The script of a command, such as pytest, is the outermost frame of a run.
     *(f"{sysconfig.get_paths()[name]}{sep}" for name in ("stdlib", "platstdlib", "scripts")),
 )
 _OTHERS, _PROGRAM, _RUNNER = range(3)
-#: The functions of pytest that call a test or a fixture: what is further out called neither.
+#: The functions of pytest that call a test or a fixture: outer frames belong to neither.
 _RUNNERS: Final = tuple(
     f"{sep}_pytest{sep}{name}.py" for name in ("python", "fixtures", "unittest", "runner")
 )
-# Threads: each use is one operation of a dict or a set, which is atomic; two threads find the same.
+# Threads: each use is one atomic operation of a dict or a set; two threads find the same.
 _kinds: dict[
     str | tuple[str, Any], int
-] = {}  # by file; "<string>" is anybody's, so with its module
-_libraries: set[str] = set()  # files whose frames are passed over
+] = {}  # by file; with the module, because any code may be "<string>"
+_libraries: set[str] = set()  # files whose frames are skipped
 _own_packages: list[str] = []
 _listening: list[RanBy] = []
 
@@ -70,7 +70,7 @@ def places_of_program() -> Places:
     libraries = _libraries
     frame, greenlet = inspect.currentframe(), None
     while frame is not None:
-        while frame is not None and frame.f_code.co_filename in libraries:  # most are
+        while frame is not None and frame.f_code.co_filename in libraries:  # usual
             frame = frame.f_back
         if frame is not None:
             file = frame.f_code.co_filename
@@ -80,7 +80,7 @@ def places_of_program() -> Places:
             if kind == _RUNNER or len(found) == _DEPTH:
                 break
             frame = frame.f_back
-        if frame is None:  # asyncio: who awaits is in the parent
+        if frame is None:  # asyncio: the awaiting task is in the parent
             greenlet = parent_of(greenlet)
             frame = None if greenlet is None else greenlet.gr_frame
     return _noted(found, frames)
@@ -105,7 +105,7 @@ def is_of_migration() -> bool:
 
 
 def _awaited(coroutine: Any) -> Iterator[FrameType]:
-    """Yield the frames of a coroutine and of those that it awaits; none where it runs."""
+    """Yield the frames of a coroutine and of those that it awaits; none while it runs."""
     while coroutine is not None:
         if getattr(coroutine, "cr_running", False):
             return
@@ -131,7 +131,7 @@ def _noted(found: Sequence[Place], stack: Callable[[], Iterable[FrameType]]) -> 
 
 
 def _of_program(stack: Iterable[FrameType]) -> Iterator[FrameType]:
-    """Yield the frames of the program, as far out as the test or the fixture that is running."""
+    """Yield the frames of the program, out to the running test or fixture."""
     for frame in stack:
         kind = _kind_of(frame)
         if kind == _RUNNER:
@@ -210,7 +210,7 @@ def is_of_tests(path: str) -> bool:
     )
 
 
-_MOST_TESTS: Final = 20  # of each line
+_MOST_TESTS: Final = 20  # for each line
 
 
 class RanBy:
@@ -279,7 +279,7 @@ class RanBy:
 
 
 def _current_test() -> str:
-    """Return the node id of the test that pytest runs in this process; else nothing."""
+    """Return the node id of the test that pytest runs in this process, or ""."""
     if "pytest" not in sys.modules:  # of a process that started this one
         return ""
     return os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
@@ -289,7 +289,6 @@ _MOST_CALLERS: Final = 3
 
 
 def _callers(place: Place, stack: Iterable[FrameType]) -> tuple[str, ...]:
-    """Return the line of each file that has called this one, the nearest first."""
     by_file: dict[str, Place] = {}
     for frame in _of_program(stack):
         file = frame.f_code.co_filename

@@ -51,7 +51,7 @@ class RunAudit:
         self._watching.close()
         output: dict[str, Any] | None = getattr(self._config, "workeroutput", None)
         if output is not None:
-            output[_OUTPUT] = json.dumps(self._audit.export())  # xdist sends plain types alone
+            output[_OUTPUT] = json.dumps(self._audit.export())  # xdist sends only plain types
             return
         errors = any(one.severity == "error" for one in self._audit.findings)
         if errors and self._config.getoption("doclock_audit_strict"):

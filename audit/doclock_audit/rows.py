@@ -39,7 +39,7 @@ class Header(NamedTuple):
     entity: str
     foreign_key: tuple[str, ...]  # attributes of the class, in the order of the header's key
     collection: str | None  # the header's relationship to the class
-    owns: bool  # the header's relationship deletes rows that it loses
+    owns: bool  # the header's relationship deletes rows removed from it
 
 
 # Threads: the audit's listeners run in one thread at a time.
@@ -166,7 +166,7 @@ def _header(
 def _collection(
     parent: Mapper[Any], mapper: Mapper[Any], columns: Sequence[Any]
 ) -> tuple[str | None, bool]:
-    """Return the relationship from a header to this class, and whether it deletes what it loses."""
+    """Return the relationship from a header to this class, and whether it deletes removed rows."""
     for relationship in parent.relationships:
         down = relationship.direction is RelationshipDirection.ONETOMANY
         same = relationship.mapper.base_mapper is mapper.base_mapper

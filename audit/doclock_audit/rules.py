@@ -208,7 +208,7 @@ class LostUpdate(Rule):
             self._note(transaction, *of, read.place, place, write.places[0], certain=bool(seen))
 
     def _wrote_again(self, transaction: Transaction, write: Write) -> None:
-        """Judge a row that was deleted and is inserted again: it is overwritten."""
+        """Judge a row that was deleted and is inserted again as an overwritten one."""
         table: Any = write.mapper.local_table
         names = (Value(name, frozenset({name})) for name in write.changed)
         update = WriteSent(table, (), frozenset(), None)
@@ -234,7 +234,7 @@ class LostUpdate(Rule):
         places: Places,
     ) -> None:
         if update.conditions or transaction.has_wide_lock or transaction.finds_conflicts:
-            return  # with other conditions than the key it is compare and set
+            return  # with conditions besides the key, it compares and sets
         table = plain_name(update.table)
         lock = None if row is None else transaction.locks.get(row)
         for read, number in self._reads.get(table, {}).items():
@@ -250,7 +250,7 @@ class LostUpdate(Rule):
     def _note(
         self, transaction: Transaction, entity: str, names: str, *places: Place, certain: bool
     ) -> None:
-        # Only what would be certain is looked at closely.
+        # Only an otherwise certain finding is examined further.
         alone = certain and (is_of_migration() or any(map(self.is_test, places[:2])))
         key = (entity, names, *map(str, places))
 
@@ -280,7 +280,6 @@ class LostUpdate(Rule):
 
 
 def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
-    """Return whether no change of another can get lost."""
     if write.mapper.version_id_col is not None:
         return True
     headers = frozenset(row for _, row in header_rows(write.state))
@@ -295,7 +294,7 @@ def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
 def _computed(
     update: WriteSent, values: tuple[Value, ...], places: Places, read: Place
 ) -> Iterator[str]:
-    """Yield the columns whose new values are computed from what that line has read."""
+    """Yield the columns whose new values are computed from rows that the line read."""
     by_column = attributes_of(update.table)
     every = frozenset().union(*by_column.values())
     for name, given_as in values:
@@ -305,8 +304,6 @@ def _computed(
 
 
 class _Pair(NamedTuple):
-    """A header's class, the class of its details, and the relationship between them."""
-
     header: str
     detail: str
     collection: str | None

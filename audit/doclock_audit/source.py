@@ -108,7 +108,7 @@ class Scope:
                 yield from _exits(block[: block.index(inner)])
 
     def _guards_in(self, inner: ast.AST, parent: ast.AST, field: str) -> Iterator[Guard]:
-        """Yield the conditions that a node has for a part of it."""
+        """Yield the conditions under which a node executes a part of it."""
         match parent:
             case ast.If() | ast.IfExp() | ast.While() if field in _BRANCHES:
                 yield Guard(parent.test, outcome=field == "body")
@@ -128,7 +128,8 @@ class Scope:
     def _of_items(
         self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
     ) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, as those of ``wanted - known``.
+        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted -
+        known``.
 
         :param seen: the variables on the way here.
         """
@@ -150,7 +151,6 @@ class Scope:
             yield from self._of_items(loop.iter, items, seen)
 
     def _of_append(self, value: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around an ``append()`` of this value."""
         around = [*self.around(value)]
         if around and isinstance(around[0][1], ast.Call):
             for _, parent, field in around:
@@ -166,12 +166,12 @@ class Scope:
             if getattr(node, "lineno", 0) > line or node is use or self._is_part(use, node):
                 continue
             if replaces and any(node in one for one in blocks):
-                found.clear()  # the earlier ones are gone, whatever way was taken
+                found.clear()  # replaces the earlier ones on every path
             found.append(value)
         return found
 
     def _is_part(self, use: ast.AST, node: ast.AST) -> bool:
-        """Return whether a variable is used in the value that it is about to get."""
+        """Return whether a variable is used in the value that it is being assigned."""
         is_assignment = isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
         return is_assignment and any(parent is node for _, parent, _ in self.around(use))
 
@@ -191,7 +191,7 @@ class Scope:
 
     @cached_property
     def _defined_names(self) -> dict[str, list[tuple[ast.AST, ast.AST, bool]]]:
-        """Each variable with the nodes that give it a value, that value, and whether it has no other then."""
+        """Each variable with its assigning nodes, the value, and whether it replaces all others."""
         found: dict[str, list[tuple[ast.AST, ast.AST, bool]]] = {}
         for node in self.nodes:
             for name, value, replaces in _defined(node):
@@ -203,7 +203,7 @@ _ELEMENTS: Final = ("elt", "key", "value")  # of comprehensions
 
 
 def _no_item(loop: ast.For | ast.AsyncFor) -> Iterator[Guard]:
-    """Yield the condition that no item of a loop was the one that it looks for."""
+    """Yield the condition that a loop did not find the item that it searched for."""
     for one in loop.body:
         if isinstance(one, ast.If) and isinstance(one.body[-1], ast.Break):
             items = ast.comprehension(loop.target, loop.iter, [one.test], 0)
@@ -216,7 +216,7 @@ def _has_blocks(node: ast.AST) -> bool:
 
 
 def _head_covers(node: ast.AST, line: int) -> bool:
-    """Return whether the line is in front of the blocks of a statement, as in the test of an ``if``."""
+    """Return whether the line is before a statement's blocks, as in the test of an ``if``."""
     first: ast.AST = getattr(node, "body")[0]  # noqa: B009  # of some kinds of statements
     return line < getattr(first, "lineno", 0)
 
@@ -233,7 +233,7 @@ def _exits(before: list[ast.stmt]) -> Iterator[Guard]:
 
 
 def _defined(node: ast.AST) -> Iterator[tuple[str, ast.AST, bool]]:
-    """Yield the variables that a node gives a value, with it, and whether they have no other then."""
+    """Yield the variables that a node assigns, with the value, and whether it replaces all others."""
     match node:
         case ast.Assign(targets=targets, value=value):
             for target in targets:
@@ -319,7 +319,7 @@ def covers(node: ast.AST, line: int) -> bool:
     return bool(first <= line <= last)
 
 
-# Threads: the caches are of functions of source files, which have one answer.
+# Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def scope_of(place: Place) -> Scope | None:
     """Return the innermost function around this line, or the module; None where there is no source."""
@@ -348,7 +348,7 @@ def reaches_driver(places: Places) -> bool:
 
 @lru_cache(maxsize=2)
 def _reaching(files: frozenset[str]) -> frozenset[str]:
-    """Return the names of the program's functions that use the driver's connection, or call such a one."""
+    """Return the names of the program's functions that use the driver, directly or through calls."""
     found = frozenset[str]()
     for _ in range(_CALLS):
         found = found.union(*(_users_in(file, found | _TO_DRIVER) for file in files))
@@ -357,7 +357,6 @@ def _reaching(files: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
-    """Return the functions of a file that use one of these names."""
     words = rf"\b(?:{'|'.join(map(re.escape, wanted))})\b"
     if not re.search(words, "".join(linecache.getlines(file))):
         return frozenset()
@@ -367,7 +366,7 @@ def _users_in(file: str, wanted: frozenset[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=4096)
 def _names_used(node: ast.AST) -> frozenset[str]:
-    """Return the functions that a function calls, less SQLAlchemy's, and how it gets at the driver."""
+    """Return the functions that a function calls, except SQLAlchemy's, and its accesses to the driver."""
     found = set()
     for one in ast.walk(node):
         if isinstance(one, ast.Attribute) and one.attr in _OF_DRIVER:

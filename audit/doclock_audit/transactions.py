@@ -35,7 +35,7 @@ class Read:
     names_rows: bool = False  # it locks the rows of the objects that it reads
     tables: frozenset[str] = frozenset()  # those of these objects
     locked: bool = False
-    waits: bool = True  # it queues behind others that hold a lock
+    waits: bool = True  # it waits for others that hold a lock
     number: int = 0
     claims: bool = False  # it takes the first of many rows
 
@@ -66,7 +66,7 @@ class RowLock(NamedTuple):
     number: int
     by_write: bool = False  # an UPDATE or DELETE of the row
     waits: bool = True
-    refreshes: bool = False  # what was loaded of the row is read again
+    refreshes: bool = False  # the loaded values of the row are read again
 
     def is_before(self, number: int) -> bool:
         """Return whether what that statement has read cannot have changed since."""
@@ -81,7 +81,7 @@ class Write:
     row: Row
     state: InstanceState[Any]
     mapper: Mapper[Any]
-    places: Places  # of the flush; of a new object, where it was given to the session
+    places: Places  # of the flush; for a new object, where it was added to the session
     assigned: Mapping[str, Places]  # where each attribute was set
     read: Read | None
     changed: Mapping[str, Any]  # the new values by attribute
@@ -110,7 +110,7 @@ class Write:
         return self._claims(read, column, assigned) or is_computed(column, assigned, read.place)
 
     def _claims(self, read: Read, column: Column, assigned: Places) -> bool:
-        """Return whether the row was chosen by the value that is replaced, as a job of a queue is."""
+        """Return whether the replaced value was the reason to choose the row, as for a job in a queue."""
         if not read.claims:
             return False
         key = str(getattr(self.mapper.column_attrs[column.attribute].columns[0], "key", ""))
@@ -157,7 +157,7 @@ _numbers: Final = count()
 class Transaction:
     """A transaction of a session, or of a connection that no session uses."""
 
-    has_wide_lock = False  # of a name, a table, a file: it protects what it is meant for
+    has_wide_lock = False  # of a name, a table or a file; it is assumed to protect everything
     has_gate = False  # others queue at that lock before they lock any row
     has_written = False
     changes_schema = False  # a migration, which runs alone
@@ -172,10 +172,10 @@ class Transaction:
 
     def __init__(self, finds_conflicts: bool = False, excludes_inserts: bool = False) -> None:
         self.finds_conflicts = finds_conflicts
-        self.excludes_inserts = excludes_inserts  # of rows that a SELECT of it would have found
+        self.excludes_inserts = excludes_inserts  # of rows that its SELECTs would have found
         self.number = next(_numbers)
         self.locks: dict[Row, RowLock] = {}
-        self.tables_locked: dict[str, int] = {}  # rows that are not known
+        self.tables_locked: dict[str, int] = {}  # its rows are unknown
         self.locking: list[Read] = []
         self.deleted: set[Row] = set()
         self.inserted: set[Row] = set()
@@ -248,7 +248,7 @@ class Transaction:
             listener(committed)
         for read in self.locking:
             read.locked = False
-        self.at_end = []  # they know this transaction
+        self.at_end = []  # they refer to this transaction
 
 
 class ConnectionSeen:
@@ -258,7 +258,7 @@ class ConnectionSeen:
 
     def __init__(self) -> None:
         self.user: SessionSeen | None = None
-        self.transaction: Transaction | None = None  # it is made for its first statement
+        self.transaction: Transaction | None = None  # created for its first statement
         self.has_begun = False
 
 

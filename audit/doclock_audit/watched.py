@@ -28,10 +28,10 @@ _levels: WeakKeyDictionary[Dialect, dict[str, tuple[bool, bool]]] = WeakKeyDicti
 
 
 def _protected_by(connection: Connection, level: str) -> tuple[bool, bool]:
-    """Return what the database refuses at this level: to overwrite what has changed since, and to insert.
+    """Return whether this level refuses to overwrite later changes, and to insert rows that a
+    SELECT missed.
 
-    That is a row that a SELECT of the transaction has missed.  Nothing is sent.  The driver of SQLite begins
-    no transaction for a SELECT, whatever the level is called.
+    Executes nothing.  The driver of SQLite begins no transaction for a SELECT, whatever the level.
     """
     known = _levels.setdefault(connection.dialect, {})
     if level not in known:
@@ -44,7 +44,7 @@ def _protected_by(connection: Connection, level: str) -> tuple[bool, bool]:
 
 
 def _level_of(connection: Connection) -> str:
-    """Return the isolation level as the program writes it, empty where it is not known."""
+    """Return the isolation level as the program writes it, or "" if unknown."""
     level = connection.get_execution_options().get("isolation_level")
     return str(level or connection.default_isolation_level or "")
 
@@ -60,11 +60,10 @@ def commits_each_statement(connection: Connection) -> bool:
         return False  # an older SQLAlchemy, or a driver that cannot tell
 
 
-_SHORT: Final = 0.05  # seconds without a statement that no rule hears of
+_SHORT: Final = 0.05  # seconds without a statement, of which no rule is told
 
 
 def _hears(rule: Rule, event: str) -> bool:
-    """Return whether a rule does anything at this event."""
     return getattr(type(rule), event) is not getattr(Rule, event)
 
 
@@ -178,7 +177,7 @@ class Watched:
         if seen.user is not None:
             return seen.user.transaction
         if seen.transaction is None:
-            # It has not begun in autocommit, or if it began before the audit.
+            # The audit saw no BEGIN: in autocommit, or if the transaction began before the audit.
             self.transactions += not seen.has_begun
             seen.transaction = Transaction(*_protected_by(connection, _level_of(connection)))
         return seen.transaction
@@ -202,7 +201,6 @@ class Watched:
             transaction.finds_conflicts, transaction.excludes_inserts = protected
 
     def _transactions_on(self, connection: Connection) -> Iterator[Transaction]:
-        """Yield the session's transaction on this connection, and the connection's own."""
         yield self.transaction_of(connection)
         own = self._seen(connection).transaction
         if own is not None:

@@ -48,7 +48,7 @@ _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     Mapper: ("load", "refresh", "after_insert", "after_update", "after_delete"),
 }
 _SAMPLE: Final = 0.02  # seconds
-#: What SQLAlchemy calls as it is, without a function around it.
+#: Options by which SQLAlchemy calls a listener directly, without a wrapper.
 _AS_IT_IS: Final = {"raw": True, "retval": True, "include_key": True}
 
 
@@ -138,7 +138,6 @@ class Audit:
         return "\n".join([*table, *self._summary(found)])
 
     def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
-        """Return how much was seen, in lines."""
         left_out, (times, first) = self.left_out, self.failures
         lines = []
         errors = sum(one.severity == "error" for one in found)
@@ -226,7 +225,6 @@ class Audit:
                     event.remove(target, name, listener)
 
     def _sample(self, ended: Event) -> None:
-        """Look from time to time which transactions wait, and where."""
         note = self._watched.guarded(lambda: self._watched.note_waiting(self._hold_limit))
         while not ended.wait(max(self._hold_limit / 2, _SAMPLE)):
             note()
@@ -237,7 +235,8 @@ class Audit:
             options = {"raw": True} if target is Mapper else {}
             for name in names:
                 yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        # Not guarded as a whole: one executes the program's statement, the other is called for new objects.
+        # Not guarded as a whole: one executes the program's statement, the other runs for new
+        # objects.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
         yield QueryableAttribute, "set", listeners.set, _AS_IT_IS
 

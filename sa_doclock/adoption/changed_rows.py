@@ -55,7 +55,7 @@ def _changed_meanwhile(
     context: LockContext, state: State, bind_arguments: Mapping[str, Any]
 ) -> Iterator[tuple[State, str]]:
     columns, overwritten = state.mapper.column_attrs, state.committed_state
-    if state in deleted_states(context.session()):  # a DELETE overwrites all
+    if state in deleted_states(context.session()):  # a DELETE overwrites everything
         overwritten = {**only_columns(state.mapper, state.dict), **overwritten}
     read = {name: value for name, value in overwritten.items() if name in columns}
     for name in compare(context, state, read, {}, bind_arguments):
@@ -83,7 +83,7 @@ def compare(
     for name, value in read.items():
         if value is unknown:
             other = _is_mutable(state.dict.get(name))
-        else:  # a row that is gone: the flush raises
+        else:  # the row is gone: the flush raises
             other = name in found and not columns[name].type.compare_values(value, found[name])
         if other:
             changed.append(name)
@@ -96,7 +96,6 @@ def _read_now(
     names: Sequence[str],
     bind_arguments: Mapping[str, Any],
 ) -> dict[str, Any] | None:
-    """Return these attributes as the row has them now; None where it is gone."""
     mapper, session, entity = state.mapper, context.session(), state.class_
     key = zip(key_attributes(mapper), state.identity or (), strict=True)
     statement = select(*(getattr(entity, name) for name in names))
@@ -118,6 +117,5 @@ def only_columns(mapper: Mapper[Any], values: Mapping[str, Any]) -> dict[str, An
 
 
 def _is_mutable(value: Any) -> bool:
-    """Return whether a value notifies SQLAlchemy when it is changed in place."""
-    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # its import listens to all mappers
+    loaded = sys.modules.get("sqlalchemy.ext.mutable")  # importing it would listen to all mappers
     return loaded is not None and isinstance(value, loaded.MutableBase)

@@ -45,8 +45,8 @@ def lock_of_for_update(statement: Select[Any]) -> LockOptions | None:
     return None if found is None else _lock_of(found._replace(of=()))
 
 
-# Threads: the cache is of a function that has one answer.
-@lru_cache(maxsize=16)  # all that there are
+# Threads: a cached pure function.
+@lru_cache(maxsize=16)  # every possible argument
 def _lock_of(found: ForUpdate) -> LockOptions:
     lock = LockOptions.SharedRead if found.read else LockOptions.ForUpdate
     if found.key_share and not found.read:
@@ -74,7 +74,7 @@ def with_inner_select(statement: Any, select: Any) -> Any:
     if not isinstance(statement, FromStatement):
         return select
     if statement.element is not select:
-        statement = statement.options()  # a generative copy: nothing is added
+        statement = statement.options()  # options() without arguments returns a copy
         statement.element = select
     return statement
 
@@ -146,7 +146,7 @@ def is_subquery(from_clause: Any) -> bool:
 
 
 def _tables_below(statement: Any) -> Iterator[Any]:
-    """Yield the tables of a subquery, which a lock of it locks; one of its own is checked by itself."""
+    """Yield the tables that locking a subquery locks; a nested lock is checked separately."""
     if isinstance(statement, Select) and for_update_clause(statement) is None:
         found = _sorted_by_kind(statement.get_final_froms())
         yield from map(base_of_from, found.tables)

@@ -31,15 +31,11 @@ _KEEPS_OTHERS_OUT: Final = LockOptions.ForUpdate | LockOptions.SharedRead
 
 
 class _Pending(NamedTuple):
-    """A change that is not flushed yet, and the value that the row had when it was read."""
-
     value: Any
     read: Any
 
 
 class _Loaded(NamedTuple):
-    """An object, the loaded values of its row, and its pending changes; both by attribute."""
-
     state: InstanceState[Any]
     instance: Any  # keeps it from being freed
     values: dict[str, Any]
@@ -77,13 +73,13 @@ class LoadedHeaders:
         """
         session = self._session
         for root in self.roots:
-            self._documents.of(root)  # later objects were not there before
+            self._documents.of(root)  # so that later objects can be distinguished
         refreshed = refreshed_by(options)
         if refreshed is not None:
-            self._expire([refreshed])  # refresh() of some attributes leaves the others
+            self._expire([refreshed])  # refresh() of some attributes leaves the others unread
         elif leaves_out or may_overwrite(session) or any(_raises(root) for root in self.roots):
             self._expire(session.identity_map.all_states())
-        else:  # also where the program has said False, as Query.get() does
+        else:  # also if the program passed False, as Query.get() does
             return {**options, "populate_existing": True}
         return None
 
@@ -103,7 +99,7 @@ class LoadedHeaders:
             return
         pending = {name: _Pending(loaded[name], changed[name]) for name in columns & changed.keys()}
         values = {name: loaded[name] for name in columns - pending.keys()}
-        # Expired, not removed: a listener that looks at it meanwhile has it loaded.
+        # Expired, not removed: a listener that reads it now loads it.
         self._session.expire(instance, columns)
         self._expired.append(_Loaded(state, instance, values, pending))
 
@@ -140,10 +136,10 @@ class LoadedHeaders:
         return [(expired.state, name) for expired in again for name in self._finish_one(expired)]
 
     def _note_locked(self, states: Iterable[InstanceState[Any]]) -> None:
-        """Note the objects that the session had, and expire attributes that the statement cannot have read."""
+        """Note objects that the session had, and expire attributes that the statement did not read."""
         for state in [found for found in states if not self._is_held(found)]:
             of_row = self._documents.of(root_of(state.mapper)).objects_of_row(state.identity or ())
-            for other in of_row:  # of another class that is mapped on the row
+            for other in of_row:  # of another class that maps the row
                 if other is not state and other.session is self._session:
                     expire_unchanged(self._session, other)
             if self._documents.had(state):
@@ -154,7 +150,7 @@ class LoadedHeaders:
     def _finish_one(self, expired: _Loaded) -> Iterator[str]:
         """Yield the pending changes that collide; unread attributes of its row stay expired.
 
-        A DELETE would overwrite each change that another has made.
+        A DELETE would overwrite every change by others.
         """
         state, deleted = expired.state, expired.state in deleted_states(self._session)
         names = expired.pending.keys() | expired.values.keys()
@@ -167,7 +163,7 @@ class LoadedHeaders:
         collisions = compare(self._context, state, read, now, self._bind_arguments)
         for name in collisions:
             yield name
-            if name in expired.values:  # and once more, should the program try again
+            if name in expired.values:  # again on the program's next try
                 set_committed_value(expired.instance, name, expired.values[name])
         for name in expired.pending.keys() & now.keys() - {*collisions}:
             state.committed_state[name] = now[name]
@@ -202,7 +198,7 @@ def expire_unchanged(session: Session, state: InstanceState[Any]) -> None:
 
 @mapper_cache
 def _columns_read_again(mapper: Mapper[Any]) -> frozenset[str]:
-    """Return the attributes that are values of the row, except those of its key."""
+    """Return the column attributes, except those of the key."""
     key = {mapper.get_property_by_column(column).key for column in mapper.primary_key}
     return frozenset(mapper.column_attrs.keys()) - key
 

@@ -100,7 +100,7 @@ class AsyncClaims(Generic[T]):
 @overload
 def async_claim_each(
     session_factory: Callable[[], AsyncLockingSession],
-    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    statement: Select[tuple[T]],  # SQLAlchemy 2.0
     *,
     limit: int | None = ...,
     order_by: Any = ...,
@@ -117,7 +117,7 @@ def async_claim_each(
 @overload
 def async_claim_each(
     session_factory: Callable[[], AsyncLockingSession],
-    statement: Select[T],  # of SQLAlchemy 2.1
+    statement: Select[T],  # SQLAlchemy 2.1
     *,
     limit: int | None = ...,
     order_by: Any = ...,

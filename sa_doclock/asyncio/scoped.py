@@ -26,8 +26,6 @@ _NAMES = "AsyncLockingSession", "AsyncLockingScopedSession"
 def _proxied(
     method: Callable[Concatenate[AsyncLockingSession, P], T],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], T]:
-    """Return this method, which is not a coroutine function, for an AsyncLockingScopedSession."""
-
     @wraps(method)
     def call(self: AsyncLockingScopedSession[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = getattr(self(), method.__name__)(*args, **kwargs)
@@ -39,8 +37,6 @@ def _proxied(
 def _awaited(
     method: Callable[Concatenate[AsyncLockingSession, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], Coroutine[Any, Any, T]]:
-    """Return this coroutine function for an AsyncLockingScopedSession."""
-
     @wraps(method)
     async def call(self: AsyncLockingScopedSession[Any], /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await getattr(self(), method.__name__)(*args, **kwargs)
@@ -52,9 +48,10 @@ def _awaited(
 def _forwarded(
     method: Callable[Concatenate[LockingSession, P], T],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], T]:
-    """Return this method, which sends nothing, for an AsyncLockingScopedSession.
+    """Forward a method that executes nothing.
 
-    That of LockingSession: pyright loses the overloads of a method that is decorated twice.
+    It is declared on LockingSession: pyright loses the overloads of a method that is decorated
+    twice.
     """
     of_session = cast("Callable[Concatenate[AsyncLockingSession, P], Any]", method)
     return _proxied(of_session)
@@ -63,7 +60,6 @@ def _forwarded(
 def _block(
     method: Callable[Concatenate[LockingSession, P], AbstractContextManager[T]],
 ) -> Callable[Concatenate[AsyncLockingScopedSession[Any], P], AbstractAsyncContextManager[T]]:
-    """Return this method, used by ``async with``, for an AsyncLockingScopedSession."""
     block = cast("Callable[Concatenate[LockingSession, P], Any]", method)
     return _forwarded(block)
 

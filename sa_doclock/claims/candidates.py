@@ -15,11 +15,11 @@ from ..keys import Identity
 from .query import ClaimQuery
 from .report import ReportBuilder
 
-_PAGE: Final = 1_000  # keys that one read returns, and that are kept besides the remembered ones
-_SPARE_KEYS: Final = 100  # read beyond the limit, in place of rows that others hold or process
-_FAILED_TRIES: Final = 3  # in a row: then other workers are at the same rows
+_PAGE: Final = 1_000  # keys per read, kept in addition to the remembered ones
+_SPARE_KEYS: Final = 100  # read beyond the limit: others may hold or process some rows
+_FAILED_TRIES: Final = 3  # in a row: other workers are busy with the same rows
 _LOOK_AHEAD: Final = 200
-KEYS_AT_ONCE: Final = 100  # that are looked for in the table of check-outs
+KEYS_AT_ONCE: Final = 100  # looked up together in the table of check-outs
 
 
 def page_for(limit: int | None) -> int:
@@ -57,8 +57,8 @@ class Candidates:
     _last_page_read: bool = False
     _ended: bool = False
     _after: Identity | None = None  # in key order: the last key that was read
-    _seen: set[Identity] = field(default_factory=set)  # in another order: the keys of this pass
-    _reread: int = 0  # and how many of them the next read may return again
+    _seen: set[Identity] = field(default_factory=set)  # in any other order: the keys of this pass
+    _reread: int = 0  # the number of them that the next read may return again
     _found_any: bool = False
     _settled_before: int = 0
     _failed_passes: int = 0
@@ -102,7 +102,7 @@ class Candidates:
         self._failed_tries = 0 if claimed else self._failed_tries + 1
 
     def _look_ahead(self) -> None:
-        """Drop, by one read, keys that others have processed; continue away from the others."""
+        """Drop the keys that others have processed, by one read; continue elsewhere than the others."""
         self._failed_tries = 0
         if not self._queue:
             return
@@ -121,7 +121,7 @@ class Candidates:
         self._settled_before = len(self.builder.settled)
 
     def _may_try_again(self) -> bool:
-        """Sleep after a pass that claimed nothing; return False after the last attempt."""
+        """Sleep after a pass without a claim; return False after the last attempt."""
         if len(self.builder.settled) > self._settled_before:
             self._failed_passes = 0
             return True
@@ -147,5 +147,4 @@ class Candidates:
 
 
 def _backoff(failed_passes: int) -> float:
-    """Return the seconds to sleep after so many failed passes: full jitter, up to 2 s."""
     return random.uniform(0.0, min(2.0, 0.1 * 2 ** (failed_passes - 1)))  # noqa: S311  # no secret

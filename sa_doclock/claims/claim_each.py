@@ -76,7 +76,6 @@ class Groups:
 
 
 def _name(column: Any) -> str:
-    """Return the name of a column, the same for an alias of its class."""
     mapped = getattr(getattr(column, "property", None), "columns", [column])
     return str(mapped[0])
 
@@ -100,7 +99,7 @@ class GroupedClaims(Claims[T]):
         return lambda statement: groups.add(read(statement))
 
     def _take_keys(self, count: int) -> list[Identity]:
-        """Return the next key whose value nobody has, as far as this pass knows."""
+        """Return the next key whose value is free, as far as this pass knows."""
         while keys := self._candidates.take(1):
             if keys[0] not in self._groups.claimed:
                 if not self._groups.is_busy(keys[0], self.report.passes):
@@ -109,7 +108,7 @@ class GroupedClaims(Claims[T]):
         return keys
 
     def _lock_free(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
-        """Lock the first row with the value of this key; return None if there is none, or it is held."""
+        """Lock the first row with the value of this key; return None if it is held or does not exist."""
         value = self._groups.value_of(keys[0])
         if value is None:
             return super()._lock_free(keys)
@@ -133,9 +132,9 @@ class GroupedClaims(Claims[T]):
         return claimed
 
     def _lock_first(self, session: LockingSession, value: tuple[Any, ...]) -> dict[Identity, T]:
-        """Lock the name, then the first row of it that still matches under its lock.
+        """Lock the name, then its first row that still matches under the lock.
 
-        :raises LockNotAvailable: another has the name or the row; the next row must not overtake it.
+        :raises LockNotAvailable: another has the name or the row; no later row may overtake it.
         """
         queues = self.report.serialised or not self._skips
         self._groups.lock(session, value, self._seconds if queues else 0)
@@ -154,7 +153,7 @@ class GroupedClaims(Claims[T]):
 @overload
 def claim_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    statement: Select[tuple[T]],  # SQLAlchemy 2.0
     *,
     limit: int | None = ...,
     order_by: Any = ...,
@@ -171,7 +170,7 @@ def claim_each(
 @overload
 def claim_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[T],  # of SQLAlchemy 2.1
+    statement: Select[T],  # SQLAlchemy 2.1
     *,
     limit: int | None = ...,
     order_by: Any = ...,

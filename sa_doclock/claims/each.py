@@ -78,7 +78,7 @@ class Claims(Generic[T]):
         self._finalizer: finalize[[Callable[[], None]], Claims[T]] | None = None
 
     def __iter__(self) -> Iterator[Claim[T]]:
-        # A generator that only the for statement refers to: leaving the loop closes it.
+        # Only the for statement refers to this generator, so leaving the loop closes it.
         with self:
             while (claim := next(self, None)) is not None:
                 yield claim
@@ -126,7 +126,7 @@ class Claims(Generic[T]):
             log_errors_of(self.close)
 
     def _reader(self) -> Callable[[Select[Any]], Sequence[Identity]]:
-        """Return the reader of keys; it must not refer to this object, which is freed with its loop."""
+        """Return the function that reads keys; it must not refer to self, which is freed with its loop."""
         return self._sessions.read
 
     def _take_keys(self, count: int) -> list[Identity]:
@@ -153,7 +153,7 @@ class Claims(Generic[T]):
             return None
 
     def _lock_or_skip(self, keys: Sequence[Identity]) -> ClaimTransaction[T] | None:
-        """Lock these rows; where one of them is held too long, those of them that are free."""
+        """Lock these rows; if one is held for too long, lock the free ones."""
         queues = self.report.serialised or not self._skips
         try:
             return self._lock_keys(keys, self._lock if queues else SKIP)
@@ -168,13 +168,13 @@ class Claims(Generic[T]):
     def _lock_others(
         self, keys: Sequence[Identity], error: CheckedOut
     ) -> ClaimTransaction[T] | None:
-        """Lock the rows that are left, where somebody has one of them checked out."""
+        """Lock the remaining rows after one of them was found checked out."""
         ident = None if error.checkout is None else error.checkout.ident
         taken = {ident if isinstance(ident, tuple) else (ident,)}
         if len(keys) > 1:
             taken |= self._sessions.find_taken(keys)
         others = [key for key in keys if key not in taken]
-        if len(others) == len(keys):  # the database knows it by another key
+        if len(others) == len(keys):  # the database stores the key in another form
             others = []
         self._builder.skipped([key for key in keys if key not in others])
         self._candidates.skip(self._sessions.find_taken)
@@ -186,7 +186,6 @@ class Claims(Generic[T]):
     def _open(
         self, lock: Callable[[LockingSession], dict[Identity, T]]
     ) -> ClaimTransaction[T] | None:
-        """Return the transaction of the rows that are locked by this function; None without rows."""
         session = self._sessions.open()
         transaction = session.begin()
         try:

@@ -40,7 +40,7 @@ _log = logging.getLogger("sa_doclock")
 
 FIVE_MINUTES: Final = timedelta(minutes=5)
 _FRACTION: Final = 3
-_RETRIES: Final = 10  # of a renewal that has failed, within the time that is left
+_RETRIES: Final = 10  # of a failed renewal, before the lease ends
 
 
 class Schedule(dict["Lease[Any]", float]):
@@ -66,7 +66,7 @@ class Schedule(dict["Lease[Any]", float]):
 
     def note_failed(self, lease: Lease[Any], error: Exception) -> None:
         """Note that the renewal has failed: the lease is over, or it is tried again soon."""
-        if lease not in self:  # its block has ended meanwhile
+        if lease not in self:  # its block has ended
             return
         if isinstance(error, CheckoutLost):
             del self[lease]
@@ -100,7 +100,7 @@ class HeartbeatThread:
         with self._changed:
             if self._thread is None:
                 thread = Thread(target=self._run, name="sa_doclock leases", daemon=True)
-                thread.start()  # may fail, where the process has too many
+                thread.start()  # raises if the process has too many threads
                 self._thread = thread
             self._schedule.add(lease)
             self._changed.notify()
@@ -136,8 +136,8 @@ class HeartbeatThread:
                 self._schedule.note_renewed(lease)
 
 
-# Global: one thread for the process.
-# Threads: its lock is around all that add() and remove() change.
+# Global: one thread per process.
+# Threads: its lock protects everything that add() and remove() change.
 heartbeat: Final = HeartbeatThread()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=heartbeat.reset)
@@ -339,7 +339,7 @@ class Leases(Generic[T]):
             offered.check_in_quietly()
 
     def _next_key(self) -> Identity | None:
-        """Return the next key of a row that nobody had checked out a moment ago; None: no more."""
+        """Return the next key whose row was free when it was read, or None at the end."""
         while not self._free:
             keys = self._candidates.take(KEYS_AT_ONCE)
             if not keys:
@@ -350,7 +350,7 @@ class Leases(Generic[T]):
         return self._free.popleft()
 
     def _take(self, keys: Sequence[Identity]) -> Lease[T] | None:
-        """Check a row out, if it is free and still matches; None if it is not."""
+        """Check a row out; return None if it is held or no longer matches."""
         try:
             with self.open() as session, session.begin():
                 lock = QUEUE if self.report.serialised else SKIP
@@ -364,7 +364,7 @@ class Leases(Generic[T]):
                 checkout = session.check_out(
                     self.entity, identity, self._owner, lease=self._lease, note=self._note
                 )
-                session.expunge_all()  # before the commit, which expires
+                session.expunge_all()  # before the commit, which expires objects
         except (CheckedOut, LockNotAvailable):
             self.builder.skipped(keys)
             return None
@@ -374,7 +374,7 @@ class Leases(Generic[T]):
 @overload
 def lease_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[tuple[T]],  # of SQLAlchemy 2.0
+    statement: Select[tuple[T]],  # SQLAlchemy 2.0
     *,
     owner: str,
     lease: timedelta | float = ...,
@@ -387,7 +387,7 @@ def lease_each(
 @overload
 def lease_each(
     session_factory: Callable[[], LockingSession],
-    statement: Select[T],  # of SQLAlchemy 2.1
+    statement: Select[T],  # SQLAlchemy 2.1
     *,
     owner: str,
     lease: timedelta | float = ...,

@@ -119,7 +119,7 @@ class ReportBuilder:
         return len(keys)
 
     def _forget(self, keys: Iterable[Identity]) -> set[Identity]:
-        """Take back the counts of these rows by an earlier result; return their keys."""
+        """Undo the counts of these rows by an earlier result; return their keys."""
         keys = set(keys)
         self.report.no_longer_matching -= len(self._not_matching & keys)
         for counted in (self._not_matching, self._held, self._held_before):

@@ -102,14 +102,14 @@ class ClaimSessions:
         _refuse_view(bind, strategy, self.query)
         self.checked = True
         row_lock = strategy.statements.row_lock(LockOptions.ForUpdate, None)
-        self.report.serialised = not is_row_lock(row_lock)  # the lock is the transaction's
+        self.report.serialised = not is_row_lock(row_lock)  # one lock covers the whole transaction
         if self.report.serialised:
             of = self.query.name, self.query.mapper.class_.__name__
             _log.info("%s: %s is in a database without row locks: one at a time", *of)
 
 
 def _refuse_view(bind: Engine | Connection, strategy: LockStrategy, query: ClaimQuery) -> None:
-    """Ask the database, once for each engine and table, and refuse a view."""
+    """Refuse a view; asks the database once per engine and table."""
     table = own_table(query.mapper)
     of_statement = query.statement.get_execution_options()
     schema = translated_schema(table, bind.get_execution_options(), of_statement)
@@ -129,7 +129,7 @@ def _refuse_view(bind: Engine | Connection, strategy: LockStrategy, query: Claim
 def _view_names(connection: Connection, schema: str | None) -> list[str]:
     inspector = inspect(connection)
     views: list[str] = []
-    with suppress(NotImplementedError):  # a database without views, or without materialized ones
+    with suppress(NotImplementedError):  # the database has no views, or no materialized ones
         views += inspector.get_view_names(schema=schema)
         views += inspector.get_materialized_view_names(schema=schema)
     return views

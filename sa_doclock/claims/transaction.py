@@ -82,8 +82,8 @@ class ClaimTransaction(Generic[T]):
         self._offered_key: Identity = ()
         self.in_block = self.closed = self._ends_after_block = False
         self._savepoint: SessionTransaction | None = None
-        self._to_commit: list[Identity] = []  # their blocks have ended without an error
-        self._rollback_cause: BaseException | None = None  # it undid the whole transaction
+        self._to_commit: list[Identity] = []  # their blocks ended without an error
+        self._rollback_cause: BaseException | None = None  # it rolled back the whole transaction
         self._committed = False
         session.on_commit(self._note_commit)
 
@@ -150,7 +150,7 @@ class ClaimTransaction(Generic[T]):
         return self._collect and isinstance(error, Exception)
 
     def _exit_open(self, identity: Identity, raised: BaseException | None) -> BaseException | None:
-        """End a block whose transaction is still open; return the error of block or commit."""
+        """End a block whose transaction is open; return the error of the block or the commit."""
         error = raised or self._release_savepoint()
         if error is None:
             self._to_commit.append(identity)
@@ -201,14 +201,14 @@ class ClaimTransaction(Generic[T]):
         return error
 
     def _finish(self) -> BaseException | None:
-        """End the transaction; return its error, which the report has already."""
+        """End the transaction; return its error, which is already in the report."""
         keys, self._to_commit = self._to_commit, []
         try:
             if self._rollback_cause is not None:
                 self._builder.failed(keys, self._rollback_cause)
             elif keys:
-                # Not left to SessionTransaction.__exit__(): where a flush has failed and the
-                # program has swallowed the error, that commits nothing, and raises nothing.
+                # SessionTransaction.__exit__() would commit nothing and raise nothing if the
+                # program swallowed the error of a flush.
                 self._transaction.commit()
                 self._builder.processed(keys)
         except BaseException as error:  # noqa: BLE001  # raised by the callers
@@ -223,7 +223,7 @@ class ClaimTransaction(Generic[T]):
     def _close(self) -> None:
         self.closed = True
         self._rollback_cause = None  # its traceback may refer to the owner of this object
-        # Each of them, whatever the others raise, so that the connection is returned.
+        # Run all of them, even if some raise: the connection must return to the pool.
         with ErrorsIgnored(), ExitStack() as ends:
             ends.callback(self.session.close)
             ends.callback(self._transaction.__exit__, None, None, None)

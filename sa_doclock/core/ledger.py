@@ -74,7 +74,7 @@ def place_of(bind: Engine | Connection, *options: Mapping[str, Any]) -> RowPlace
         schemas = option.get(SCHEMA_OPTION, schemas)
     if not schemas:
         return RowPlace(bind.engine, _UNTRANSLATED)
-    # A copy, as SQLAlchemy writes "_none" into the program's map while it renders a statement.
+    # A copy, because SQLAlchemy adds "_none" to the program's map while it renders a statement.
     return RowPlace(bind.engine, {name: to for name, to in schemas.items() if name != "_none"})
 
 
@@ -106,7 +106,7 @@ class Ledger:
         self.places: dict[DocumentKey | NamedKey, float] = {}
         self._held: dict[DocumentKey, LockOptions] = {}
         self.unread: set[DocumentKey] = set()
-        self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # with the lock before
+        self._strengthened: list[tuple[DocumentKey, LockOptions]] = []  # each with its earlier lock
         self._keys: dict[NamedKey, LockOptions] = {}
         self._ranks = ranks
         self.classes: dict[type[Any], None] = {}
@@ -164,7 +164,7 @@ class Ledger:
         known = self._places_of_classes.get(root.class_)
         translated = options or bind.get_execution_options().get(SCHEMA_OPTION)
         if known is not None and known.engine is bind.engine and not (known.schemas or translated):
-            return  # as mostly, without a call
+            return  # the usual case, without a call
         place = place_of(bind, *options) if translated else RowPlace(bind.engine, _UNTRANSLATED)
         if known is None or not known.is_same(place):
             if self._places_of_classes:

@@ -104,7 +104,7 @@ def database_name(session: Session, bind_arguments: Mapping[str, Any]) -> str:
     bind = bind_arguments.get("bind")
     if bind is None:
         try:
-            # The class's own, without a gate's refusals beside it.
+            # The class's method, without the refusals of a gate.
             bind = type(session).get_bind(session, **bind_arguments)
         except Exception:  # noqa: BLE001  # a program's own may raise anything
             return "its database"
@@ -154,7 +154,7 @@ class LockCall:
         *,
         opens: bool,
     ) -> None:
-        self.target = target  # a LockTarget, which stands above this file
+        self.target = target  # a LockTarget, which is in a higher layer
         self.request, self.requested, self.opens = request, requested, opens
         self.outer = calls.current
         self.started = time.monotonic() - calls.connecting  # now(), without a call

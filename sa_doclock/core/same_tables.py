@@ -24,7 +24,7 @@ from ..sqlalchemy_internals import all_mappers
 from .documents import Part, declared_roots, mapper_cache, parts_of, tables_within
 from .ledger import ledger_of
 
-# Threads: each operation is one of a dict; two threads may ask the same, and get the same answer.
+# Threads: each step is one operation of a dict; two threads may ask the same, with the same answer.
 _found: WeakKeyDictionary[Any, set[tuple[str | None, Table]]] = WeakKeyDictionary()
 """The mapped tables that a database has with all their columns, by its pool and the schema."""
 
@@ -280,7 +280,6 @@ def _mapped_tables() -> frozenset[Any]:
 
 
 def _uses(session: Session, root: Mapper[Any]) -> bool:
-    """Return whether the session holds documents of this root, or has objects of them."""
     if ledger_of(session).place_of(root.class_) is not None:
         return True
     members = (root, *(part.detail for part in parts_of(root)))
@@ -308,7 +307,6 @@ def is_of_other_model(session: Session, root: Mapper[Any], table: Any, engine: E
 
 
 def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
-    """Return the engine to which the session writes rows of the document; None if it has none."""
     try:
         return session.get_bind(root, clause=update(root.class_)).engine
     except UnboundExecutionError:
@@ -316,7 +314,7 @@ def _engine_of(session: Session, root: Mapper[Any]) -> Engine | None:
 
 
 def _ignores_case(connection: Connection, own: Table, table: Any, schema: str | None) -> bool:
-    """Return whether the database knows the table by its name in other letters; asked each time."""
+    """Return whether the database finds the table by its name in another case; asked each time."""
     name = own.name
     spelt = (name[:i] + name[i].swapcase() + name[i + 1 :] for i in range(len(name)))
     other = next((text for text in spelt if text not in (name, table.name)), table.name)
@@ -324,7 +322,7 @@ def _ignores_case(connection: Connection, own: Table, table: Any, schema: str | 
 
 
 def _has_columns(connection: Connection, table: Table, schema: str | None) -> bool:
-    """Return whether the database has a table with all columns of the mapped one; asked once of each pool."""
+    """Return whether the database has a table with all mapped columns; asked once per pool."""
     found = _found.setdefault(connection.engine.pool, set())
     if (schema, table) not in found:
         try:

@@ -31,12 +31,12 @@ class SessionOptions:
         """Return the lock, and the seconds to wait for it, both checked."""
         try:
             return _resolve(self.lock_timeout, lock, lock_timeout)
-        except TypeError:  # which explains an unhashable value better
+        except TypeError:  # its message explains an unhashable value better
             return _resolve.__wrapped__(self.lock_timeout, lock, lock_timeout)
 
 
-# Threads: a cache of a function that has one answer.
-@lru_cache(maxsize=16, typed=True)  # with types, since True is no time, and equals 1
+# Threads: a cached pure function.
+@lru_cache(maxsize=16, typed=True)  # typed, because True is no time, and equals 1
 def _resolve(
     default: LockTimeout, lock: LockOptions, lock_timeout: LockTimeout
 ) -> tuple[LockOptions, float | None]:

@@ -185,7 +185,7 @@ class LockStrategy:
     """Facts about this engine that other packages found out once, by keys of their own."""
 
     def __init__(self, dialect: Dialect) -> None:
-        # The dialect itself must not be kept: the strategy is kept for as long as the dialect lives.
+        # Do not keep the dialect here: the strategy lives as long as its dialect.
         self.findings = {}
 
     def asking(self, connection: Connection) -> AbstractContextManager[Connection]:

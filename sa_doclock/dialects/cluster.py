@@ -21,7 +21,7 @@ _NAMES: Final = (
     "named locks are local to the node, and both COMMITs succeed if another node grants the same "
     "key: lock a row, and change it, instead of the key"
 )
-# Any row of InnoDB will do, and every account may read these.
+# Any InnoDB row serves, and every account may read these.
 _FIND_ABORT = "SELECT 1 FROM information_schema.schemata LIMIT 1"
 _mutex = Lock()
 
@@ -49,8 +49,8 @@ class Galera(Cluster):
 
     def listeners(self, holds_locks: Callable[[], bool]) -> Mapping[str, Callable[..., None]]:
         def before_rollback(connection: Connection) -> None:
-            # Where another node's commit has ended the transaction, and no statement has failed since,
-            # the first ROLLBACK fails with 1213; the second, which is SQLAlchemy's, does not.
+            # If another node's commit ended the transaction, and no statement has failed since, the
+            # first ROLLBACK fails with 1213, but not the second, SQLAlchemy's.
             driver_error: Any = connection.dialect.loaded_dbapi.Error
             if not (connection.closed or connection.invalidated):
                 with suppress(driver_error):
@@ -99,7 +99,7 @@ def warn_of_lock(cluster: Cluster, warned: dict[Any, Any], *, named: bool) -> No
             ),
             ClusterLockWarning,
         )
-    except ClusterLockWarning:  # it is an error here, for each lock
+    except ClusterLockWarning:  # the program made it an error, raised for every lock
         del warned[text]
         raise
 

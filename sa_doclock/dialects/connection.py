@@ -57,12 +57,12 @@ def side_engine(engine: Engine) -> Iterator[Engine]:
 
 def _copy_of(engine: Engine) -> Engine:
     arguments: dict[str, Any] = {
-        "pool": engine.pool.recreate(),  # which keeps creator, connect_args and listeners
+        "pool": engine.pool.recreate(),  # keeps creator, connect_args and listeners
         "module": engine.dialect.loaded_dbapi,
     }
     if not engine.dialect.is_async:
         return create_engine(engine.url, **arguments)
-    # One URL may stand for two drivers.  Imported here, as it needs greenlet.
+    # One URL may stand for two drivers.  Imported here, because it needs greenlet.
     from sqlalchemy.ext.asyncio import create_async_engine  # noqa: PLC0415
 
     return create_async_engine(engine.url, **arguments).sync_engine
@@ -125,12 +125,12 @@ def driver_cursor(connection: Connection, statement: str) -> Iterator[Any]:
             yield cursor
     except driver_error as error:
         raise wrapped_error(error, connection.dialect, statement) from error
-    except ConnectionError as error:  # of the socket: pg8000 lets it out
+    except ConnectionError as error:  # of the socket: pg8000 raises it unwrapped
         own = connection.dialect.loaded_dbapi.OperationalError(str(error))
-        own.__traceback__ = error.__traceback__  # by which it is known as the driver's
+        own.__traceback__ = error.__traceback__  # identifies it as the driver's
         raise wrapped_error(own, connection.dialect, statement) from error
     except Exception as error:
-        # Of the handler of a signal, or a codec: nobody knows where the driver stands with the server.
+        # Raised by a signal handler or a codec: the state of the connection is unknown.
         if not (connection.closed or connection.invalidated):
             connection.invalidate(error)
         raise

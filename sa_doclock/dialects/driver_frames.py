@@ -29,15 +29,15 @@ def raised_by_driver(connection: Connection, error: BaseException) -> bool:
     if isinstance(error, (OSError, connection.dialect.loaded_dbapi.Error)):
         return True
     if connection.invalidated or connection.closed:
-        return False  # it has no driver's connection any more
+        return False  # its driver connection is gone
     return any(_is_of_driver(connection, frame) for frame in _frames_of(error)[-1:])
 
 
 def _frames_of(error: BaseException) -> list[FrameType]:
-    """Return the frames to that which has raised the error.
+    """Return the frames down to the one that raised the error.
 
-    Some codecs of Python are in C, and have no frame; others are in Python.  A codec's error is
-    raised by who has called it.
+    Some codecs are in C and have no frame.  Frames of codecs in Python are dropped too: their
+    caller counts as raising the error.
     """
     frames = [frame for frame, _ in walk_tb(error.__traceback__)]
     while frames and _package_of(frames[-1]) == "encodings":

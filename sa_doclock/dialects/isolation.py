@@ -58,7 +58,7 @@ class IsolationLevels:
         driver: Any = connection.connection.dbapi_connection
         try:
             level: str | None = connection.dialect.get_isolation_level(driver)
-        except NotImplementedError:  # a dialect of SQLAlchemy's without levels, as Firebird's
+        except NotImplementedError:  # a SQLAlchemy dialect without levels, such as Firebird's
             return None
         return level
 

@@ -164,14 +164,14 @@ def is_in_index(table: Table, unread: Iterable[Any]) -> bool:
 
     :param unread: its columns that the SELECT does not read.
     """
-    # By their names: unread columns may be those of an alias.
+    # By name: unread columns may be those of an alias.
     not_read = {column.name for column in (*unread, *table.primary_key)}
     read = {column.name for column in table.columns} - not_read
     return any(map(read.issubset, map(_names_in, _secondary_indexes(table))))
 
 
 def _names_in(index: Any) -> list[str]:
-    """Return the names of the columns that it has, with the INCLUDEd columns of an index at the end."""
+    """Return the names of the index's columns, INCLUDEd ones last."""
     included = [
         column
         for key, given in index.dialect_kwargs.items()
@@ -182,7 +182,7 @@ def _names_in(index: Any) -> list[str]:
 
 
 def _secondary_indexes(table: Table) -> Iterator[Any]:
-    """Yield the indexes besides the primary key, which has the rows."""
+    """Yield the indexes other than the primary key, which contains the rows."""
     yield from table.indexes
     for constraint in table.constraints:
         if isinstance(constraint, (UniqueConstraint, ForeignKeyConstraint)):

@@ -34,10 +34,10 @@ class NamedLocks(ABC):
         """
 
 
-# No letter that a server may take for another, and nothing that an SQL literal has to escape.
+# No letter that a server may confuse with another, and none that an SQL literal must escape.
 _NOT_PLAIN = re.compile(r"[^a-z0-9_.:/@+=,-]")
-_DIGITS = 32  # of SHA-256, 128 bits
-_MARK = "#"  # is not plain, so no key reads like the name of another
+_DIGITS = 32  # of SHA-256: 128 bits
+_MARK = "#"  # not a plain character, so no key looks like another key's name
 
 
 def short_name(key: str, longest: int) -> str:
@@ -52,11 +52,11 @@ def short_name(key: str, longest: int) -> str:
     return f"{readable[: longest - _DIGITS - len(_MARK)]}{_MARK}{digest}"
 
 
-# The keys that this process has asked for: a server knows them by other names.
+# The keys that this process asked for: a server knows them by other names.
 _KEPT = 1_000
-_LONGEST = 255  # characters; of a longer one lock_waits() tells the name at the server
-# Global: a name does not depend on the engine, and lock_waits() asks over an engine of its own.
-# Threads: changed and copied under the lock; to look for a name is one operation of the dict.
+_LONGEST = 255  # characters; for a longer key, lock_waits() shows the server's name
+# Global: a name does not depend on the engine, and lock_waits() may use another engine.
+# Threads: changed and copied under the lock; looking up a name is one operation of the dict.
 _keys: dict[str, str] = {}
 _changing = Lock()
 

@@ -25,12 +25,11 @@ from .lock_statements import has_hints
 ENTRY_POINT_GROUP = "sa_doclock.dialects"
 """The entry points by which other packages add a LockStrategy."""
 
-# What a statement carries for all databases, whichever it is sent to.
+# A statement carries these for all databases, whichever executes it.
 _TEXTS = ("texts", "by_keys_hint")
-# Global, since sessions, gates and plain functions ask for the strategy of the same engine, and
-# the answers of its server must not be asked for again.  An entry goes with its engine.
-# Threads: of two threads that ask a server at once both get the strategy of the first that is
-# done.
+# Global: sessions, gates and plain functions need the strategy of the same engine, and must not ask
+# its server again.  An entry lives as long as its engine.
+# Threads: if two threads ask a server at once, both get the strategy of the first to finish.
 strategies: WeakKeyDictionary[Dialect, LockStrategy] = WeakKeyDictionary()
 _strategies_lock = Lock()
 
@@ -52,7 +51,7 @@ def strategy_classes() -> dict[str, type[LockStrategy]]:
     built_in = (PostgreSQLLocks, MySQLLocks, MariaDBLocks, SQLServerLocks, SQLiteLocks)
     found: dict[str, type[LockStrategy]] = {}
     for point in entry_points(group=ENTRY_POINT_GROUP):
-        with suppress(ImportError):  # raised by strategy_for(), for this database alone
+        with suppress(ImportError):  # strategy_for() raises it, for this database only
             found[point.name] = point.load()
     return found | {strategy.name: strategy for strategy in built_in}
 
@@ -91,7 +90,7 @@ def strategy_for(bind: Engine | Connection) -> LockStrategy:
             strategy = strategy_classes()[product_of(bind.dialect)](bind.dialect)
             return _learn(bind.dialect, strategy, connection)
     except AssertionError as error:
-        # SQLAlchemy's dialect for PostgreSQL has found no version that it knows in this text.
+        # SQLAlchemy's dialect for PostgreSQL found no version that it knows in this text.
         other = find_server(bind.dialect.name, str(error))
         if other is None:
             raise
@@ -119,9 +118,9 @@ def product_of(dialect: Dialect) -> str:
 
 
 def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> LockStrategy:
-    """Ask the server of an engine for the facts of its strategy, and remember the strategy.
+    """Ask an engine's server for the facts of its strategy, and remember the strategy.
 
-    :param dialect: the engine's; a connection of our own has another one.
+    :param dialect: the engine's; a separate connection of ours has another one.
     """
     if "isolation_level" not in connection.get_execution_options():
         try:
@@ -135,11 +134,11 @@ def _learn(dialect: Dialect, strategy: LockStrategy, connection: Connection) -> 
 
 
 def _check_texts(strategy: LockStrategy) -> None:
-    """Refuse texts of statements that are set for an engine alone, and would not be sent.
+    """Refuse texts of statements that are set only for an engine, because they would not be sent.
 
-    A statement is built before its engine is known, and has the texts of all databases.
+    Statements are built before their engine is known, with the texts of all databases.
 
-    :raises TypeError: there are some.
+    :raises TypeError: there is such a text.
     """
     ours, of_class = strategy.statements, type(strategy).statements
     for fact in _TEXTS:
@@ -155,7 +154,7 @@ def _remember(dialect: Dialect, strategy: LockStrategy) -> LockStrategy:
         return strategies.setdefault(dialect, strategy)
 
 
-# Threads: as above.  A type belongs to a mapping, and stays as it is.
+# Threads: as above.  A type belongs to a mapping, and does not change.
 @lru_cache(maxsize=1_000)
 def parameter_type(type_: TypeEngine[Any]) -> TypeEngine[Any]:
     """Return the type by which the value of a key is sent, for the type of its column.

@@ -46,13 +46,12 @@ class TransactionMarks(ABC):
         """
 
 
-# Threads: two threads may get the same number, without a GIL and before Python 3.14; a name has
-# to differ from others of its own connection alone, which one thread uses at a time.
+# Threads: before Python 3.14 without a GIL, two threads may get the same number; a name must be
+# unique only on its connection, which one thread uses at a time.
 _numbers: Final = count(1)
-# Several sessions may have been given one Connection.  To release one of two savepoints would
-# release the other too, so they share one.
-# Threads: a Connection is used by one thread at a time, and each use is one operation of a dict,
-# which is atomic.
+# Several sessions may use one Connection.  Releasing one of two savepoints would release the other
+# too, so they share one.
+# Threads: one thread at a time uses a Connection, and each use is one atomic operation of a dict.
 _marks: WeakKeyDictionary[Connection, ReferenceType[SavepointMark]]
 _marks = WeakKeyDictionary()
 

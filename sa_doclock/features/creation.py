@@ -84,7 +84,7 @@ class Creation(Generic[T]):
         while (found := self.get(self.lock, left)) is None:
             if len(refused) == _REFUSED:
                 raise refused[-1]
-            self.session.flush()  # so that nothing but the row is written while others wait for it
+            self.session.flush()  # others wait for the new row: flush earlier changes before it
             try:
                 if self._insert(left):
                     return self._inserted(), True
@@ -94,19 +94,19 @@ class Creation(Generic[T]):
         return found, False
 
     def _left(self, started: float) -> float | None:
-        """Return the seconds that are left, in whole milliseconds; 0 does not wait."""
+        """Return the seconds that remain, rounded to milliseconds; 0: do not wait."""
         if self.seconds is None:
             return None
         left = self.seconds - (time.monotonic() - started)
         return milliseconds(left) / 1000 if left > 0 else 0.0
 
     def _insert(self, seconds: float | None) -> bool:
-        """Insert the row; return False where another transaction has it by now.
+        """Insert the row; return False if another transaction inserted it first.
 
-        :raises IntegrityError: the key was taken meanwhile; or it is another constraint.
+        :raises IntegrityError: the row violates another constraint, or its key was taken meanwhile.
         """
         session, mapper = self.session, mapper_of(self.entity)
-        # SQLAlchemy's own: of the connection that a program takes, the level is in doubt.
+        # SQLAlchemy's method: LockingSession.connection() would make the isolation level uncertain.
         connection = Session.connection(session, bind_arguments={"mapper": mapper})
         strategy = strategy_for(connection)
         if LockOptions.NoWait in self.lock or seconds == 0:
@@ -125,13 +125,12 @@ class Creation(Generic[T]):
         return True
 
     def _name(self) -> str:
-        """Return the name of the row, the same where a database may take two keys for one."""
+        """Return the name of the row, equal for keys that a database may consider equal."""
         key = self.key
         names = "" if key.primary else f"{','.join(key.names)} "
         return f"insert {key.table.fullname} {names}{folded_key(self.values)}"
 
     def _is_missing(self) -> bool:
-        """Return whether nobody has the row, committed or not."""
         try:
             with self.session.begin_nested():
                 return self.get(self.lock | LockOptions.NoWait, None) is None
@@ -139,16 +138,14 @@ class Creation(Generic[T]):
             return False
 
     def _new(self, mapper: Mapper[Any]) -> T:
-        """Return the object to insert.
-
-        :raises TypeError: the function has not returned one.
-        :raises ValueError: it has another primary key.
+        """:raises TypeError: the function returned another type.
+        :raises ValueError: the object has another primary key.
         """
         key = dict(zip(self.key.names, self.values, strict=True))
         if callable(self.defaults):
             made = self.defaults()
             if iscoroutine(made):
-                made.close()  # nobody will await it
+                made.close()  # avoids "never awaited"
         else:
             self.check_own(mapper, self.defaults or {})
             made = self.entity(**{**key, **(self.defaults or {})})
@@ -179,7 +176,6 @@ class Creation(Generic[T]):
             )
 
     def _inserted(self) -> T:
-        """Lock the inserted row, and read the values that the database has put into it."""
         found = self.get(self.lock, None if LockOptions.NoWait in self.lock else self.seconds)
         if found is None:
             raise LockMisuse(

@@ -69,10 +69,10 @@ class Diagnosis(SessionPart):
     def _find_blockers(
         self, entity: type[Any], keys: Keys, lock: LockOptions, engine: Engine | None
     ) -> tuple[LockConnection, ...]:
-        """Return who keeps this lock from being granted.
+        """Return the connections that block this lock.
 
-        :param keys: of the rows that were asked for; empty where they are not known.
-        :param engine: that of the server that has refused.
+        :param keys: of the requested rows; empty if unknown.
+        :param engine: the engine whose server refused.
         """
         mapper = mapper_of(entity)
         bind = engine or self._session().get_bind(mapper)
@@ -99,7 +99,7 @@ class Diagnosis(SessionPart):
         return tuple(holder for holder in holders if holder.connection_id not in own)
 
     def _options(self, bind: Engine | Connection, ours: Sequence[Connection]) -> Mapping[str, Any]:
-        of_session = getattr(self._session(), "execution_options", {})  # of SQLAlchemy 2.1
+        of_session = getattr(self._session(), "execution_options", {})  # SQLAlchemy 2.1
         of_connections = (connection.get_execution_options() for connection in reversed(ours))
         return schema_translation(bind.get_execution_options(), of_session, *of_connections)
 
@@ -113,18 +113,17 @@ def _holders(
     *,
     shared: bool,
 ) -> Sequence[LockConnection]:
-    """Return who holds these rows, or may hold them, as the server reports it now."""
     connection.execution_options(schema_translate_map=options.get("schema_translate_map"))
     try:
         found = monitoring.holders(connection, header, keys, shared=shared)
         described = describe_connections(monitoring, connection, found)
     finally:
-        connection.rollback()  # the next query sees the server as it is by then
+        connection.rollback()  # the next query sees a later state of the server
     return [replace(described[number], certain=found[number]) for number in sorted(found)]
 
 
 def _in_order_of(header: Table, columns: Sequence[Any], keys: Keys) -> Keys:
-    """Return keys in the order of the primary key; () if it has other columns, or too many keys."""
+    """Return the keys in the order of the primary key; () if they have other columns, or are too many."""
     own = list(header.primary_key)
     if set(own) != set(columns) or len(keys) * len(own) > MAX_PARAMETERS:
         return ()
@@ -186,7 +185,7 @@ class SharedQueries(Generic[C, T]):
         self._answers: dict[Hashable, Future[T | None]] = {}
         self._answered: deque[tuple[float, Hashable]] = deque()  # the oldest first
         self._waiting: deque[_Question[C, T]] = deque()
-        self._is_connected = False  # or about to connect, or to close
+        self._is_connected = False  # also true while connecting and closing
 
     def ask(
         self,
@@ -223,11 +222,11 @@ class SharedQueries(Generic[C, T]):
     def _answer_all(
         self, own: _Question[C, T], connect: Callable[[], AbstractContextManager[C]]
     ) -> None:
-        """Execute the own query, and those of others that wait by then."""
+        """Run this caller's query, and the queries that arrive in the meantime."""
         until = time.monotonic() + PATIENCE
         own_error: Exception | None = None
         try:
-            while self._goes_on(until):  # others may have come while the connection was closed
+            while self._goes_on(until):  # queries may arrive while the connection closes
                 with connect() as connection:
                     while question := self._next(until):
                         error = self._answer(question, connection)
@@ -259,7 +258,7 @@ class SharedQueries(Generic[C, T]):
         return None
 
     def _leave(self) -> None:
-        """Leave the sessions that still wait without an answer: connecting has failed, or takes long."""
+        """Leave the waiting sessions without an answer: connecting failed, or takes too long."""
         with self._changing:
             self._is_connected = False
             while self._waiting:
@@ -276,14 +275,14 @@ def _await_answer(answer: Future[T | None]) -> T | None:
     from sqlalchemy.util import await_only  # noqa: PLC0415  # needs greenlet
 
     async def wait() -> T | None:
-        # Shielded: a task that is cancelled leaves the answer to the others.
+        # Shielded: cancelling one task must not cancel the answer for others.
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(answer)), PATIENCE)
 
     return await_only(wait())
 
 
-# Global, for a process that forks: a thread of the parent, which answers, is not there in the child.
-# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
+# Global: after a fork, the child has no thread that answers.
+# Threads: add() is atomic; the child of a fork, which has one thread, alone iterates over it.
 _all: WeakSet[SharedQueries[Any, Any]] = WeakSet()
 
 

@@ -56,9 +56,9 @@ class HoldLimit(SessionPart):
         return self._end_transaction() if self.is_over() else None
 
     def _end_transaction(self) -> LockLost:
-        """Roll the transaction back, refuse all that follows until ``rollback()``, return the error.
+        """Roll back, refuse everything until ``rollback()``, and return the error.
 
-        The transaction of a Connection that was lent is left to its lender.
+        The owner of a lent Connection must roll back by itself.
         """
         state = self._state()
         assert state is not None
@@ -120,7 +120,7 @@ class HoldLimit(SessionPart):
         # A rollback to a savepoint may undo the setting.
         if self._limited(state).get(joined) == (state.ledger, state.ledger.releases):
             return None
-        # The call for a named lock is none of a row's SELECTs.
+        # Only locks of rows have SELECTs that can carry the limit.
         if request.named or request.as_is:
             server.limit(joined.connection, self.seconds)
             self.note_server_limited(joined)
@@ -134,7 +134,7 @@ class HoldLimit(SessionPart):
         self._limited(state)[joined] = state.ledger, state.ledger.releases
 
     def _limited(self, state: LockContext) -> dict[TransactionConnection, tuple[Ledger, int]]:
-        """Return the connections whose server has the limit, each with the ledger of then."""
+        """Return the connections whose server has the limit, each with the ledger at that time."""
         return state.transaction.memory(self, dict)
 
     def _watch(self, joined: TransactionConnection) -> None:
@@ -146,23 +146,22 @@ class HoldLimit(SessionPart):
     def _before_statement(
         self, _connection: Connection, _cursor: Any, statement: str, *_: Any
     ) -> None:
-        if not statement.startswith("ROLLBACK") and self.is_over():  # to a savepoint
+        if not statement.startswith("ROLLBACK") and self.is_over():  # a rollback to a savepoint
             raise self._end_transaction()
 
     def _before_commit(self, _connection: Connection) -> None:
         state = self._state()
-        # Of several databases the first may have committed: then it is too late for an error that
-        # says that nothing is saved.
+        # With several databases, the first may have committed: do not say that nothing is saved.
         if state is not None and len(state.connections.all()) == 1 and self.is_over():
             raise self._end_transaction()
 
     def _before_rollback(self, connection: Connection) -> None:
         if self.is_over():
-            _roll_back(connection)  # so that SQLAlchemy meets no error where the server is done
+            _roll_back(connection)  # SQLAlchemy gets no error if the server ended the transaction
 
 
 def _roll_back(connection: Connection) -> None:
-    """Roll back, or give the connection up: the server may have ended it."""
+    """Roll back, or invalidate the connection, which the server may have ended."""
     try:
         if not (connection.closed or connection.invalidated):
             connection.connection.rollback()
@@ -171,7 +170,6 @@ def _roll_back(connection: Connection) -> None:
 
 
 def _exceeded(state: LockContext, seconds: float) -> LockLost:
-    """Return the error of a transaction that has held its locks for longer than that."""
     lent = any(map(state.connections.is_lent, state.connections.all()))
     done = (
         "call rollback(): nothing may be" if lent else "the transaction is rolled back, nothing is"

@@ -48,7 +48,7 @@ OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
 """The options of a session that has no parts beside its family."""
 
 
-# They keep nothing of a session.
+# They keep no state of a session.
 _ADOPTION: Final = Adoption()
 _VERSIONS: Final = DocumentVersions()
 
@@ -67,7 +67,7 @@ class NoCheckOuts:
 
 _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())
 
-# Threads: a test run sets it before it makes sessions.
+# Threads: a test run sets it before it creates sessions.
 options_of_all: dict[str, Any] = {}
 """Options that every session has from now on, whatever it is made with: those of a test run."""
 
@@ -89,18 +89,18 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
         parts.guard = WriteGuard(state, options.guard, reads)
     _VERSIONS.follow(session)
     if options not in OF_DOCUMENTS_ALONE:
-        # The hooks named around_... of each stand around those before it.  A pipeline and a router put
-        # their own in place of the present one, so that they come first of their kind.
+        # Each hook named around_... wraps the earlier ones.  A pipeline and a router replace an
+        # object of the session, so they come first of their kind.
         parts.add(*_of_waits(session, state, options), *_of_reports(state, options))
 
 
 def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
-    """Yield the parts that choose the database of a lock, and limit, save or follow its wait."""
+    """Yield the parts that choose the database of a lock, and limit, queue or repeat its wait."""
     parts, limit, pipeline, lookup = state.parts, None, None, None
     if options.routed:
         from .routing import BindRouter
 
-        yield BindRouter(state)  # before all that asks which database is meant
+        yield BindRouter(state)  # before any part that asks for the database
     seconds = check_hold_limit(options.hold_limit)
     if seconds is not None:
         from .hold_limit import HoldLimit
@@ -119,13 +119,13 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
             raise ValueError("pipeline=True and twophase=True exclude each other")
         pipeline = parts.pipeline = SessionPipeline(state, limit)
         pipeline.learn = None if lookup is None else lookup.learn_with_writes
-        yield pipeline  # sends what limits the wait and the hold
-    if options.gate is not None:  # a try, and the connection for it, wait for their turn
+        yield pipeline  # sends the limits of the wait and the hold
+    if options.gate is not None:  # a try, and its connection, wait for their turn
         yield from _of_gate(state, options.gate)
     if options.batch:
         from .batch import BatchPriority
 
-        yield BatchPriority(state)  # tries again, each time at the gate
+        yield BatchPriority(state)  # repeats a try, each time through the gate
     if options.checkouts is not None:
         from .checkouts import CheckOuts, check_table
 
@@ -133,7 +133,7 @@ def _of_waits(session: Session, state: LockContext, options: PartOptions) -> Ite
         parts.conditions = (_VERSIONS, checkouts)
         if pipeline is not None:
             pipeline.along.append(checkouts.reads_along)
-        yield checkouts  # under the lock, however it was got
+        yield checkouts  # checks under the lock, whichever part took it
 
 
 def _of_gate(state: LockContext, gate: DocumentGate) -> Iterator[SessionPart]:
@@ -147,7 +147,6 @@ def _of_gate(state: LockContext, gate: DocumentGate) -> Iterator[SessionPart]:
 
 
 def _of_reports(state: LockContext, options: PartOptions) -> Iterator[SessionPart]:
-    """Yield the parts that report refused locks, and locks that are held for long."""
     if options.diagnose:
         from .diagnosis import Diagnosis
 

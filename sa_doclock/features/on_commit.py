@@ -13,7 +13,7 @@ _log = logging.getLogger("sa_doclock")
 
 
 class _Functions(EndOfTransaction):
-    """The functions of one transaction, each with the moment at which it came."""
+    """The functions of one transaction, each with its place among the savepoints."""
 
     given: Sequence[tuple[int, Callable[[], object]]] = ()
 

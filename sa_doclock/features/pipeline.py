@@ -156,7 +156,7 @@ class SessionPipeline(SessionPart):
     ) -> AbstractContextManager[None]:
         """Return the block that sends the lock of this request, with the statements that travel with it."""
         reads: Callable[[], Iterable[Read]] = tuple
-        if len(request.keys) == 1:  # else of a listener, while parts are read
+        if len(request.keys) == 1:  # otherwise a listener's request, while parts are read
             reads = partial(self._reads, self.ahead, request)
         return (
             self._outbox()
@@ -165,7 +165,7 @@ class SessionPipeline(SessionPart):
         )
 
     def _reads(self, ahead: ReadingAhead | None, request: LockRequest) -> Iterator[Read]:
-        """Yield the reads that follow the lock: of the other parts, and of the block."""
+        """Yield the reads that follow the lock: those of other parts, and of the block."""
         for reads in self.along:
             yield from reads(request)
         if ahead is not None:
@@ -182,7 +182,7 @@ class SessionPipeline(SessionPart):
         if len(outbox.by_connection) > 1:
             outbox.send_writes()  # all of them, before any is committed
             return False
-        # Not in one round trip with COMMIT: where its answer is lost, so would be this one.
+        # Not together with COMMIT: a lost answer would lose this one too.
         ((connection, pipeline),) = outbox.by_connection.items()
         return self.learn is None or not self.learn(connection, pipeline)
 
@@ -193,7 +193,7 @@ class SessionPipeline(SessionPart):
         self._outbox().forget_writes()
 
 
-# Classes, and not generators: each lock of a document is in both of these blocks.
+# Classes, not generators, for speed: every lock of a document enters both blocks.
 
 
 class ReadingAhead(AbstractContextManager[None]):
@@ -212,7 +212,7 @@ class ReadingAhead(AbstractContextManager[None]):
 
     def begin_lock(self, lock: AbstractContextManager[None]) -> None:
         """Begin the block of a lock, which ends with this one."""
-        self.end_lock()  # that of another try
+        self.end_lock()  # of an earlier try
         lock.__enter__()
         self._lock = lock
 
@@ -224,8 +224,6 @@ class ReadingAhead(AbstractContextManager[None]):
 
 
 class _Locking(AbstractContextManager["LockRequest | None"]):
-    """The block in which one lock is sent."""
-
     _lock: AbstractContextManager[None] | None = None
 
     def __init__(

@@ -55,10 +55,10 @@ _SCHEMA_TO_TRANSLATE: Final = re.compile(r"__\[SCHEMA_[^]]*\]\.")
 class Execution(NamedTuple):
     """An execution of a statement that may have read objects."""
 
-    above: int  # on SQLAlchemy 2.0 a number less than its own; else 0
+    above: int  # on SQLAlchemy 2.0 a number less than its own; otherwise 0
     last: int  # its number; on SQLAlchemy 2.0 perhaps a greater one
     sql: str
-    between_locks: bool  # it was not of a call that takes a lock
+    between_locks: bool  # no lock call executed it
     unlocked: bool  # no lock was held
     line: str | None
 
@@ -77,23 +77,23 @@ class ReadProvenance:
 
     @property
     def _reads(self) -> list[Execution]:
-        """The statements whose objects may be in the identity map; close() and expunge_all() make a new map."""
+        """The statements whose objects may be in the identity map, which close() replaces."""
         identity_map = self._session().identity_map
         if self._read_into[0] is not identity_map:
             self._read_into = identity_map, []
         return self._read_into[1]
 
     def _note(self, above: int, result: Any) -> None:
-        """Note an execution, if it may have read objects.
+        """Note an execution if it may have read objects.
 
-        :param above: what ``run_before()`` has returned before it.
+        :param above: the result of ``run_before()`` before it.
         """
         # A Core statement has a Result of another type.
         if type(result) is ChunkedIteratorResult:
             reads, ledger = self._reads, ledger_of(self._session())
             try:
                 last, sql = run_of(result), result.raw.context.compiled.string  # type: ignore[union-attr]
-            except AttributeError:  # a listener of the program has made the result
+            except AttributeError:  # a listener of the program created the result
                 return
             between, unlocked = self._calls.current is None, not ledger.held
             reads.append(Execution(above, last, sql, between, unlocked, _line_of_read()))
@@ -105,11 +105,11 @@ class ReadProvenance:
 
     def describe(self, state: InstanceState[Any]) -> str:
         """Return the sentence that says where the object was read; empty if that is not known."""
-        # Pickle takes neither of them along.
+        # Pickle drops both.
         run = getattr(state, "sa_doclock_run", state.runid)
         if run is None:
             return ""
-        # The first of them: one that has run within another is noted before it.
+        # The first of them: a nested execution is noted before the outer one.
         found = next((read for read in self._reads if read.has(run)), None)
         return "" if found is None else _sentence(found)
 
@@ -123,7 +123,7 @@ def _note_execution(note: Callable[[int, Any], None], state: ORMExecuteState) ->
 
 
 def _sentence(found: Execution) -> str:
-    how = ""  # whether a row is of a document that is held would be a look-up for every row
+    how = ""  # finding out whether a row's document is locked would cost a look-up per row
     if not found.between_locks:
         how = " under a lock that has been released"
     elif found.unlocked:
@@ -133,7 +133,7 @@ def _sentence(found: Execution) -> str:
     return f"  It was read{how} by {sql}{where}."
 
 
-# Global, as mappers are: each is listened to once, for all sessions of the process.
+# Global, like mappers: one listener per mapper serves all sessions of the process.
 # Threads: read and changed under the lock.
 _followed: WeakSet[Mapper[Any]] = WeakSet()
 _following = Lock()
@@ -141,7 +141,6 @@ _following = Lock()
 
 @mapper_cache
 def _follow_documents() -> None:
-    """Listen to the classes of all documents that are declared by now."""
     with _following:
         for root in declared_roots():
             for mapper in {root, *(part.detail for part in parts_of(root))}:
@@ -154,17 +153,16 @@ def _follow_documents() -> None:
 
 
 def _note_refresh(state: Any, context: Any, *_: object) -> None:
-    """Note which execution has loaded an object again, from a listener for ``refresh``.
+    """Note which execution refreshed an object, as a listener for ``refresh``.
 
-    SQLAlchemy does not renew the number of an object where it loads a part of its attributes, or
-    all those that have expired.
+    SQLAlchemy does not renew an object's number when it loads only some attributes, or the expired
+    ones.
     """
     if context is not None:
         state.sa_doclock_run = context.runid
 
 
 def _line_of_read() -> str | None:
-    """Return the line of the program that has run a statement."""
     frame = frame_of_program()
     if frame is None:
         return None
@@ -188,7 +186,7 @@ class Refusal(NamedTuple):
     identity: Identity
     what: str  # "Line 1 would be changed in 'value'"
     rows: str  # the same without a key: "Line rows would be changed in 'value'"
-    state: InstanceState[Any] | None = None  # the object of the row, where it is known
+    state: InstanceState[Any] | None = None  # the object of the row, if known
 
 
 class GuardMemory:
@@ -237,7 +235,7 @@ class Refusals:
         """True if there are documents."""
         if not any_declared():
             return False
-        # Before anything is checked, the rows of all documents must be listened to.
+        # Before any check, listen to the rows of all documents.
         notify_in_time()
         return True
 
@@ -302,7 +300,7 @@ class Refusals:
             for root in resolvers
         }
         stored = {root: resolvers[root].stored_keys(some) for root, some in keys.items() if some}
-        refusals = sorted(refusals, key=lambda refusal: repr(refusal.identity))  # of one object too
+        refusals = sorted(refusals, key=lambda refusal: repr(refusal.identity))  # may be equal
         for refusal in in_session_order(self.session(), refusals, lambda refusal: refusal.state):
             key = stored[refusal.root].get(refusal.identity)
             if key is not None:
@@ -311,10 +309,10 @@ class Refusals:
                 self.refuse(refusal)
 
     def _refuse_unless_held(self, refusal: Refusal, key: Identity) -> None:
-        """Refuse the write, unless the document is held by the key that the database has."""
+        """Refuse the write, unless the document is locked under the key in the database."""
         entity = refusal.root.class_
         if self.may_write((entity, key)):
-            self.add_inserted((entity, refusal.identity))  # another name of the document
+            self.add_inserted((entity, refusal.identity))  # the document under another spelling
         else:
             self.refuse(refusal._replace(identity=key))
 
@@ -346,7 +344,7 @@ class Refusals:
         add_document(error, entity, ident, None, database)
         if self._mode == "raise":
             raise error
-        # No warning names a row: Python shows each text once for each line of the program.
+        # The warning names no row: Python shows each text once per line of the program.
         text = (
             f"{refusal.rows} without the ForUpdate lock of their {entity.__name__}. Lock first, then "
             "read, then change: "

@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import insert, select, update
 from sqlalchemy.orm import (
     InstanceState,
     Mapper,
@@ -46,6 +46,7 @@ from .targets import (
     Generated,
     Row,
     Target,
+    Way,
     Write,
     generated_attributes,
     is_header_target,
@@ -67,7 +68,7 @@ def untold_targets(mapper: Mapper[Any]) -> Mapping[Target, Any]:
 
 
 def _is_told(mapper: Mapper[Any], target: Target) -> bool:
-    """Return whether an object of the class tells whether it is such a row, and of which document."""
+    """Return whether an object of the class shows whether it is such a row, and of which document."""
     other = target.mapper
     if other is None:
         return False
@@ -77,13 +78,13 @@ def _is_told(mapper: Mapper[Any], target: Target) -> bool:
 
 
 def _is_told_by_columns(mapper: Mapper[Any], other: Mapper[Any], target: Target) -> bool:
-    """Return whether the class maps the header's key, or the foreign keys of all parts of the other class."""
+    """Return whether the class maps the header's key, or the foreign keys of all the other's parts."""
     root = target.root
     has_key = is_row_of_root(mapper, root) and {*root.primary_key} <= {*mapper.primary_key}
     if is_header_target(target) and not has_key:
         return False
     told, parts = (parts_with_detail(root, each_class) for each_class in (mapper, other))
-    # The key of an object may find the row of the other class, which it cannot move then.
+    # The object's key may find the row of the other class, which the object then cannot move.
     found = [*mapper.primary_key] == [*other.primary_key] and not any(
         same_attribute(mapper, column) for column in _deciding_columns(target, other.local_table)
     )
@@ -144,7 +145,7 @@ def _value(state: InstanceState[Any], name: str, *, written: bool) -> Any:
         return state.dict[name]
     history = state.attrs[name].load_history()
     values = history.deleted or history.unchanged or ()
-    # SQLAlchemy does not load the key that an expired object had where the table has no primary key.
+    # SQLAlchemy does not load the key of an expired object if the table has no primary key.
     key = dict(zip(key_attributes(state.mapper), state.identity or (), strict=False))
     return next(iter(values), key.get(name))
 
@@ -184,24 +185,19 @@ def headers_of_owner(
     return resolver.headers_of_row(link.owner, owner)
 
 
-def rows_of_untold(
-    states: Iterable[InstanceState[Any]],
-) -> Iterator[tuple[Mapper[Any], Write, Sequence[Row]]]:
-    """Yield the values that objects of such classes are written with, by class and write."""
-    found: defaultdict[tuple[Mapper[Any], Write], list[Row]] = defaultdict(list)
+def writes_of_untold(states: Iterable[InstanceState[Any]]) -> Iterator[Write]:
+    """Yield the writes of objects of such classes."""
+    found: defaultdict[tuple[Mapper[Any], Callable[[Any], Any]], list[Row]] = defaultdict(list)
     for state in states:
         mapper = state.mapper
-        if not untold_targets(mapper):
-            continue
-        if state.key is None:
-            names, key, write = state.dict.keys(), {}, Write.INSERT
-        else:
-            names, write = state.committed_state.keys(), Write.UPDATE
-            key = dict(zip(key_attributes(mapper), state.identity or (), strict=True))
-        row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
-        found[mapper, write].append({**row, **key})
-    for (mapper, write), rows in found.items():
-        yield mapper, write, rows
+        if untold_targets(mapper):
+            new = state.key is None
+            names = state.dict.keys() if new else state.committed_state.keys()
+            row = {name: state.dict.get(name) for name in names if name in mapper.column_attrs}
+            key = dict(zip(key_attributes(mapper), state.identity or (), strict=not new))
+            found[mapper, insert if new else update].append({**row, **key})
+    for (mapper, statement), rows in found.items():
+        yield Write(statement(mapper.class_), rows, {"execution_options": {"autoflush": False}})
 
 
 def inserts_header(state: InstanceState[Any], root: Mapper[Any], header: Identity) -> bool:
@@ -217,7 +213,7 @@ def is_new_header(target: Target, table: Any) -> bool:
 
 States = Collection[InstanceState[Any]]
 
-# A flush may have thousands of rows, so these run in C for each of them.
+# A flush may have thousands of rows: these run in C for each of them.
 _committed_state: Final[Callable[[Any], Mapping[str, Any]]] = attrgetter("committed_state")
 _key: Final[Callable[[Any], tuple[Any, ...] | None]] = attrgetter("key")
 _object: Final = methodcaller("obj")
@@ -226,41 +222,37 @@ _object: Final = methodcaller("obj")
 class WriteRules(NamedTuple):
     """The rules for writes to objects of a class."""
 
-    root: Mapper[Any] | None  # of the documents that its rows belong to
+    root: Mapper[Any] | None  # of the documents to which its rows belong
     entity: type[Any]  # the class of the root
     header: bool  # each row is the header of a document
     direct: Part | None  # the only part that a row can be, if its foreign key names the header
     moves: frozenset[str]  # the attributes that move a row from one document to another
-    keys: frozenset[str]  # the attributes of the primary key, where the row may be a header
+    keys: frozenset[str]  # the attributes of the primary key, if the row may be a header
     elsewhere: frozenset[str]  # those that move it, or write to rows of other classes
-    checked: frozenset[str]  # all these
-    columns: frozenset[
-        str
-    ]  # those that are columns, which a write may expire: of a relationship it does not
+    checked: frozenset[str]  # all of these
+    columns: frozenset[str]  # the columns among them, which a write may expire
     kind: frozenset[str]  # the attribute by which a row becomes one of another class
     generated: Generated | None  # of those that name an owner
     updates: Mapping[str, Mapper[Any]]  # relationships whose change writes to other documents
-    unseen: frozenset[str]  # those of them that write rows of which no event is checked
+    unseen: frozenset[str]  # those of them whose written rows have no checked event
     deletes: Mapping[str, Mapper[Any]]  # relationships that do so when the row is deleted
-    other: bool  # the class has another object for the table; see core/same_tables.py
-    untold: bool  # a row may be one of a document that only the database knows; see untold.py
-    # The headers that objects are, or name by a foreign key, which is loaded, else KeyError.  None:
-    # of such objects other rows tell the header.
+    other: bool  # the class has another Table object for the table; see core/same_tables.py
+    untold: bool  # only the database may know a row's document; see untold.py
+    # The headers that objects are, or name by a loaded foreign key; KeyError if it is not loaded.
+    # None: only other rows show the header.
     named: Callable[[States], Iterable[Identity]] | None
 
-    def headers_of(
-        self, session: Session, write: Write, states: States
-    ) -> Iterable[Identity] | None:
+    def headers_of(self, session: Session, way: Way, states: States) -> Iterable[Identity] | None:
         """Return the headers of objects of this class, whose write is one of their documents alone.
 
         Owners that are new are not among them.  None if one of the objects may be a write to
         another document, or does not tell its header.
         """
-        elsewhere = self.updates.keys() if write is Write.INSERT else self.elsewhere
+        elsewhere = self.updates.keys() if way is Way.INSERT else self.elsewhere
         alone = all(map(elsewhere.isdisjoint, map(_committed_state, states)))
-        if not alone or (write is Write.DELETE and self.deletes):
+        if not alone or (way is Way.DELETE and self.deletes):
             return None
-        if write is Write.INSERT:
+        if way is Way.INSERT:
             return self._headers_of_new(states)
         if self.untold:
             return None
@@ -271,14 +263,14 @@ class WriteRules(NamedTuple):
         except (AttributeError, KeyError):  # the object is freed, or its key is expired
             return None
 
-    def is_set_too_late(self, write: Write, along: States | None) -> bool:
+    def is_set_too_late(self, way: Way, along: States | None) -> bool:
         """Return whether the table may set what names the owner, which no check after it would tell.
 
         :param along: None: each row is checked again when it is written; a new one tells its document then,
             an old one not that it has come to another.
         """
-        checked_after = along is None and write is Write.INSERT
-        return self.generated is not None and bool(self.generated.by(write)) and not checked_after
+        checked_after = along is None and way is Way.INSERT
+        return self.generated is not None and bool(self.generated.by(way)) and not checked_after
 
     def _headers_of_new(self, states: States) -> Iterable[Identity] | None:
         """Return the headers that new objects name, by their foreign key or by their owner."""
@@ -297,7 +289,7 @@ class WriteRules(NamedTuple):
     def _headers_through_others(
         self, session: Session, states: States
     ) -> Iterable[Identity] | None:
-        """Return the headers that other rows lead to, which are loaded."""
+        """Return the headers that loaded other rows lead to."""
         if self.root is None:
             return ()
         resolver = HeaderResolver(session, self.root, ask=False)
@@ -310,7 +302,7 @@ def rules_for(mapper: Mapper[Any]) -> WriteRules | None:
     """Return the rules for objects of this class; None if the guard never checks them."""
     root = document_root(mapper)
     related = list(_related_documents(mapper))
-    # A change of order.lines is one of line.order too, and is checked with the line.
+    # A change of order.lines also changes line.order, and is checked with the line.
     updates = {
         one.key: other
         for one, other in related
@@ -331,7 +323,7 @@ def _build_rules(
     deletes: Mapping[str, Mapper[Any]],
     kind: frozenset[str],
 ) -> WriteRules:
-    """Return the rules of a class; without a root it is in no document, and its flush writes to some."""
+    """Return the rules of a class; without a root it is in no document, but its flush writes to some."""
     parts: Sequence[Part] = ()
     header, direct, keys, own = False, None, frozenset[str](), set[str]()
     if root is not None:
@@ -358,13 +350,13 @@ def _build_rules(
         kind=kind,
         generated=generated if any(generated) else None,
         updates=updates,
-        # Those write to an association table, or by UPDATEs of their own.
+        # These write to an association table, or by separate UPDATEs.
         unseen=frozenset(
             relationship.key
             for relationship in map(mapper.relationships.__getitem__, updates)
             if relationship.secondary is not None or relationship.post_update
         ),
-        # Its own parts are deleted with the row, under the same lock.
+        # Its parts are deleted with the row, under the same lock.
         deletes={name: other for name, other in deletes.items() if name not in own},
         other=bool(other_objects_of(mapper)),
         untold=bool(untold_targets(mapper)),
@@ -381,14 +373,14 @@ def _direct_part(root: Mapper[Any], parts: Sequence[Part]) -> Part | None:
     if len(parts) != 1 or parts[0].foreign_key is None or not is_header(root, parts[0].owner):
         return None
     if parts[0].discriminators:
-        return None  # the foreign key alone does not tell
+        return None  # the foreign key alone is not enough
     return parts[0]
 
 
 def _named_headers(
     header: bool, part: Part | None
 ) -> Callable[[States], Iterable[Identity]] | None:
-    """Return the function for the headers that objects are themselves, or name by a foreign key."""
+    """Return the function for the headers that objects are, or name by a foreign key."""
     if header:
         return lambda states: map(itemgetter(1), filter(None, map(_key, states)))
     if part is None or not part.foreign_key:
@@ -406,7 +398,7 @@ def _named_headers(
 def _headers_of_owners(
     loaded: Sequence[dict[str, Any]], backrefs: Iterable[str]
 ) -> list[Identity] | None:
-    """Return the headers that are the owners of objects; None if one is neither stored nor new."""
+    """Return the headers that own these objects; None if an owner is neither stored nor new."""
     found: dict[int, Any] = {}
     for name in backrefs:
         owners = [*map(dict.get, loaded, repeat(name))]

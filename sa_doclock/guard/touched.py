@@ -25,7 +25,6 @@ from sqlalchemy import (
     Label,
     Select,
     SelectBase,
-    Update,
     column,
     func,
     select,
@@ -37,32 +36,20 @@ from sqlalchemy.sql.expression import ColumnClause
 from sqlalchemy.sql.visitors import iterate, replacement_traverse
 
 from ..core.documents import has_subquery
-from ..core.same_tables import column_named, is_other_object
-from ..dialects import schema_translation
-from ..dml_internals import returned_columns, values_of
+from ..core.same_tables import column_named
+from ..dml_internals import returned_columns
 from ..sqlalchemy_internals import buffer_rows, options_of
-from .targets import Row, Target, entity_of, is_of_one_table, mapper_named, named_table, table_of
+from .targets import Target, Way, Write, is_of_one_table
 
-
-def tables_named(statement: Any) -> Sequence[Any]:
-    """Return the tables that a statement writes, which may be tables of documents under another object."""
-    written = [statement.table]
-    if isinstance(statement, Update):  # MySQL: UPDATE a, b SET a.x = 1, b.y = 2
-        names = chain.from_iterable(values_of(statement).rows)
-        written += (name.table for name in names if hasattr(name, "table"))
-    bases = (table.element if isinstance(table, Alias) else table for table in written)
-    return [base for base in dict.fromkeys(bases) if is_other_object(base)]
-
-
-_NUMBER: Final = func.count()  # Threads: it is never changed.
+_NUMBER: Final = func.count()  # Threads: never changed.
 
 
 class TouchedRows(NamedTuple):
     """The rows of one target that an UPDATE or DELETE is about to write."""
 
     target: Target
-    entity: Any  # of which they are read: the class or an alias of it, or an association table
-    keys: Sequence[Any]  # by which a row is counted once, where the WHERE joins others to it
+    entity: Any  # the source: the class or an alias of it, or an association table
+    keys: Sequence[Any]  # identify a row, which the WHERE may join to several others
     where: Sequence[ColumnElement[bool]]
     options: Sequence[LoaderCriteriaOption]
     execution_options: Mapping[str, Any]
@@ -93,7 +80,7 @@ class TouchedRows(NamedTuple):
         return rows.execution_options(**self.execution_options)
 
 
-def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
+def touched_rows(write: Write, target: Target, *, to_lock: bool = False) -> TouchedRows | None:
     """Return the rows of the target that the statement is about to write.
 
     They are the rows of its own WHERE, where the statement names the one table of the target, or a table
@@ -102,47 +89,48 @@ def touched_rows(statement: Any, target: Target, *, to_lock: bool = False) -> To
 
     :param to_lock: a SELECT of them is to have a lock, for which it names the class.
     """
-    entity, criteria = _read_from(statement, target, to_lock=to_lock), criteria_of(statement)
-    if entity is None or entity_of(statement) is not entity:
+    statement, criteria = write.statement, criteria_of(write.statement)
+    entity = _read_from(write, target, to_lock=to_lock)
+    if entity is None or write.entity is not entity:
         where = statement.whereclause
         has_others = isinstance(statement.table, Alias) or (
             where is not None and has_subquery(where)
         )
-        if criteria and has_others:  # for the table beside an alias, criteria may bring rows in
+        if criteria and has_others:  # for the table beside an alias, criteria may add rows
             return None
-        criteria = []  # they leave rows out
+        criteria = []  # they exclude rows
     if entity is None:
-        return None if to_lock and target.of_any_kind else _rows_by_key(statement, target)
+        return None if to_lock and target.of_any_kind else _rows_by_key(write, target)
     return TouchedRows(
         target,
         entity,
-        [*table_of(statement).primary_key] if _joins(statement) else [],
+        [*write.table.primary_key] if _joins(write) else [],
         where_of(statement),
         criteria,
-        schema_translation(statement.get_execution_options()),
+        write.schema_options,
     )
 
 
-def _read_from(statement: Any, target: Target, *, to_lock: bool) -> Any:
+def _read_from(write: Write, target: Target, *, to_lock: bool) -> Any:
     """Return the class or table of which the statement's own WHERE finds the rows; None if there is none."""
-    if _is_direct(statement, target):
-        return table_of(statement) if target.mapper is None else target.mapper.class_
-    alone = not to_lock and _tells_alone(statement, target)
-    return table_of(statement) if alone else None
+    if _is_direct(write, target):
+        return write.table if target.mapper is None else target.mapper.class_
+    alone = not to_lock and _tells_alone(write, target)
+    return write.table if alone else None
 
 
-def _tells_alone(statement: Any, target: Target) -> bool:
+def _tells_alone(write: Write, target: Target) -> bool:
     """Return whether each row of the table is one of the target, and tells its document itself."""
-    table = table_of(statement)
-    if target.mapper is None or target.of_any_kind or named_table(statement) is not table:
+    table = write.table
+    if target.mapper is None or target.of_any_kind or write.source is not table:
         return False
     columns = (target.column_of(name, table) for name in target.read)
-    return covers(target, statement) and all(other.table is table for other in columns)
+    return covers(target, write) and all(other.table is table for other in columns)
 
 
-def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
+def _rows_by_key(write: Write, target: Target) -> TouchedRows | None:
     """Return the rows of the target that have the key of a row of the table which the statement writes."""
-    mapper, table = target.mapper, table_of(statement)
+    mapper, table = target.mapper, write.table
     # Of an alias: the WHERE may name the same tables for other rows.
     if mapper is None or target.of_any_kind:
         entity = table.alias()
@@ -151,21 +139,20 @@ def _rows_by_key(statement: Any, target: Target) -> TouchedRows | None:
     key = key_of_table(target, table, entity)
     if not key:
         return None
-    written = _keys_written(statement, [table.columns[name] for name in key]).subquery()
+    written = _keys_written(write, [table.columns[name] for name in key]).subquery()
     where = [*map(eq, key.values(), written.columns)]
-    options = schema_translation(statement.get_execution_options())
-    return TouchedRows(target, entity, (), where, (), options)
+    return TouchedRows(target, entity, (), where, (), write.schema_options)
 
 
-def _is_direct(statement: Any, target: Target) -> bool:
+def _is_direct(write: Write, target: Target) -> bool:
     """Return whether the rows are those of the WHERE of the statement."""
-    mapper, named = target.mapper, mapper_named(statement)
-    if named_table(statement) is not table_of(statement):
+    mapper, named = target.mapper, write.mapper
+    if write.source is not write.table:
         return False
     if target.of_any_kind:
         return True
     if mapper is None or named is None:
-        return mapper is None or mapper.selectable is table_of(statement)
+        return mapper is None or mapper.selectable is write.table
     return is_of_one_table(mapper) and mapper.isa(named)
 
 
@@ -211,38 +198,38 @@ def where_of(statement: Any) -> Sequence[ColumnElement[bool]]:
     return () if where is None else (replacement_traverse(where, {}, replaced),)
 
 
-def _keys_written(statement: Any, key: Iterable[Any]) -> Select[Any]:
+def _keys_written(write: Write, key: Iterable[Any]) -> Select[Any]:
     """Return the SELECT of the key of the rows that the statement writes, each once.
 
-    Of a class of several tables these are rows of its own one: a SELECT of the class would join it
-    with the others, which the statement does not.
+    For a class of several tables, it reads the class's own table: a SELECT of the class would join
+    the others, which the statement does not.
 
     :param key: columns of the mapped Table.
     """
-    named = named_table(statement)
-    mapper = None if isinstance(named, Alias) else mapper_named(statement)
+    named = write.source
+    mapper = None if isinstance(named, Alias) else write.mapper
     alone = mapper is not None and is_of_one_table(mapper)
     columns = []
     for own in key:
         found = column_named(named, own.name)
-        if found is None:  # a table() of some columns alone
+        if found is None:  # a table() that names only some columns
             found = column(own.name)
             found.table = named
         columns.append(found)
-    source = entity_of(statement) if alone else named
-    return select(*columns).select_from(source).where(*where_of(statement)).distinct()
+    source = write.entity if alone else named
+    return select(*columns).select_from(source).where(*where_of(write.statement)).distinct()
 
 
-def select_number(statement: Any) -> Select[Any]:
+def select_number(write: Write) -> Select[Any]:
     """Return the SELECT of the number of the rows that the statement writes."""
-    rows = _keys_written(statement, table_of(statement).primary_key).subquery()
-    number = select(_NUMBER).select_from(rows).options(*criteria_of(statement))
-    return number.execution_options(**schema_translation(statement.get_execution_options()))
+    rows = _keys_written(write, write.table.primary_key).subquery()
+    number = select(_NUMBER).select_from(rows).options(*criteria_of(write.statement))
+    return number.execution_options(**write.schema_options)
 
 
-def _joins(statement: Any) -> bool:
+def _joins(write: Write) -> bool:
     """Return whether the statement reads other tables, so that a row may come twice: UPDATE .. FROM."""
-    where, table = statement.whereclause, named_table(statement)
+    where, table = write.statement.whereclause, write.source
     columns = (
         ()
         if where is None
@@ -250,33 +237,34 @@ def _joins(statement: Any) -> bool:
     )
     if all(other.table == table for other in columns):
         return False
-    rows = select(*table.primary_key).where(*where_of(statement))  # it is sure, and takes longer
+    rows = select(*table.primary_key).where(
+        *where_of(write.statement)
+    )  # it is sure, and takes longer
     return len(rows.get_final_froms()) > 1
 
 
-def covers(target: Target, statement: Any) -> bool:
+def covers(target: Target, write: Write) -> bool:
     """Return whether every row that the statement can write is one of the target's."""
-    named, mapper = mapper_named(statement), target.mapper
+    named, mapper = write.mapper, target.mapper
     if mapper is None:
         return True
     if named is not None and is_of_one_table(mapper):
         return mapper is named
-    return mapper.local_table is table_of(statement) and not mapper.single
+    return mapper.local_table is write.table and not mapper.single
 
 
-def brings_into_its_where(statement: Any, target: Target, given: Sequence[Row]) -> bool:
+def brings_into_its_where(write: Write, target: Target) -> bool:
     """Return whether an UPDATE for one of the parameters may bring rows into the WHERE for another.
 
     Such a row was asked about before, and is written more than once.
     """
-    if not given[1:] or statement.whereclause is None or not isinstance(statement, Update):
+    where = write.statement.whereclause
+    if not write.given[1:] or where is None or write.way is not Way.UPDATE:
         return False
-    names = chain(*values_of(statement).rows, *given)
-    on_update = (other for other in named_table(statement).columns if other.onupdate is not None)
+    names = chain(*write.values.rows, *write.given)
+    on_update = (other for other in write.source.columns if other.onupdate is not None)
     changed = {target.attribute_of(name) for name in chain(names, on_update)}
-    columns = (
-        element for element in iterate(statement.whereclause) if isinstance(element, ColumnClause)
-    )
+    columns = (element for element in iterate(where) if isinstance(element, ColumnClause))
     return not changed.isdisjoint(map(target.attribute_of, columns))
 
 

@@ -20,8 +20,8 @@ from sqlalchemy.pool import ConnectionPoolEntry, Pool, PoolResetState
 from ..sqlalchemy_internals import guard_finalizers
 from .reset import forget_end
 
-# In Connection.info, which SQLAlchemy clears when the connection to the server goes: no other public
-# place lives as long, and is found also where a session was collected without an end.
+# In Connection.info, which SQLAlchemy clears when the server connection closes.  No other public
+# place lives as long, and is still there after an abandoned session is collected.
 _ACTIONS: Final = "sa_doclock.on_return"
 _listening: Final = Lock()
 
@@ -105,7 +105,7 @@ def on_return(connection: Connection, action: ReturnAction) -> None:
 def actions_of(connection: Connection) -> dict[ReturnAction, None]:
     """Return the actions that are registered for an open connection; more may be put to them."""
     info = connection.info
-    if _ACTIONS not in info:  # the first one on this connection to the server
+    if _ACTIONS not in info:  # the first action of this server connection
         _listen_to_pools()
         info[_ACTIONS] = {}
     actions: dict[ReturnAction, None] = info[_ACTIONS]
@@ -156,10 +156,10 @@ def _run_actions(
     record: ConnectionPoolEntry | None,
     reset_state: PoolResetState,
 ) -> None:
-    # This runs before the pool's own ROLLBACK, if that is still to come.
+    # Runs before the pool's own ROLLBACK, if that is still to come.
     if record is None or reset_state.terminate_only:
         return  # it is closed next
-    actions = record.info.get(_ACTIONS)  # all that a connection without a lock pays for
+    actions = record.info.get(_ACTIONS)  # the only cost for a connection without a lock
     if not actions:
         return
     due: list[ReturnAction] = [*reversed(actions)]  # the last registered first
@@ -170,12 +170,12 @@ def _run_actions(
 
 
 def _listen_to_pools() -> None:
-    # All pools are listened to, from the first action of the process on.  To listen to one pool is
-    # not safe: SQLAlchemy goes through its listeners, a deque, without a lock.  While a "reset"
-    # listener of the program sends a statement, ours would be added, and "deque mutated during
-    # iteration" would close that thread's connection.  Listeners on the class Pool are in a deque
-    # of their own, which is empty in nearly all programs.
-    # Also, after Engine.dispose() a connection goes back to a pool that its engine has no more.
+    # From the process's first action on, listen to all pools.  Listening to one pool is unsafe:
+    # SQLAlchemy iterates over its listeners, a deque, without a lock.  If ours were added while a
+    # "reset" listener of the program sends a statement, "deque mutated during iteration" would
+    # close that connection.  Listeners on the class Pool have a deque of their own, which is empty
+    # in nearly all programs.
+    # Also, after Engine.dispose(), a connection returns to a pool that its engine no longer has.
     with _listening:
         if not event.contains(Pool, "reset", _run_actions):
             event.listen(Pool, "reset", _run_actions)

@@ -59,6 +59,6 @@ def _roll_back_unless_ended(
     is_idle = None if record is None else record.info.pop(_ENDED, None)
     if reset_state.transaction_was_reset or reset_state.terminate_only:
         return
-    # If not asyncio_safe, there is no loop to send it in, and the connection is closed next.
+    # If not asyncio_safe, no loop can send it, and the connection is closed next.
     if reset_state.asyncio_safe and not (is_idle is not None and is_idle(dbapi_connection)):
         dbapi_connection.rollback()

@@ -41,7 +41,7 @@ __all__ = [
     "wait_until_blocked",
 ]
 
-if not is_installed():  # "from sa_doclock.testing import *" imports what is here
+if not is_installed():  # "from sa_doclock.testing import *" imports this module's names
     __all__ = [name for name in __all__ if name not in NAMES]
 
 

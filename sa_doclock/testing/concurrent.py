@@ -75,7 +75,7 @@ async def async_two_at_once(
     second: Callable[[], Any],
     *,
     patience: float = 5.0,
-    timeout: float = 60.0,  # two_at_once() has it
+    timeout: float = 60.0,  # a parameter of two_at_once()
 ) -> tuple[Outcome, Outcome]:
     """Do :func:`two_at_once` in the event loop of the test, which is a coroutine.
 
@@ -110,11 +110,11 @@ def _run_both(
 
 
 class _WritesInTurn(Scheduler):
-    """Lets two functions write one after the other, when both have read, unless a lock stops one.
+    """Lets two functions write in turn, after both have read, unless a lock stops one.
 
-    A function that is about to write waits for its turn.  It gets it when the other one is about to
-    write too, has ended, or waits for a lock.  The one that has had fewer turns goes first.  A turn
-    ends at the next write after another read.
+    A function waits before it writes, until the other function is about to write too, has ended, or
+    waits for a lock.  The function that had fewer turns goes first.  A turn ends at the next write
+    after another read.
     """
 
     current = current_party
@@ -126,14 +126,12 @@ class _WritesInTurn(Scheduler):
         self._have_read = {*self.participants}  # since the last turn of each, or without a turn
 
     def choose(self, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-        """Return the function that goes on."""
         self._lock_waits.refused.clear()
         turns = Counter(step.function for step in chosen)
         return min(ready, key=lambda number: (turns[number], number))
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listen to all engines of the process in a block."""
         own = listening(
             (Engine, "before_cursor_execute", self._before_statement),
             (Engine, "after_cursor_execute", self._after_statement),
@@ -196,7 +194,7 @@ class _WritesInTurn(Scheduler):
 class _LockWaits(Waits):
     """The waits of a function for any lock, whoever holds it.
 
-    :ivar refused: the functions to which a lock was refused since the last turn.
+    :ivar refused: the functions that were refused a lock since the last turn.
     """
 
     def __init__(self, run: Callable[[Callable[[], Any]], Any], patience: float) -> None:

@@ -57,7 +57,7 @@ LOCKS: Final = (
 PATIENCE: Final = 60.0
 """Seconds after which a step that has not ended is an error."""
 
-_RUN: Final = secrets.token_hex(3)  # runs on one database at the same time do not meet
+_RUN: Final = secrets.token_hex(3)  # keeps parallel runs on one database apart
 _INNODB: Final = {"mysql_engine": "InnoDB", "mariadb_engine": "InnoDB"}
 
 
@@ -267,7 +267,7 @@ class TestExclusion:
             order = session.get_one(Order, 1)
             return order, list(order.lines)
 
-        bob.session.expire_on_commit = False  # so that nothing but the lock makes them fresh
+        bob.session.expire_on_commit = False  # so that only the lock refreshes them
         kept, lines = bob.does(load)
         bob.does(LockingSession.commit)
         alice.does(lock_order, FOR_UPDATE)
@@ -416,7 +416,7 @@ class TestRelease:
             pytest.skip("one lock is all locks")
 
         def one_and_not_the_other(session: LockingSession) -> None:
-            # with NoWait, since some databases limit the waits of a whole transaction
+            # NoWait, because some databases limit all waits of a transaction
             lock_order(session, FOR_UPDATE | NO_WAIT, 2)
             savepoint = session.begin_nested()
             with pytest.raises(LockNotAvailable):
@@ -531,7 +531,7 @@ class TestClaims:
         self, doclock_tables: Engine, strategy: LockStrategy
     ) -> None:
         skips = _locks_database(strategy) or supports(strategy, FOR_UPDATE | SKIP)
-        lock_timeout = None if skips else 0  # without SKIP LOCKED each row is tried with NoWait
+        lock_timeout = None if skips else 0  # without SKIP LOCKED, each row is tried with NoWait
         factory = sessionmaker(doclock_tables, class_=LockingSession)
         statement = select(Order).where(Order.total < 100)
         start = threading.Barrier(2)
@@ -569,7 +569,7 @@ class TestStress:
         if _locks_database(strategy):
             pytest.skip("each statement of a writer locks the file; see docs/sqlite.md")
         with fresh_tables(read_committed_engine):
-            for seed in range(20):  # the scheduler of a busy machine may be kind for a while
+            for seed in range(20):  # a busy machine's scheduler may hide the race for a while
                 plan = Plan(documents=1, threads=8, iterations=15, locks=False, seed=seed)
                 if run(read_committed_engine, plan).inconsistencies:
                     return

@@ -72,7 +72,7 @@ def connection_id(connection: Connection) -> int | None:
     monitoring = monitoring_of(connection)
     if monitoring is None or connection.closed or connection.invalidated:
         return None
-    with suppress(Exception):  # its session runs in another thread, and may end it now
+    with suppress(Exception):  # its session runs in another thread, which may be ending it
         return monitoring.connection_id(connection)
     return None
 
@@ -121,12 +121,12 @@ class ServersAsked:
 
 def _blockers(connection: Connection) -> Mapping[int, set[int]] | None:
     monitoring = monitoring_of(connection)
-    assert monitoring is not None  # the caller has looked
+    assert monitoring is not None  # checked by the caller
     found: dict[int, set[int]] = {}
     try:
         for wait in monitoring.waits(connection):
             found.setdefault(wait.waiter, set()).add(wait.blocker)
-        connection.rollback()  # some servers show one moment for a whole transaction
+        connection.rollback()  # some servers show one snapshot for a whole transaction
     except DBAPIError:
         with suppress(DBAPIError):
             connection.rollback()
@@ -167,7 +167,7 @@ def holds_file(connection: Connection, *, unknown: bool = True) -> bool:
 
     :param unknown: the answer of a transaction that began before the import of the kit.
     """
-    with suppress(Exception):  # closed meanwhile
+    with suppress(Exception):  # already closed
         return bool(connection.info.get(_HAS_LOCK, unknown)) and _in_transaction(connection)
     return False
 
@@ -202,7 +202,7 @@ def _in_transaction(connection: Connection) -> bool:
 @event.listens_for(Engine, "before_cursor_execute")
 def _note_begun(connection: Connection, _cursor: Any, statement: str, *_: object) -> None:
     if locks_database(connection):
-        if not _in_transaction(connection):  # the one that had the lock has ended, in whatever way
+        if not _in_transaction(connection):  # the holder has ended, however it did
             connection.info[_HAS_LOCK] = False
         connection.info[_RUNS] = statement
 

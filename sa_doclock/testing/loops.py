@@ -162,7 +162,7 @@ class AsyncConnections(Generic[F]):
             (Engine, "do_connect", self._before_connect),
             (Pool, "connect", self._note_loop),
             (Pool, "checkout", self._after_connect),
-            (Pool, "invalidate", self._note_other_loop),  # by a pool_pre_ping, before "checkout"
+            (Pool, "invalidate", self._note_other_loop),  # sent by pool_pre_ping, before "checkout"
         )
         try:
             with own:
@@ -241,14 +241,14 @@ class AsyncConnections(Generic[F]):
 
 
 def _is_async(connection: DBAPIConnection) -> bool:
-    return hasattr(connection, "run_async")  # of SQLAlchemy's AdaptedConnection
+    return hasattr(connection, "run_async")  # an AdaptedConnection of SQLAlchemy
 
 
 def _await(future: Future[None]) -> None:
     from sqlalchemy.util import await_only  # noqa: PLC0415  # it needs greenlet
 
     async def wait() -> None:
-        # Shielded: a task that is cancelled leaves the future to the others.
+        # Shielded: cancelling one task must not cancel the future for others.
         await asyncio.shield(asyncio.wrap_future(future))
 
     await_only(wait())

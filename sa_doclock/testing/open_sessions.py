@@ -160,7 +160,7 @@ def end_session(session: Session, transaction: OpenTransaction) -> Exception | N
     """
     if not _is_idle(session, transaction):
         for connection in transaction.connections:
-            _shut_down(connection)  # which ends the thread's statement
+            _shut_down(connection)  # it ends the thread's statement
         if not _is_idle(session, transaction):
             return RuntimeError(f"thread {transaction.thread.name} is in the middle of a call")
     error: Exception | None = None
@@ -183,7 +183,7 @@ def _is_idle(session: Session, transaction: OpenTransaction) -> bool:
 
 
 def _close(session: Session, transaction: OpenTransaction) -> None:
-    """Close it in its own event loop, or in this thread.
+    """Close the session in its own event loop, or in this thread.
 
     :raises RuntimeError: the loop is closed.
     """
@@ -210,25 +210,25 @@ def _cut(session: Session, transaction: OpenTransaction) -> None:
     """
     root, connections = session.get_transaction(), list(transaction.connections)
     if root is None:
-        return  # the thread has ended it meanwhile
+        return  # the thread has just ended it
     if not all(closes_connection(root, connection) for connection in connections):
         raise RuntimeError("its connection belongs to the program")
     have_socket = [_shut_down(connection) for connection in connections]
     if transaction.loop is None or all(have_socket):
         session.invalidate()
         return
-    # aiosqlite waits for a thread of its own, in whichever event loop.
+    # aiosqlite waits for its own thread, in any event loop.
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, greenlet_spawn(session.invalidate)).result()
 
 
 def _shut_down(connection: Connection) -> bool:
-    """Shut the connection to the server down; return whether there is one."""
+    """Shut down the socket to the server; return whether there is one."""
     known = strategy_class(connection.dialect)
     lifecycle = TransactionLifecycle() if known is None else known.lifecycle
     driver_connection = connection.connection.driver_connection
     descriptor = lifecycle.descriptor(driver_connection)
-    # Without has_terminate, as psycopg, the driver's own close() needs no event loop of its own.
+    # Without has_terminate, as for psycopg, the driver's close() needs no event loop.
     if descriptor is None or (connection.dialect.is_async and not connection.dialect.has_terminate):
         return False
     with suppress(OSError):  # the server has closed it
@@ -236,10 +236,10 @@ def _shut_down(connection: Connection) -> bool:
         try:
             copy.shutdown(socket.SHUT_RDWR)
         finally:
-            copy.detach()  # the driver's
+            copy.detach()  # the descriptor belongs to the driver
     if connection.dialect.is_async:
-        # Its transport cannot be closed without its event loop, and would warn of that in whichever
-        # test the garbage collector comes to it.
+        # Its transport can be closed only in its event loop.  Kept, because the garbage collector
+        # would warn in an unrelated test.
         _kept.append(driver_connection)
     return True
 

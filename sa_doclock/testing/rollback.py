@@ -57,7 +57,7 @@ def rollback_session(connection: Connection, **options: Any) -> LockingSession:
         connection.execution_options(isolation_level=levels[0])
     if not connection.in_transaction():
         connection.begin()
-    # On SQLite a savepoint would be a transaction of its own.
+    # On SQLite, a savepoint without BEGIN would be a transaction of its own.
     strategy.lifecycle.before_savepoint(connection)
     connection.execution_options(**{ROLLED_BACK_LATER: True})
     return LockingSession(connection, join_transaction_mode="create_savepoint", **options)

@@ -21,7 +21,7 @@ from ..dialects.base import LockStrategy
 from ..errors import LockNotSupported
 from ..wait_info import LockWait, Wait
 
-_Request = tuple[int, "str | None", "str | None"]  # of a waiter, or a set of holders; table and key
+_Request = tuple[int, "str | None", "str | None"]  # of a waiter, or of holders; table and key
 
 
 class WaitGraph:
@@ -49,7 +49,7 @@ class WaitGraph:
         self._blockers = [0] * len(self._ids)
         for (waiter, _, _), blockers in self._blockers_of.items():
             self._blockers[waiter] |= blockers
-        self._in_front = [0] * len(self._ids)  # those of its blockers that are nearer to the root
+        self._in_front = [0] * len(self._ids)  # the blockers that are nearer to the root
         self._roots: list[int | None] = [None] * len(self._ids)
         self._ranks = {number: rank for rank, number in enumerate(self._walk())}
 
@@ -62,10 +62,10 @@ class WaitGraph:
         return self._ids
 
     def _walk(self) -> Iterator[int]:
-        """Yield the connections that wait for nobody, then their waiters, and so on.
+        """Yield the connections that wait for nobody, then their waiters, and so on, noting their
+        roots.
 
-        On the way their roots become known.  Connections without a root are a circle of waits, and those
-        behind it: there it begins anywhere in the circle.
+        Connections without a root form a cycle, or wait for it: they get a root within it.
         """
         waiters: list[int] = [0] * len(self._ids)
         for waiter, blockers in enumerate(self._blockers):
@@ -91,7 +91,7 @@ class WaitGraph:
             reached |= waiters[number]
 
     def _in_circle(self, left: int) -> int:
-        """Return a connection of a circle of waits: no other connection has another root."""
+        """Return a connection of a wait cycle, from connections that have no other root."""
         seen, number = 0, next(_members(left))
         while not seen >> number & 1:
             seen |= 1 << number
@@ -124,7 +124,7 @@ class WaitGraph:
                 yield wait, self._ids[blocker if root is None else root]
 
     def _ends(self, blockers: int) -> tuple[int, int]:
-        """Return connections that wait for no other of these, or that no other of them waits for."""
+        """Return the connections that wait for no other of these, and those for which no other waits."""
         holders = waited_for = 0
         for number in _members(blockers):
             if not self._in_front[number] & blockers:
@@ -134,7 +134,6 @@ class WaitGraph:
 
 
 def _members(numbers: int) -> Iterator[int]:
-    """Yield the numbers of this set."""
     while numbers:
         lowest = numbers & -numbers
         yield lowest.bit_length() - 1
@@ -195,7 +194,6 @@ def lock_waits(bind: Engine | Connection) -> list[LockWait]:
 
 
 def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:
-    """Return the feature or privilege that is missing; None where the error is another."""
     other = strategy.compatible
     if other is not None and not error.connection_invalidated:
         return f"does not support {other.product.name}, which refuses its query"
@@ -204,9 +202,9 @@ def _missing(strategy: LockStrategy, error: DBAPIError) -> str | None:
 
 
 def _strategy_over(connection: Connection) -> LockStrategy:
-    """Return a strategy for this connection beside the pool, for one call.
+    """Return a strategy for one call on this connection.
 
-    It is not kept: the connection has not the isolation level that the engine gives its own.
+    It is not kept: the connection may lack the engine's isolation level.
     """
     found = strategy_class(connection.dialect)  # only a connection tells MariaDB from MySQL
     assert found is not None

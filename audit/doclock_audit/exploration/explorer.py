@@ -166,7 +166,7 @@ class Explorer:
         self._runs = self._waited = self._retried = 0
         self._repeats: dict[int, int] = {}  # of each function alone
         self._failures: list[Failure] = []
-        self._reasons: dict[str, None] = {}  # each once, in their order
+        self._reasons: dict[str, None] = {}  # each once, in order
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -211,7 +211,6 @@ class Explorer:
                 return
 
     def _show_progress(self) -> None:
-        """Show a line of text every five seconds of a long exploration."""
         now = time.monotonic()
         if now - self._shown_at >= _SECONDS_TO_PROGRESS:
             self._shown_at = now
@@ -219,10 +218,10 @@ class Explorer:
             self._progress(f"explore: {done}, {len(self._failures)} failures")
 
     def _check_relation(self) -> None:
-        """Run once more, with the two in turn, and see whether only those wait that should.
+        """Run once more, with the functions in turn, and check that only the expected waits occur.
 
-        This order is equal to one that was run, if the relation of conflicts is right.  Where every
-        order was run, there is nothing to check.
+        If the table of conflicts is right, this order equals an earlier one.  If every order was
+        run, there is nothing to check.
         """
         if self._every_step:
             return
@@ -280,7 +279,6 @@ class Explorer:
         return True, scheduler.chosen
 
     def _count(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
-        """Count the order if a function waited in it, or tried again."""
         both = scheduler.participants.values()
         for one in both:
             self._unseen.note_run(one)
@@ -291,7 +289,6 @@ class Explorer:
         )
 
     def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
-        """Ask the invariant, and note a failure."""
         error: Exception | None = None
         order = "".join(str(step.function) for step in scheduler.chosen)
         try:
@@ -318,7 +315,6 @@ def _bug_of_invariant(error: Exception, order: str) -> str:
 
 
 def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that the search lets go on."""
     _note(search, chosen)
     labels = {number: short_sql(step.statement) for number, step in ready.items()}
     accesses = {number: step.accesses for number, step in ready.items()}
@@ -326,19 +322,18 @@ def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -
 
 
 def _note(search: Search, chosen: Sequence[Step]) -> None:
-    """Note the steps that have run; an error that came late has added accesses."""
     for depth, step in enumerate(chosen):
         search.note(depth, step.accesses)
 
 
 def _in_turn(ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that has not gone the last step, where it can go on."""
+    """Return the function that did not take the last step, if it can run."""
     last = chosen[-1].function if chosen else SECOND
     return next((one for one in ready if one != last), last)
 
 
 def _by_order(order: str, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that an order names; at its end, any that can go on."""
+    """Return the function that an order names; at its end, any that can run."""
     turn = len(chosen)
     if turn >= len(order):
         return next(iter(ready))
@@ -352,7 +347,7 @@ def _parameters(function: Callable[..., Any]) -> int:
     """Return 2 for an invariant that takes the outcomes, and 0 for one that does not."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a function of C has no signature
+    except (TypeError, ValueError):  # a C function may have no signature
         return 0
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [one for one in parameters if one.kind in places and one.default is one.empty]

@@ -50,8 +50,8 @@ _MANY_SNAPSHOTS: Final = frozenset({"READ UNCOMMITTED", "READ COMMITTED", AUTOCO
 class _Known:
     """The facts about one engine.
 
-    :ivar level: of its transactions; None: not known.
-    :ivar strategy: the dialect of ours; None: there is none.
+    :ivar level: of its transactions; None: unknown.
+    :ivar strategy: our dialect, or None.
     :ivar views: the names of the views.
     """
 
@@ -141,7 +141,7 @@ class EnginesSeen:
 
 
 def _looks_of(connection: Connection) -> Hashable:
-    """Return the facts that tell engines apart without asking: nothing is sent."""
+    """Return the facts that distinguish engines without a statement."""
     driver: Any = connection.connection.dbapi_connection
     getter = getattr(driver, "get_autocommit", None)  # of MySQL's drivers
     autocommit = getter() if getter else getattr(driver, "autocommit", None)
@@ -222,14 +222,12 @@ class Listeners:
         self._go(participant, connection, step)
 
     def _participant(self) -> Participant | None:
-        """Return the function of this exploration that runs in this thread or task."""
         found: Participant | None = current_participant.get()
         return found if found is not None and found.unseen is self._unseen else None
 
     def _uses(
         self, connection: Connection, statement: str, context: Any, transaction: TransactionAccesses
     ) -> Accesses:
-        """Return the accesses of a statement in its transaction."""
         level = level_set_by(statement)
         if level is not None:
             transaction.level = level
@@ -274,7 +272,7 @@ class Listeners:
                 context.connection, context.original_exception
             )
         transaction = participant.transactions.get(step.transaction)
-        if transaction is not None:  # the server may have undone all of it
+        if transaction is not None:  # the server may have rolled it back
             step.accesses |= transaction.ended()
             transaction.forget_locks()
 
@@ -286,7 +284,7 @@ class Listeners:
         step = Step(participant.number, statement, "", transaction.number)
         ended = transaction.ended()
         if self._engines.in_transaction(connection) is False and participant.step is not None:
-            participant.step.accesses |= ended  # its statement took COMMIT along, in a pipeline
+            participant.step.accesses |= ended  # in a pipeline, its statement includes COMMIT
         else:
             step.used = step.accesses = ended
         self._go(participant, connection, step)
@@ -303,7 +301,6 @@ class Listeners:
 
 
 def _transaction(participant: Participant, connection: Connection) -> TransactionAccesses:
-    """Return the open transaction of this connection."""
     number = participant.number_of(connection)
     if number not in participant.transactions:
         level = None if connection.invalidated else connection.info.get(_LEVEL)

@@ -39,7 +39,7 @@ _READS: Final = frozenset({Mode.SNAPSHOT_READ, Mode.READ, Mode.SHARE, Mode.LOCK}
 class _Use(NamedTuple):
     """A row that a function has read or written.
 
-    :ivar at: the place in the run: of the read, or from which on others see what was written.
+    :ivar at: when in the run it was read, or when others could first see the write.
     """
 
     at: int
@@ -48,8 +48,6 @@ class _Use(NamedTuple):
 
 @dataclass
 class _Work:
-    """All that one function has read, and that it has written and committed."""
-
     reads: list[_Use] = field(default_factory=list)
     writes: list[_Use] = field(default_factory=list)
 
@@ -87,7 +85,7 @@ def _work_of(function: int, steps: Sequence[Step]) -> _Work:
 
 
 def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
-    """Add what a step has read, and what it has written if others have seen it."""
+    """Add the reads of a step, and its writes if others could see them."""
     for access in step.rows:
         if access.mode in _READS:
             work.reads.append(_Use(at, access))
@@ -96,7 +94,7 @@ def _add_step(work: _Work, at: int, step: Step, seen_at: int | None) -> None:
 
 
 def _loses(one: _Work, other: _Work) -> bool:
-    """Return whether one function overwrote what the other had written after it had read the row."""
+    """Return whether one function overwrote a change that the other made after it had read the row."""
     return any(
         read.at < theirs.at < write.at
         for write in one.writes
@@ -108,9 +106,9 @@ def _loses(one: _Work, other: _Work) -> bool:
 
 
 def _sides(one: _Work, other: _Work) -> set[bool]:
-    """Return whether one function read the rows that the other one wrote before its commit.
+    """Return whether one function read, before its commit, rows that the other one wrote.
 
-    Both answers where it has read some before and some after; none where it has read none.
+    Contains both answers if it read some before and some after, and none if it read none.
     """
     return {
         read.at < write.at
@@ -228,7 +226,6 @@ class Exploration:
         return f"{head}\n\n{shown}" if shown else head
 
     def _conflicts(self) -> str:
-        """Say how the two functions met."""
         if not self.waited and not self.retried:
             return "they never waited for each other, and never tried again"
         return (

@@ -73,7 +73,7 @@ class Search:
         return chosen
 
     def _asleep(self) -> dict[int, Accesses]:
-        """Return those that are still asleep after the last step."""
+        """Return the functions that are still asleep after the last step."""
         if not self._points:
             return {}
         point = self._points[-1]
@@ -125,7 +125,7 @@ def races(points: Sequence[Point]) -> list[tuple[int, int]]:
     :returns: the point, and the function whose step it is that came later.
     """
     found = []
-    known: dict[int, int] = {FIRST: -1, SECOND: -1}  # the last step of the other that came before
+    known: dict[int, int] = {FIRST: -1, SECOND: -1}  # the other function's last step before it
     for index, point in enumerate(points):
         function, accesses = point.chosen, point.tried[point.chosen]
         for woken in set(point.steps) - set(points[index - 1].steps if index else point.steps):

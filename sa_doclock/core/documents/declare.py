@@ -34,25 +34,23 @@ Listener = Callable[[Collection[Mapper[Any]]], None]
 
 
 class _Declaration(NamedTuple):
-    """The arguments of one @document."""
-
     parts: tuple[str, ...] | None
     no_key: bool
     version: bool
     checkout: bool
 
 
-# Global, as mapped classes are: a declaration holds for all sessions of the process.
-# Threads: each use is one operation of a dict or list, which is atomic; whoever goes through them
-# copies the keys first, in one operation too.
+# Global, like mapped classes: a declaration holds for all sessions of the process.
+# Threads: each use is one operation of a dict or list, hence atomic; iteration is over a copy of
+# the keys, which is atomic too.
 _declared: WeakKeyDictionary[type[Any], _Declaration] = WeakKeyDictionary()
 _unchecked: WeakKeyDictionary[type[Any], None] = WeakKeyDictionary()
 _listeners: list[Listener] = []
 
-# SQLAlchemy calls after_configured when other threads use the mappers already.  Before they write,
-# they compare the number of configurations with the number that the listeners were notified of.
-# Threads: _configurations is raised under SQLAlchemy's lock; of two threads that set _notified,
-# the one with the older number only has the listeners called once more.
+# SQLAlchemy calls after_configured when other threads can use the mappers already.  So each write
+# compares the number of configurations with the number last notified.
+# Threads: SQLAlchemy's lock protects _configurations.  If two threads set _notified, the older
+# number only has the listeners called again.
 _configurations = 0
 _notified = 0
 
@@ -147,10 +145,9 @@ def document(
     return declare if entity is None else declare(entity)
 
 
-# Threads: two that miss the cache at once listen with the same functions, which SQLAlchemy has once.
+# Threads: two that miss the cache at once pass the same functions, which SQLAlchemy adds once.
 @lru_cache(maxsize=1)
 def _listen_to_mappers() -> None:
-    """Check declarations from now on whenever SQLAlchemy configures mappers."""
     listen_to_mappers()  # first: the check must find the caches empty
     event.listen(Mapper, "before_configured", _configuration_begins)
     event.listen(Mapper, "after_configured", _mappers_configured)
@@ -162,7 +159,7 @@ def _configuration_begins() -> None:
 
 
 def _classes_in(declarations: WeakKeyDictionary[type[Any], Any]) -> list[type[Any]]:
-    """Return the classes, copied at once: another thread may declare one while this goes on."""
+    """Return a copy of the classes: another thread may declare one during the iteration."""
     found = (reference() for reference in declarations.keyrefs())
     return [cls for cls in found if cls is not None]
 
@@ -180,7 +177,6 @@ def _mapped_classes(declared: type[Any]) -> Iterator[type[Any]]:
 
 
 def _declare_subclasses() -> None:
-    """Declare the mapped classes below each declared class that is not mapped."""
     for declared in _classes_in(_declared):
         for mapped in _mapped_classes(declared):
             if mapped not in _declared:
@@ -217,12 +213,12 @@ def _notify_listeners() -> None:
 
 
 def _check_declarations() -> None:
-    # Each is checked once, so that a wrong one does not fail whatever is configured later; each
-    # use of the wrong one raises the error again.
+    # Each is checked once, so that a wrong one does not fail later configurations; each use of the
+    # wrong one raises the error again.
     wrong: ArgumentError | None = None
     for declared in _classes_in(_unchecked):
         mapper = inspect(declared, raiseerr=False)
-        if isinstance(mapper, Mapper):  # else it is mapped later
+        if isinstance(mapper, Mapper):  # otherwise it is mapped later
             _unchecked.pop(declared, None)
             try:
                 parts_of(root_of(mapper))
@@ -284,12 +280,12 @@ def document_root(mapper: Mapper[Any]) -> Mapper[Any] | None:
 def _root_by(
     rule: Callable[[Mapper[Any], Mapper[Any]], bool], mapper: Mapper[Any]
 ) -> Mapper[Any] | None:
-    """Return the root of the first declared document whose header or part this class is by the rule."""
+    """Return the root of the first declared document to which the rule assigns this class."""
     for root in declared_roots():
         header = mapper if root_of(mapper) is root else root
         if is_row_of_root(mapper, root) and rule(mapper, root) and is_declared(header):
             return root
-        with suppress(ArgumentError):  # of a document that has nothing to do with this class
+        with suppress(ArgumentError):  # of an unrelated document
             if any(rule(mapper, part.detail) for part in parts_of(root)):
                 return root
     return None
@@ -357,14 +353,14 @@ def _resolved(root: Mapper[Any]) -> tuple[Part, ...]:
         else:
             parts = _named_parts(header, root, declaration.parts)
         found.update({(part.path, part.owner): part for part in parts})
-    # Owners come before their parts, and lines of lines before the taxes of lines.
+    # Owners come before their parts, and nested lines before the taxes of lines.
     return tuple(sorted(found.values(), key=lambda p: (p.path.count("."), not p.recursive)))
 
 
 def _delete_orphan_parts(
     owner: Mapper[Any], path: str, above: tuple[Mapper[Any], ...]
 ) -> Iterator[Part]:
-    """Yield the parts that are deleted with their owner: the relationships with delete-orphan."""
+    """Yield the parts that are deleted with their owner: relationships with delete-orphan."""
     for relationship in relationships_of(owner):
         if relationship.cascade.delete_orphan and not _is_other_document(relationship, above):
             part = _checked_part(relationship, path, above)
@@ -429,10 +425,10 @@ def _refuse_two_headers(root: Mapper[Any], ours: Part) -> None:
 
 @mapper_cache
 def _claims() -> Mapping[object, list[tuple[Mapper[Any], Part]]]:
-    """Return the parts of all declared documents, by the attributes that a class of the same rows shares with them."""
+    """Return the parts of all declared documents, by the keys that classes of the same rows share."""
     found: defaultdict[object, list[tuple[Mapper[Any], Part]]] = defaultdict(list)
     for root in declared_roots():
-        with suppress(ArgumentError):  # the check of this document raises it
+        with suppress(ArgumentError):  # the check of that document raises it
             for part in _resolved(root):
                 for key in _claim_keys(part.detail):
                     found[key].append((root, part))
@@ -440,7 +436,6 @@ def _claims() -> Mapping[object, list[tuple[Mapper[Any], Part]]]:
 
 
 def _claim_keys(mapper: Mapper[Any]) -> tuple[object, ...]:
-    """Return the tables of the class; and its base, with which a concrete class shares no table."""
     return (mapper.base_mapper, *mapper.tables)
 
 

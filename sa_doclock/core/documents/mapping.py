@@ -31,12 +31,11 @@ from .key_values import INTEGER_LIMIT, key_value, plain_type
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Global, as SQLAlchemy's event for configured mappers is, which clears all caches.
-# Threads: two threads that miss a cached value at once compute it twice, with the same result;
-# imports alone append to the list.
+# Global, like SQLAlchemy's event for configured mappers, which clears all caches.
+# Threads: two that miss a cached value at once compute the same; only imports append.
 _clear_functions: list[Callable[[], None]] = []
-_cleared = object()  # another one each time that the caches were emptied
-_TRIES: Final = 100  # far more than there are threads that configure mappers at once
+_cleared = object()  # a new object each time the caches are emptied
+_TRIES: Final = 100  # far more than the threads that configure mappers at once
 
 
 def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
@@ -48,7 +47,7 @@ def mapper_cache(function: Callable[P, T]) -> Callable[P, T]:
         for _ in range(_TRIES):
             started = _cleared
             found = function(*args, **kwargs)
-            # Else another thread has emptied the cache meanwhile, into which this would go for ever.
+            # Otherwise another thread emptied the cache, which would keep this stale value.
             if _cleared is started:
                 return found
         raise RuntimeError(
@@ -99,7 +98,6 @@ def listen_to_mappers() -> None:
 
 
 def _class_uninstrumented(_: type[Any]) -> None:
-    """Forget the mapper of a class that registry.dispose() has taken from its mapping."""
     clear_mapper_caches()
 
 
@@ -150,7 +148,7 @@ def relationships_of(mapper: Mapper[Any]) -> list[RelationshipProperty[Any]]:
 def own_table(mapper: Mapper[Any]) -> Table:
     """Return the header's table, not an alias of it."""
     table = root_of(mapper).local_table
-    assert isinstance(table, Table)  # header_table() has refused anything else
+    assert isinstance(table, Table)  # checked by header_table()
     return table
 
 
@@ -199,7 +197,7 @@ def from_clauses_within(selectables: Iterable[FromClause]) -> Iterator[FromClaus
         selectable = to_read.pop()
         if isinstance(selectable, Join):
             to_read += [selectable.right, selectable.left]
-        elif isinstance(selectable, FromGrouping):  # a join that is itself joined
+        elif isinstance(selectable, FromGrouping):  # a join in parentheses
             to_read.append(selectable.element)
         else:
             yield selectable
@@ -243,8 +241,8 @@ def columns_read(mapper: Mapper[Any]) -> frozenset[str]:
 
 def has_expired(state: InstanceState[Any], mapper: Mapper[Any]) -> bool:
     """Return whether an access to a column of this class would read the object's row again."""
-    # Relationships and deferred columns stay expired after a SELECT that has read the row, and so
-    # do the columns of a subclass after one of its superclass.
+    # Relationships and deferred columns stay expired after a SELECT of the row; so do a subclass's
+    # columns after a SELECT of its superclass.
     return not state.expired_attributes.isdisjoint(columns_read(mapper))
 
 
@@ -286,7 +284,7 @@ def may_read_rows(element: object) -> bool:
 
 
 def _text_of(element: Any) -> str:
-    """Return the SQL of ``text()`` and ``literal_column()``; empty for all other elements."""
+    """Return the SQL of ``text()`` and ``literal_column()``, or "" for any other element."""
     if isinstance(element, TextClause):
         return element.text
     return str(element.name) if getattr(element, "is_literal", False) else ""
@@ -352,8 +350,7 @@ def identity_of(mapper: Mapper[Any], ident: Any) -> Identity:
         column cannot have.
     :raises TypeError: not a value, but an object, an SQL expression, a list.
     """
-    # Most keys are one number or text of usual characters, and all the tests below take longer
-    # than the rest.
+    # Most keys are one plain number or text, and the tests below take longer than everything else.
     if type(ident) is plain_key_type(mapper) and (
         -INTEGER_LIMIT <= ident < INTEGER_LIMIT if type(ident) is int else ident.isprintable()
     ):

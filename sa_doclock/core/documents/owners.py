@@ -29,7 +29,7 @@ UNKNOWN: Final[Identity] = ()
 """The identity of a header that only the database could tell; no row has it."""
 
 _EAGER: Final = {"joined", "selectin", "subquery", "immediate", False}  # False is the old "joined"
-_MANY: Final = 2  # objects, from which on it is worth to ask about all of them at once
+_MANY: Final = 2  # from so many objects on, one query for all of them pays off
 
 
 @mapper_cache
@@ -44,7 +44,7 @@ def header_identity(state: InstanceState[Any], root: Mapper[Any]) -> Identity:
         return tuple(_plain(state.dict.get(name)) for name in key_attributes(root))
     if root_of(state.mapper) is root:
         return state.identity
-    # A second class on the table may not have all of the key; no header has None in its place.
+    # A second class on the table may not map the whole key; a header's key has no None.
     values = dict(zip(state.mapper.primary_key, state.identity, strict=True))
     return tuple(values.get(column) for column in root.primary_key)
 
@@ -54,7 +54,7 @@ _is_none: Final = partial(is_, None)
 
 def has_null(identity: Identity) -> bool:
     """Return whether a value is None, so that a foreign key refers to nothing."""
-    # None in identity would compare SQL expressions, and a comparison of those has no truth.
+    # "None in identity" would compare SQL expressions, and such a comparison has no truth value.
     return any(map(_is_none, identity))
 
 
@@ -73,11 +73,10 @@ class HeaderResolver:
         self._session = session
         self._root = root
         self._ask = ask
-        # By the state of an object, or by class and key of a row.  What is being searched is in
-        # it as empty, so that the search ends if rows are in a circle: a category that was made
-        # a child of its own child.
+        # By an object's state, or by class and key of a row.  Each search first enters itself as
+        # empty, so that it ends if rows form a cycle, as a category below its own child does.
         self._found: dict[object, frozenset[Identity]] = {}
-        self._types: dict[Identity, Types] = {}  # of keys that are values of foreign keys
+        self._types: dict[Identity, Types] = {}  # of keys that come from foreign keys
         self._answers: defaultdict[Question, dict[Identity, list[Identity]]] = defaultdict(dict)
         # The next questions of read_ahead(): keys, and objects with expired attributes.
         self._to_ask: defaultdict[Question, dict[Identity, None]] | None = None
@@ -151,7 +150,7 @@ class HeaderResolver:
                     yield header_identity(owner, self._root)
                 else:
                     yield from self.headers(owner)
-        # A category with a parent is a part of the topmost one, without a parent a header.
+        # A category with a parent is a part of the topmost one; without a parent, it is a header.
         nested = has_owner and has_nested_headers(self._root)
         if is_row_of_root(state.mapper, self._root) and not nested:
             yield header_identity(state, self._root)
@@ -195,9 +194,9 @@ class HeaderResolver:
             yield UNKNOWN
 
     def _owners_without_key(self, state: InstanceState[Any], part: Part) -> Iterator[Identity]:
-        """Yield the owners in the database, and the owners that changed values refer to."""
+        """Yield the owners in the database, and the owners to which changed values refer."""
         if state.identity is not None:
-            if self._to_load is not None:  # one that has expired later was written
+            if self._to_load is not None:  # an object that expired later was written
                 self._load(state, [name for name, _ in part.reference])
             yield from self._select_owners(part, state.identity)
         changed = any(state.attrs[name].history.has_changes() for name, _ in part.reference)
@@ -214,9 +213,9 @@ class HeaderResolver:
     def _owners_by_key(
         self, state: InstanceState[Any], part: Part, names: Sequence[str]
     ) -> Iterator[Identity]:
-        """Yield the foreign key that the row has, and the one that it had.
+        """Yield the row's foreign key, and its previous one.
 
-        UNKNOWN is one that is set to an SQL expression, as in ``line.order_id = select(...)``.
+        UNKNOWN stands for an SQL expression, as in ``line.order_id = select(...)``.
         """
         now = tuple(map(state.dict.get, names))
         if any(isinstance(value, ClauseElement) for value in now):
@@ -269,7 +268,7 @@ class HeaderResolver:
         for key in keys:
             if key in found or len(keys) == 1 or question.is_exact(key):
                 self._answers[question][key] = found[key]
-            else:  # it may be equal to one of these rows' keys all the same: ABC, abc
+            else:  # it may still equal one of these rows' keys: ABC, abc
                 self._answer(question, [key])
 
 
@@ -291,9 +290,8 @@ class Question:
 
 
 def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[InstanceState[Any]]:
-    """Yield the objects that are or were set as the owner, as by ``line.order = order``."""
     if state.persistent and _is_unchanged(state, part.backrefs):
-        return  # the foreign key tells the one that did not change
+        return  # the foreign key identifies an unchanged owner
     for name in part.backrefs:
         history = state.attrs[name].history
         owners = [*history.added, *history.deleted]
@@ -303,7 +301,6 @@ def _owners_by_backrefs(state: InstanceState[Any], part: Part) -> Iterator[Insta
 
 
 def _may_be_part(state: InstanceState[Any], part: Part) -> bool:
-    """Return whether the row's values, new or old, are those of such a part."""
     names = [name for name, _ in part.discriminators]
     if state.identity is not None and _is_set_unread(state, names):
         return True  # the database knows the old value
@@ -320,7 +317,7 @@ def _key_before(state: InstanceState[Any], names: Sequence[str], now: Identity) 
 
 
 def _is_set_unread(state: InstanceState[Any], names: Iterable[str]) -> bool:
-    """Return whether one of these was set while it was expired: its old value was not loaded."""
+    """Return whether an attribute was set while expired, so that its old value is unknown."""
     if _is_unchanged(state, names):
         return False
     histories = (state.attrs[name].history for name in names)
@@ -328,7 +325,7 @@ def _is_set_unread(state: InstanceState[Any], names: Iterable[str]) -> bool:
 
 
 def _is_unchanged(state: InstanceState[Any], names: Iterable[str]) -> bool:
-    """Return whether none of these attributes was set: most are not, and a history takes long."""
+    """Return whether no attribute was set: most were not, and reading a history is slow."""
     return state.committed_state.keys().isdisjoint(names)
 
 
@@ -358,7 +355,6 @@ def _owners_of_row(part: Part) -> Question:
 
 @mapper_cache
 def _owners_referred_to(part: Part) -> Question:
-    """Return the question for the keys of the owners with these values in the columns that a detail refers to."""
     owner = part.owner.class_
     keys = [getattr(owner, name) for _, name in part.reference]
     return Question(keys, select(*keys, *key_columns(owner)))

@@ -29,7 +29,7 @@ class Part(NamedTuple):
     name: str  # the attribute on the owner
     detail: Mapper[Any]
     foreign_key: tuple[str, ...] | None  # attributes of the detail, in order of the owner's key
-    # else: attributes of the detail, and of the owner that they refer to
+    # otherwise attributes of the detail, and of the owner that they refer to
     reference: tuple[tuple[str, str], ...]
     backrefs: tuple[str, ...]  # attributes of the detail that lead to the owner
     recursive: bool  # a detail may have such details in turn
@@ -70,7 +70,7 @@ def build_part(path: str, relationship: RelationshipProperty[Any]) -> Part:
     reference = tuple(_reference(relationship))
     by_owner = {of_owner: of_detail for of_detail, of_owner in reference}
     names = key_attributes(owner)
-    # All columns are mapped, each refers to another one, and the primary key is among these.
+    # Every column is mapped, each refers to a different one, and they include the primary key.
     pairs = len(relationship.local_remote_pairs)
     is_key = len(by_owner) == len(reference) == pairs and by_owner.keys() >= {*names}
     return Part(
@@ -95,7 +95,7 @@ def takes(discriminators: Iterable[tuple[str, Any]], values: Mapping[str, Any]) 
 
 
 def _may_be(value: Any, constant: Any) -> bool:
-    """Return whether a value may equal the constant, to whatever database and collation."""
+    """Return whether some database and collation may consider the value and the constant equal."""
     if isinstance(value, str) and isinstance(constant, str):
         return _folded(value) == _folded(constant)
     if value is None or type(value) is type(constant):
@@ -104,13 +104,13 @@ def _may_be(value: Any, constant: Any) -> bool:
 
 
 def _folded(text: str) -> str:
-    """Return the text without differences that a collation may ignore: case, accents, spaces at its end."""
+    """Return the text without differences that a collation may ignore: case, accents, trailing spaces."""
     letters = (letter for letter in normalize("NFKD", text) if not combining(letter))
     return "".join(letters).casefold().rstrip()
 
 
 def _discriminators(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the columns that a one-to-many compares with constants: ``and_(..., Comment.kind == "order")``."""
+    """Yield the columns that a one-to-many compares with constants, as ``Comment.kind == "order"``."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
         for column, value in compared_with_constants(relationship.primaryjoin):
             with suppress(UnmappedColumnError):
@@ -139,7 +139,7 @@ def undeclared_parts(root: Mapper[Any]) -> Iterator[Part]:
 
 
 def _reference(relationship: RelationshipProperty[Any]) -> Iterator[tuple[str, str]]:
-    """Yield the mapped columns of a one-to-many, and those of the owner that they refer to."""
+    """Yield the detail's columns of a one-to-many, each with the owner's column that it refers to."""
     if relationship.direction is RelationshipDirection.ONETOMANY:
         for local, remote in relationship.local_remote_pairs:
             with suppress(UnmappedColumnError):
@@ -193,7 +193,6 @@ def part_as_mapped(part: Part, mapper: Mapper[Any]) -> Part:
 
 
 def _same_attribute(mapper: Mapper[Any], other: Mapper[Any], name: str) -> str | None:
-    """Return the attribute of the other class that maps the same column; None if none does."""
     shared = (
         candidate
         for candidate in mapper.column_attrs[name].columns

@@ -77,7 +77,7 @@ def key_in(
 
 
 def _parameter(value: Any, type_: TypeEngine[Any], *, expanding: bool = False) -> Any:
-    # By a name of its own: SQLAlchemy's cache does not tell a type from its variants.
+    # A unique name: SQLAlchemy's cache does not distinguish a type from its variants.
     return bindparam("doclock_key", value, type_=type_, unique=True, expanding=expanding)
 
 

@@ -96,7 +96,7 @@ def unique_keys(mapper: Mapper[Any]) -> tuple[RowKey, ...]:
 
 
 def _unique_columns(table: Table) -> Iterator[tuple[Column[Any], ...]]:
-    """Return the columns of each constraint and index that holds for every row at once."""
+    """Yield the columns of each constraint and index that holds for every row after every statement."""
     for constraint in table.constraints:
         if isinstance(constraint, (UniqueConstraint, PrimaryKeyConstraint)) and not (
             constraint.deferrable

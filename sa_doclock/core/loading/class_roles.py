@@ -63,15 +63,14 @@ def role_of(root: Mapper[Any], mapper: Mapper[Any]) -> Role | None:
     return Role(header, parts, direct, names, tuple(raising.values()))
 
 
-# Global, since a listener is given the session alone, whose info is the program's.
-# Threads: a session is used by one thread at a time, and each use is one operation of a dict,
-# which is atomic.
+# Global: a listener gets only the session, whose info belongs to the program.
+# Threads: one thread at a time uses a session, and each use is one atomic operation of a dict.
 _note_of: WeakKeyDictionary[Session, Callable[[InstanceState[Any]], None]] = WeakKeyDictionary()
 
-# Global, as mapped classes are: each attribute is listened to once, for all sessions of the process.
+# Global, like mapped classes: one listener per attribute serves all sessions of the process.
 # Threads: read and changed under the lock.
 _followed: WeakKeyDictionary[type[Any], set[str]] = WeakKeyDictionary()
-_following = Lock()  # a thread that finds a class followed must find its listeners, too
+_following = Lock()  # held until the listeners of a followed class are in place
 
 
 def note_objects(
@@ -107,7 +106,7 @@ def _listen_once(mapper: Mapper[Any], names: Iterable[str]) -> None:
 
 
 def _note(state: InstanceState[Any], *_: object) -> None:
-    """Note that it was loaded again, or that the attribute that names its owner was set."""
+    """Note that the object was loaded again, or that the attribute naming its owner was set."""
     session = state.session
     note = None if session is None else _note_of.get(session)
     if note is not None:

@@ -32,8 +32,8 @@ class LoadedDocuments:
         self._session = session
         self._by_root: dict[Mapper[Any], DocumentIndex] = {}
         self._noted: list[InstanceState[Any]] = []
-        # Keys in the identity map that were seen, by their ids.  One of an object that was freed,
-        # and comes again, is another tuple.
+        # The seen keys of the identity map, by id: an object that is loaded again has a new key
+        # tuple.
         self._seen: dict[int, Any] = {}
 
     def note(self, state: InstanceState[Any]) -> None:
@@ -58,9 +58,9 @@ class LoadedDocuments:
             changed = state.committed_state
             kept = {*changed, _version_of(state.mapper)}
             names = (state.mapper.column_attrs.keys() & state.dict.keys()) - kept
-            if names:  # none would mean all
+            if names:  # no names would mean all
                 self._session().expire(state.obj(), names)
-            # Nor does anybody know of which document the row is, where its foreign key was changed.
+            # If its foreign key was changed, the row's document is unknown too.
             foreign = chain.from_iterable(part.attributes for role in roles for part in role.parts)
             for name in (changed.keys() & set(foreign)).difference(key_attributes(state.mapper)):
                 changed[name] = LoaderCallableStatus.NO_VALUE
@@ -98,7 +98,6 @@ class LoadedDocuments:
         return index
 
     def _arrived(self, session: Session) -> list[InstanceState[Any]]:
-        """Return the states that came to the identity map since the last call."""
         seen, known = self._seen, session.identity_map
         keys: Any = known.keys()
         arrived = []

@@ -170,7 +170,7 @@ class LockTarget(ABC, Generic[T]):
             isinstance(error, DBAPIError)
             or not isinstance(error, Exception)  # an interruption
             or call.met is not None
-        ):  # the locks of the transaction are no longer known
+        ):  # the locks of the transaction are unknown now
             self.context.transaction.refuse_from_now_on(error)
 
 
@@ -184,7 +184,7 @@ def acquire(target: LockTarget[T]) -> T:
     if context.transaction.condition is not Condition.OPEN:
         context.transaction.refuse()
     session, call, outer = target.session, None, context.calls.current
-    if context.connections.by_engine:  # mostly this is the first lock of a transaction
+    if context.connections.by_engine:  # usually this is the first lock of a transaction
         _check_transaction(context, session)
     autoflush = session.autoflush
     try:
@@ -208,16 +208,16 @@ def acquire(target: LockTarget[T]) -> T:
         _fail(target, call or context.calls.current, outer, error)
         raise
     finally:
-        # Once more, for an interruption at the line that does it.
+        # Again, in case an interruption hit the line above.
         context.calls.current, session.autoflush = outer, autoflush
     _end_granted(context, call)
     return result
 
 
 def _check_transaction(context: LockContext, session: Session) -> None:
-    """Check whether the transaction still has its locks.
+    """Check that the transaction still has its locks.
 
-    :raises PendingRollbackError: nothing can be done in it before a rollback.
+    :raises PendingRollbackError: it must be rolled back first.
     """
     if not session.is_active:
         session.connection()
@@ -227,9 +227,9 @@ def _check_transaction(context: LockContext, session: Session) -> None:
 
 
 def _refuse_inner_call(call: LockCall, inner: LockRequest) -> None:
-    """Refuse a lock that a listener takes within the call for another.
+    """Refuse a lock that a listener takes within another lock call.
 
-    :raises LockMisuse: this session is taking that lock, and one of its callbacks calls us.
+    :raises LockMisuse: a listener calls while this session takes a lock.
     """
     if call.request.as_is or inner.as_is:
         return
@@ -248,12 +248,11 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
     _note_database(context, target, request, bind, connection)
     if session.identity_map or context.added:
         target.expire(request)
-    # Not by "no_autoflush", which costs three times as much; and not by the execution option,
-    # which counts neither for Core nor for the SELECTs of loader options.
+    # "no_autoflush" costs three times as much; the option affects neither Core nor loader options.
     autoflush = session.autoflush
     session.autoflush = autoflush and request.as_is
     try:
-        # Around most locks nothing stands, which is found out without a call.
+        # Most locks have nothing around them.  Checked inline to save a call.
         if (
             (request.seconds is None and may_queue(request.lock))
             and not context.parts.around_limit
@@ -264,7 +263,7 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
             checking, limiting = _blocks(target, connection, plan, request)
             with checking, limiting as limited:
                 found = target.send(connection, plan, limited or request)
-        if call.met is not None:  # a listener has gone on in spite of it
+        if call.met is not None:  # a listener has swallowed it
             raise call.met
         if found.lasts:
             connection.note_lock(strategy)
@@ -274,9 +273,9 @@ def _take(call: LockCall, request: LockRequest, target: LockTarget[Any]) -> Any:
 
 
 def _read_held(context: LockContext, target: LockTarget[T]) -> T:
-    """Return the documents held already.
+    """Return documents that are locked already.
 
-    :raises LockMisuse: a held document has the same key in another database, or another schema.
+    :raises LockMisuse: a locked document has the same key in another database or schema.
     """
     bind = target.session.get_bind(**target.request.bind_arguments)
     found = context.connections.by_engine.get(bind.engine)
@@ -293,7 +292,7 @@ def _note_database(
     bind: Engine | Connection,
     connection: TransactionConnection,
 ) -> None:
-    """Note where the rows are, follow a Connection that the program has lent, and tell the parts."""
+    """Record where the rows are, watch a lent Connection, and tell the parts."""
     for root in target.roots:
         context.ledger.check_place(root, connection.connection, *target.options)
         if binds_of(target.session):
@@ -305,7 +304,7 @@ def _note_database(
 
 
 def _check_parts(session: Session, root: Mapper[Any], place: RowPlace) -> None:
-    """:raises LockNotSupported: parts are in another database, which commits by itself."""
+    """:raises LockNotSupported: a part is in another database, which commits separately."""
     for part in parts_of(root):
         try:
             bind = session.get_bind(part.detail)
@@ -324,7 +323,7 @@ def _database_of(
 ) -> tuple[Engine | Connection, LockStrategy]:
     """Return the database of the lock, and its dialect.
 
-    :raises LockNotSupported: this product, which answers to the dialect, cannot give the lock.
+    :raises LockNotSupported: a compatible product cannot give the lock.
     """
     session = target.session
     if not session.is_active:
@@ -348,7 +347,7 @@ def _learn(context: LockContext, bind: Engine | Connection) -> LockStrategy:
 def _blocks(
     target: LockTarget[Any], connection: TransactionConnection, plan: LockPlan, request: LockRequest
 ) -> tuple[AbstractContextManager[None], AbstractContextManager[LockRequest | None]]:
-    """Return the blocks around the statements: the statements as listeners leave them are checked, their wait limited."""
+    """Return the blocks around the statements: one checks listeners' changes, one limits the wait."""
     checking: AbstractContextManager[None] = nullcontext()
     if execute_listeners(target.session) and request.mapper and not request.as_is:
         row_lock = is_row_lock(connection.row_lock(plan))
@@ -361,7 +360,7 @@ def _blocks(
 
 
 def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLock | None:
-    """Report that a call begins, except for rows of tables; return the report, where anybody listens."""
+    """Report that a call begins, except for rows of tables; return the report if anyone listens."""
     listeners = target.session.dispatch.before_lock
     if (request.entity is None and not request.named) or not listeners:
         return None
@@ -372,9 +371,9 @@ def _report_begin(target: LockTarget[Any], request: LockRequest) -> RequestedLoc
 
 
 def _end_granted(context: LockContext, call: LockCall) -> None:
-    """End a call, which is not the current one any more: the lock was granted, and is recorded.
+    """End a call, which is no longer current, after its lock was granted and recorded.
 
-    :raises UnsavedChanges: some of its rows have pending changes that collide.
+    :raises UnsavedChanges: rows have pending changes that collide.
     """
     waited = time.monotonic() - context.calls.connecting - call.started
     # Most locks have no listener.  Checked inline to save a call.
@@ -397,7 +396,7 @@ def _report_granted(context: LockContext, call: LockCall, waited: float) -> None
             settled(call, None)
         instrumentation.report_granted(context.session(), new, lock, waited)
         _report_end(context, call, new, waited, call.unsaved)
-    except BaseException as error:  # a listener's, as an error of the call
+    except BaseException as error:  # a listener's error counts as the call's
         if call.opens:
             context.roll_back_quietly()
         _report_end(context, call, new, waited, error)
@@ -427,7 +426,7 @@ def _fail(
     if isinstance(error, DocLockError):
         database = database_name(target.session, request.bind_arguments)
         add_document(error, request.entity, request.ident, request.lock, database)
-    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
+    if isinstance(error, LockOrderViolation):  # the only misuse that appears only under load
         instrumentation.report_order_violation(error)
 
 
@@ -438,7 +437,6 @@ def _report_end(
     waited: float,
     error: BaseException | None,
 ) -> None:
-    """Report the end to the listeners of ``after_lock``, once."""
     requested, call.requested = call.requested, None
     if requested is not None:
         session = context.session()

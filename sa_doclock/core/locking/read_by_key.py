@@ -44,7 +44,7 @@ from ..transaction import (
     database_name,
 )
 from .acquire import Found
-from .rows import objects_of
+from .locked_rows import objects_of
 
 
 def read_one(context: LockContext, request: LockRequest) -> Any:
@@ -107,7 +107,7 @@ def read_held_one(context: LockContext, request: LockRequest) -> Any:
         return known
     statement = select_by_key(to_read, LockOptions.None_)
     found = _read(context, statement, parameters_by_key(to_read, request.keys[0]), request)
-    return found[0] if found else None  # a key that is held is that of one row
+    return found[0] if found else None  # the key of a held lock belongs to one row
 
 
 def read_held(context: LockContext, request: LockRequest, keys: Iterable[Identity]) -> list[Any]:
@@ -128,16 +128,16 @@ def read_held(context: LockContext, request: LockRequest, keys: Iterable[Identit
 def _known(
     context: LockContext, request: LockRequest, key: Identity
 ) -> tuple[Any, Mapper[Any] | None]:
-    """Return the object of a held row, and the class that it is to be read as; None if it is loaded.
+    """Return the object of a locked row, and the class to read it as, or None if it is loaded.
 
-    One that has expired is read as its own class: the columns of that have expired too.
+    An expired object is read as its own class, whose columns have expired too.
     """
     mapper: Any = request.mapper
     known = context.session().identity_map.get(mapper.identity_key_from_primary_key(key))
     if not isinstance(known, mapper.class_) or request.options:
         return known, mapper
     state = instance_state(known)
-    # Mostly nothing has ever expired, which is found out without a call.
+    # Usually nothing has expired.  Checked inline to save a call.
     if not (state.expired_attributes and has_expired(state, mapper)):
         return known, None
     return known, state.manager.mapper

@@ -62,7 +62,7 @@ from ..statements import (
 )
 from ..transaction import LockContext, LockPlan, LockRequest
 from .acquire import Found
-from .rows import LockedRows
+from .locked_rows import LockedRows
 from .unsaved_changes import refuse_unsaved
 from .wait_limit import WaitLimit
 
@@ -103,7 +103,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             self.context.ledger.check_order(root_of(self.mapper))
 
     def _check_changed(self) -> None:
-        """Check the statement once more, which the program has changed since with_lock()."""
+        """Check the statement again, because the program has changed it since with_lock()."""
         locked = self._locked
         refuse_other_lock(self._statement, locked)
         if locked.eager:
@@ -138,7 +138,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             for identity in dict.fromkeys(found.keys)
             if not ledger.covers((root.class_, identity), request.lock)
         ]
-        # Also of a listener just now.
+        # A listener may just have changed one.
         if newly and any(states_to_flush(self.session)):
             refuse_unsaved(self.context, root, frozenset(newly), ask=True)
         for identity in newly:
@@ -173,7 +173,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         entity, statements = self._locked.entity, limit.strategy.statements
         key = key_columns(entity)
         again = _without_lock(self._statement, entity)
-        most = statements.max_parameters.keys // 2  # the rest is the program's
+        most = statements.max_parameters.keys // 2  # leaves the rest to the program
         most = min(most, parameters_for_keys(statements, len(key)))
         identities, order = self._lock_keys(key, limit, most, whole_row=whole_row)
         self._beside = ()
@@ -186,7 +186,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
     ) -> tuple[Sequence[Identity], Sequence[Identity]]:
         """Lock the headers of a statement that reads other rows too.
 
-        :param most: the number of parameters that the keys of one statement may have.
+        :param most: the number of parameters for the keys of one statement.
         :returns: the keys of the headers, and those of all rows in the order of the statement.
         """
         run, entity, statement = self._run, self._locked.entity, self._statement
@@ -200,7 +200,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
             columns = [*key, *beside]
             found = limit.send(lambda lock: only_columns(self.under_lock(lock), columns), keys_of)
             return list(dict.fromkeys(found)), found
-        # FOR UPDATE would lock all tables of the join, so the keys of the rows to lock are read before.
+        # FOR UPDATE would lock all tables of the join: read the keys of the rows first.
         root = root_of(self.mapper)
         candidates = drop_lock(only_columns(statement, key), entity)
         candidates = add_candidate_hint(candidates, entity, limit.lock, limit.strategy)
@@ -234,7 +234,7 @@ class RowsOfSelect(LockedRows[Result[Any]]):
         left, ordered, limited = Counter(order), [], has_limit(statement)
         for identity in order:
             left[identity] -= 1
-            # Of a join there may be more rows now, which come after the found ones.
+            # A join may have more rows by now, which follow the found ones.
             count = 1 if left[identity] or limited else len(rows[identity])
             ordered += [rows[identity].popleft() for _ in range(min(count, len(rows[identity])))]
         found[:] = ordered
@@ -276,9 +276,8 @@ def _reads_more(statement: Select[Any]) -> bool:
 
 
 def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
-    """Return the SELECT of the same rows without the lock, to which their keys are added."""
     joined = set(tables_within(statement.get_final_froms())) - set(tables_of(entity))
-    if not joined:  # a row a key, so the keys tell all
+    if not joined:  # each key has one row, so the keys suffice
         return drop_lock(statement, entity).limit(None).offset(None)
     if has_offset(statement):
         raise LockNotSupported(
@@ -288,7 +287,7 @@ def _without_lock(statement: Select[Any], entity: Any) -> Select[Any]:
 
 
 def _candidates(run: Run, keys: Select[Any], *, skips_some: bool) -> list[Identity]:
-    """Return the keys of the rows to lock, as they are before the lock."""
+    """Return the keys of the rows to lock, as of before the lock."""
     if skips_some:
         raise LockNotSupported(
             "SKIP LOCKED with LIMIT is not supported here for a join, or for a table whose columns "

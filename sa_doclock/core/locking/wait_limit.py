@@ -23,10 +23,9 @@ R = TypeVar("R")
 Statement = Callable[[LockOptions], Select[Any]]
 """Returns the SELECT that carries this lock."""
 
-# A statement by key is the same object every time, and so it is with its limit: SQLAlchemy keeps
-# its facts about a statement on the object.  An entry lives as long as its statement.
-# Threads: an entry is one tuple, read and replaced at once; of two threads' statements, which do
-# the same, the later one stays.
+# A statement by key, and its variant with a limit, must be the same object every time: SQLAlchemy
+# caches facts about a statement on the object.  An entry lives as long as its statement.
+# Threads: an entry is one tuple, replaced as a whole; two threads build equivalent statements.
 _last: WeakKeyDictionary[Select[Any], tuple[ref[LockStrategy], float, Select[Any]]]
 _last = WeakKeyDictionary()
 
@@ -73,7 +72,7 @@ class WaitLimit(NamedTuple):
         if last is not None and last[0]() is strategy and last[1] == left:
             return last[2]
         timed = strategy.waits.timed(statement, self.lock, left)
-        if timed is not statement:  # which would keep itself alive
+        if timed is not statement:  # it would keep itself alive
             _last[statement] = ref(strategy), left, timed
         return timed
 
@@ -135,7 +134,7 @@ class WaitLimit(NamedTuple):
         return again
 
     def _may_be_slow(self, error: DBAPIError) -> bool:
-        """Return whether a limit of whole statements ended it with no lock in the way, perhaps."""
+        """Return whether a limit for whole statements may have ended it without a lock in the way."""
         if LockOptions.NoWait in self.lock:
             return False
         if isinstance(error, LockNotAvailable):  # our own limit, too short for a busy server

@@ -89,7 +89,6 @@ class CoreSession(LockMethods):
             self.rollback()
 
     def _ends_here(self) -> bool:
-        """Return whether there is no transaction, or one that began by itself."""
         if self.in_nested_transaction():
             return False
         transaction = self.get_transaction()
@@ -135,7 +134,8 @@ class HeldLocks(Mapping[DocumentKey, LockOptions]):
 def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, LockOptions]:
     """Return the locks that the session holds.
 
-    :param ask: ask the server where a statement may have ended the transaction; else the known state.
+    :param ask: ask the server if a statement may have ended the transaction; else return the known
+        state.
     """
     context = context_of(session)
     root = session.get_transaction()
@@ -143,7 +143,7 @@ def _locks_held_by(session: CoreSession, *, ask: bool) -> Mapping[DocumentKey, L
         return context.connections.prepared_locks(context.ledger.held)
     context.end_if_over()
     if root is None or context.transaction.is_over():
-        return MappingProxyType({})  # nothing is sent here; the next use of the session rolls back
+        return MappingProxyType({})  # sends nothing; the next use of the session rolls back
     context.transaction.check_locks(ask=ask)
     if ask:
         context.transaction.verify()

@@ -363,7 +363,7 @@ class LockMethods(ExecutingSession):
         return found
 
     def _load_parts(self, found: Sequence[Any], lock: LockOptions) -> None:
-        # Not by "no_autoflush", which costs three times as much.
+        # "no_autoflush" costs three times as much.
         autoflush = self.autoflush
         try:
             try:
@@ -371,7 +371,7 @@ class LockMethods(ExecutingSession):
                 load_parts(self, found, lock)
             finally:
                 self.autoflush = autoflush
-        finally:  # once more, for an interruption at the line that does it
+        finally:  # again, in case an interruption hit the line above
             self.autoflush = autoflush
 
     @overload
@@ -434,8 +434,8 @@ class LockMethods(ExecutingSession):
             return self.get_entity(entity, ident, lock, lock_timeout=seconds, options=options)
         mapper = mapper_of(entity)
         root = root_of(mapper)
-        # With joined inheritance, the first statement locks the header alone.  So it also waits for a
-        # row that is not committed yet.
+        # With joined inheritance, a first statement locks the header, so it waits for uncommitted
+        # rows.
         spans_tables = len(mapper.tables) > 1
         selected = root if spans_tables and key.table is own_table(root) else mapper
         statement = select(selected.class_).where(
@@ -460,7 +460,6 @@ class LockMethods(ExecutingSession):
         return self.get_entity(entity, identity, lock, options=options)
 
     def _check_request(self, request: LockRequest) -> None:
-        """Check the caller's version and check-out before anything is sent."""
         for condition in self._context.parts.conditions:
             condition.check_request(request)
 

@@ -52,10 +52,10 @@ class LockedEntity(NamedTuple):
 
     entity: Any
     lock: LockOptions
-    eager: tuple[ORMOption, ...]  # our own options, which the user's replace
-    clauses: tuple[object, ...]  # of the statement, as long as it is as with_lock() has made it
+    eager: tuple[ORMOption, ...]  # our own options, which the program's replace
+    clauses: tuple[object, ...]  # of the statement as with_lock() made it
     places: Sequence[int]  # of its objects in a row of this statement
-    seconds: float | None  # to wait for it; None: as the session that executes it
+    seconds: float | None  # the wait's limit; None: the executing session's
 
 
 def with_lock(statement: S, lock: LockOptions, entity: Any = None) -> S:
@@ -108,7 +108,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
     if base_of(lock) is LockOptions.NoLock:
         return locked
     places = places_of(entity, described)
-    # SQLAlchemy refuses a loader option where columns alone are read.
+    # SQLAlchemy refuses a loader option if only columns are read.
     options = options_of(statement)
     chosen = relationships_with_options(options) if options else frozenset[Any]()
     eager = selectin_options(entity, chosen) if places else ()
@@ -121,7 +121,7 @@ def locked_select(statement: S, lock: LockOptions, entity: Any, seconds: float |
 def _described(statement: object) -> Sequence[Any]:
     """Return the columns of an ORM select, as SQLAlchemy describes them.
 
-    :raises LockNotSupported: it is no such statement.
+    :raises LockNotSupported: the statement is something else.
     """
     if isinstance(statement, Select):
         described: Sequence[Any] = statement.column_descriptions
@@ -134,10 +134,10 @@ def _described(statement: object) -> Sequence[Any]:
 
 
 def _entity_to_lock(statement: Select[Any], described: Iterable[Any], entity: Any) -> Any:
-    """Return the entity that was given, else the only one that is selected from.
+    """Return the given entity, or the only one that the statement selects from.
 
-    :raises LockNotSupported: none is selected from.
-    :raises ValueError: several are, or others than the one that was given.
+    :raises LockNotSupported: the statement selects from none.
+    :raises ValueError: it selects from several, or not from the given one.
     """
     selected = {id(column.get("entity")): column.get("entity") for column in described}
     selected.pop(id(None), None)
@@ -163,7 +163,7 @@ def _checked_entity(statement: Select[Any], entity: Any) -> Any:
     found = inspect(entity, raiseerr=False)
     if not (isinstance(found, Mapper) or getattr(found, "is_aliased_class", False)):
         raise TypeError(f"entity must be a mapped class or aliased(), not {entity!r}")
-    # A hint for a table that is not there is no error on SQL Server, and no lock.
+    # On SQL Server, a hint for an absent table is neither an error nor a lock.
     if header_table(entity) not in set(tables_within(statement.get_final_froms())):
         raise ValueError(f"the statement does not select from {found.mapper.class_.__name__}")
     return entity
@@ -219,7 +219,7 @@ def add_lock(statement: S, entity: Any, lock: LockOptions, *, by_key: bool = Fal
         arguments = _for_update(inspect(entity).mapper, lock)
         statement = statement.with_for_update(of=header, **arguments)
         statement = add_suffixes(statement, lock)
-    # A dirty read that stops at a subclass's locked row would be none.
+    # All tables: a dirty read must not wait for a subclass's locked row.
     hinted = [*tables_of(entity)] if base_of(lock) is LockOptions.NoLock else [header]
     return add_hints(statement, hinted, lock, by_key=by_key)
 
@@ -320,10 +320,10 @@ def selectin_options(entity: Any, chosen: frozenset[Any]) -> tuple[ORMOption, ..
 
     :param chosen: the relationships that the caller has an option for.
     """
-    # A JOIN would be locked along where there is no OF, and would show details from
-    # before the grant; subqueryload would repeat the lock.
+    # Without OF, the lock would cover a JOIN's rows too, and show details from before the grant;
+    # subqueryload would repeat the lock.
     found = inspect(entity)
-    options: dict[Any, ORMOption] = {}  # by relationship: it is the same for subclasses
+    options: dict[Any, ORMOption] = {}  # by relationship, which subclasses share
     for mapper in loaded_mappers(entity):
         if isinstance(found, Mapper):
             owner = mapper.class_
@@ -354,7 +354,7 @@ def refuse_nested_lock(statement: Executable) -> None:
 
 
 def _statements_in(statement: Any) -> Iterator[Any]:
-    """Yield the statements inside, down through UNIONs and the parentheses of their selects."""
+    """Yield the nested statements of UNIONs, and of selects in parentheses."""
     found: Iterable[Any] = ()
     if isinstance(statement, FromStatement):
         found = (statement.element,)

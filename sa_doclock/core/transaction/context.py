@@ -17,9 +17,9 @@ from ..ledger import Ledger
 from ..loading import LoadedDocuments
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .connection import TransactionConnections
 from .lock_transaction import LockTransaction
-from .part import SessionParts
+from .session_part import SessionParts
+from .transaction_connection import TransactionConnections
 
 
 class LockContext:
@@ -30,7 +30,7 @@ class LockContext:
     """
 
     def __init__(self, session: EventfulSession, options: SessionOptions) -> None:
-        # Whoever calls it has the session, or is called by it.
+        # Every caller has the session, or is called by it.
         self.session: Callable[[], EventfulSession] = ref(session)  # type: ignore[assignment]
         self.options = options
         self.parts = SessionParts()
@@ -41,6 +41,8 @@ class LockContext:
     """The number of transactions that the session has committed so far."""
     added = False
     """True if an object was ever added to the session."""
+    blocks: tuple[Callable[[], None], ...] = ()
+    """For each open locked() block that writes, a function that raises LockLost if its lock is gone."""
 
     @FirstUse
     def loaded(self) -> LoadedDocuments:
@@ -50,7 +52,7 @@ class LockContext:
     transaction = FirstUse(LockTransaction)
     """The transaction of the session; the next one is another object."""
 
-    # Of the transaction that there is now.
+    # Of the current transaction.
     ledger: Ledger = property(attrgetter("transaction.ledger"))  # type: ignore[assignment]
     connections: TransactionConnections = property(attrgetter("transaction.connections"))  # type: ignore[assignment]
 

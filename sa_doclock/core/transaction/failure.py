@@ -22,8 +22,8 @@ from ...errors import REPOSITORY
 from ...events import EventfulSession
 from ...interruptions import ErrorsIgnored
 from ..lock_request import LockCall
-from .connection import TransactionConnection, TransactionConnections
 from .forked import ParentTransaction
+from .transaction_connection import TransactionConnection, TransactionConnections
 
 
 class Condition(Enum):
@@ -77,10 +77,10 @@ MOVES: Final[Mapping[Condition, frozenset[Condition]]] = MappingProxyType(
     {
         Condition.OPEN: _moves("HALF_DONE ABORTED REFUSED IN_DOUBT LOST COMMITTED INHERITED"),
         Condition.HALF_DONE: _moves("OPEN ABORTED REFUSED IN_DOUBT LOST INHERITED"),
-        # The driver may know that a rollback of the program's own has cured it.
+        # The program may have cured it by a ROLLBACK that only the driver sees.
         Condition.ABORTED: _moves("OPEN HALF_DONE REFUSED IN_DOUBT LOST COMMITTED INHERITED"),
         Condition.REFUSED: _moves("OPEN HALF_DONE ABORTED IN_DOUBT LOST INHERITED"),
-        # The error of a statement that a listener sends within COMMIT.
+        # A listener's statement failed within COMMIT.
         Condition.IN_DOUBT: _moves("OPEN HALF_DONE ABORTED REFUSED LOST COMMITTED INHERITED"),
         Condition.LOST: _moves("INHERITED"),
         Condition.COMMITTED: _moves("INHERITED"),
@@ -216,7 +216,7 @@ class FailingTransaction:
         # A PendingRollbackError after a flush has no cause.
         undone_by = None if transaction.nested else sys.exc_info()[1]
         self.move(self.condition, self.failures, undone_by=undone_by)
-        # A flush that fails has undone the savepoint that it was in.
+        # A failed flush has undone its savepoint.
         while not transaction.nested and transaction.parent is not None:
             transaction = transaction.parent
         self._undo(lambda failure: _is_in(failure.savepoint, transaction))
@@ -251,7 +251,7 @@ class FailingTransaction:
 
     def reason_of_rollback(self) -> BaseException | None:
         """Return the error after which the server has no transaction to roll back; None: there is none."""
-        if self.condition is Condition.IN_DOUBT:  # the server's answer to ROLLBACK says it
+        if self.condition is Condition.IN_DOUBT:  # the server's answer to ROLLBACK settles it
             doubt = next(known for known in self.failures if known.condition is Condition.IN_DOUBT)
             self.note_server_rollback(doubt.error)
         return self.cause() if self.condition is Condition.LOST else None
@@ -322,7 +322,7 @@ class FailingTransaction:
             self.verify()
             cause = self.cause()
             if self.condition is Condition.LOST and cause is not None:
-                raise cause  # the server has no savepoint any more: tell why
+                raise cause  # the server has no savepoint now: raise the reason
             return
         if not self.connections.is_rolled_back_by_lender(connection):
             self.refuse()
@@ -333,8 +333,8 @@ class FailingTransaction:
         try:
             self.refuse()
         except PendingRollbackError:
-            # SQLAlchemy takes a transaction whose COMMIT has failed for ended.  It would send no
-            # ROLLBACK, neither for rollback() nor when the connection goes back to its pool.
+            # SQLAlchemy believes that a failed COMMIT ended the transaction, and sends no ROLLBACK,
+            # neither for rollback() nor when the connection returns to its pool.
             with ErrorsIgnored(connection):
                 connection.connection.rollback()
             self.connections.note_lender_rollback(connection)
@@ -343,7 +343,7 @@ class FailingTransaction:
 
 
 def _is_in(savepoint: SessionTransaction | None, transaction: SessionTransaction) -> bool:
-    """Return whether the savepoint is this transaction, or was set in it; None: there is none."""
+    """Return whether the savepoint is this transaction, or is nested in it; None: no savepoint."""
     while savepoint is not None and savepoint is not transaction:
         savepoint = savepoint.parent
     return savepoint is not None

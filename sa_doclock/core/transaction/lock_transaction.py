@@ -14,16 +14,16 @@ from sqlalchemy.orm import SessionTransaction
 from ...errors import LockLost
 from ...events import EventfulSession, ReleasedLock
 from ...interruptions import ErrorsIgnored
-from ...keys import DocumentKey, document_label
+from ...keys import DocumentKey, LockedName, document_label
 from ...sqlalchemy_internals import savepoint_on, savepoints_of
 from ..instrumentation import report_released, reports_released
 from ..ledger import Ledger, LedgerMark, NamedKey, document_of
 from ..lock_request import LockCalls
 from ..session_options import SessionOptions
-from .connection import Mark, TransactionConnections, next_moment
 from .failure import Condition, FailingTransaction, Failure
 from .forked import ParentTransaction
-from .part import Outbox, SessionParts
+from .session_part import Outbox, SessionParts
+from .transaction_connection import Mark, TransactionConnections, next_moment
 
 _NONE: Final[Mapping[DocumentKey | NamedKey, str]] = MappingProxyType({})
 _NOTHING: Final = nullcontext()
@@ -59,15 +59,18 @@ class LockTransaction(FailingTransaction):
     :ivar savepoints: the open ones, the outermost first, with the state at each.
     :ivar lost: the locks that were lost since the transaction began, each with how.
     :ivar began_by_savepoint: it has begun with ``begin_nested()``, and not with ``begin()``.
-    :ivar wrote: something was flushed, or written by a statement.
+    :ivar wrote: the moment when it flushed, or executed a statement that writes, last; 0: never.
+    :ivar given_up: the documents whose locks the rollback of a savepoint gave up, each with the moment.
     :ivar outbox: of a session with a pipeline: the unsent writes.
     """
 
-    began_by_savepoint = wrote = False
+    began_by_savepoint = False
+    wrote = 0
+    given_up: Mapping[DocumentKey | LockedName, int] = MappingProxyType({})
     outbox: Outbox | None = None
 
     def __init__(self, locks: LocksOfSession) -> None:
-        # Not the object itself: a cycle would keep the connections until the next collection.
+        # A weak reference: a cycle would keep the connections until the next collection.
         self._session = locks.session
         self._parts = locks.parts
         self.ledger = Ledger(locks.options.ranks, locks.calls)
@@ -92,7 +95,7 @@ class LockTransaction(FailingTransaction):
         memory: T = self._memories[part]
         return memory
 
-    # Locks that are lost: another than the session has ended the transaction that held them.
+    # Lost locks: something other than the session ended their transaction.
 
     def is_over(self) -> bool:
         """Return whether the locks must not be counted on any more, because of the hold limit."""
@@ -117,9 +120,9 @@ class LockTransaction(FailingTransaction):
             self._note_all_ended()
 
     def _note_all_ended(self) -> None:
-        """Forget all locks: the transaction is gone, or a part ends it.
+        """Forget all locks: the transaction has ended, or a part ends it.
 
-        :raises LockLost: a part has ended it.
+        :raises LockLost: a part ended it.
         """
         if self.connections.is_prepared():
             return  # SQLAlchemy refuses later calls, and no part can end it
@@ -127,7 +130,7 @@ class LockTransaction(FailingTransaction):
         if error is not None:
             raise error
         if self.connections.invalidated():
-            self.note_locks_lost()  # SQLAlchemy itself refuses later calls
+            self.note_locks_lost()  # SQLAlchemy refuses later calls
         else:
             self.note_ended(None, "lost")
 
@@ -142,7 +145,7 @@ class LockTransaction(FailingTransaction):
             self.parent.refuse()
         if self.connections.reads_snapshot:
             self.connections.refuse_write_in_snapshot()
-        self.wrote = True
+        self.wrote = next_moment()
         if self.ledger.places or self.ledger.new:
             self.check_locks()
         if self.lost:
@@ -183,7 +186,7 @@ class LockTransaction(FailingTransaction):
         try:
             self.refuse_commit()
         except LockLost:
-            # SQLAlchemy takes a transaction whose COMMIT has failed for ended, and sends no ROLLBACK.
+            # SQLAlchemy believes that a failed COMMIT ended the transaction, and sends no ROLLBACK.
             with ErrorsIgnored(connection):
                 connection.connection.rollback()
             raise
@@ -212,16 +215,15 @@ class LockTransaction(FailingTransaction):
         self._report_released(self._told_to_parts(ledger, outcome), outcome)
 
     def _drop_ledger(self, lost: Mapping[DocumentKey | NamedKey, str] = _NONE) -> Ledger:
-        """Replace the ledger by a new one, and return it.
+        """Replace the ledger by a new one; return the old one.
 
-        In one step with the ban on writes, and before all else, so that no interruption leaves a
-        lock that is believed and is not held.
+        One step also bans writes: an interruption must not leave a lock recorded that is not held.
         """
         dropped = self.ledger
         vars(self).update(ledger=dropped.renewed(), lost={**self.lost, **lost})
         return dropped
 
-    # Locks that are given up, while the transaction goes on.
+    # Locks that are released while the transaction continues.
 
     def mark(self) -> Mark:
         """Return the present state, for a rollback to it."""
@@ -250,12 +252,12 @@ class LockTransaction(FailingTransaction):
         mark = next(undone, None)
         if mark is not None:
             self._roll_back_to(mark)
-        # Last, so that an interruption before it changes nothing.
+        # Last: an interruption before it changes nothing.
         for ended in [savepoint for savepoint in self.savepoints if savepoint not in known]:
             del self.savepoints[ended]
 
     def _roll_back_to(self, mark: Mark) -> None:
-        """Forget later entries; a second time nothing is forgotten."""
+        """Forget later entries; repeating this changes nothing."""
         *_, moment = mark
         if self._parts.guard is not None:
             self._parts.guard.roll_back()
@@ -305,7 +307,7 @@ class LockTransaction(FailingTransaction):
     def release_since(self, mark: Mark, outcome: str) -> None:
         """Forget the locks since this moment."""
         ledger, locks, _ = mark
-        # All that is in another ledger was locked since: the one of then was dropped.
+        # A different ledger means that the old one was dropped: all of its locks came later.
         self.release(locks if ledger is self.ledger else None, outcome)
 
     def release(self, mark: LedgerMark | None, outcome: str) -> None:
@@ -313,13 +315,15 @@ class LockTransaction(FailingTransaction):
         self._report_released(self._forget(mark, outcome), outcome)
 
     def _forget(self, mark: LedgerMark | None, outcome: str) -> Sequence[ReleasedLock]:
-        """Forget these locks, tell the parts, and return the locks to report."""
         if mark is not None:
-            return self._tell_parts(self.ledger.roll_back_to(mark), outcome)
+            released = self.ledger.roll_back_to(mark)
+            if released:
+                given_up = vars(self).setdefault("given_up", {})
+                given_up.update(dict.fromkeys((lock.document for lock in released), next_moment()))
+            return self._tell_parts(released, outcome)
         return self._told_to_parts(self._drop_ledger(), outcome)
 
     def _told_to_parts(self, ledger: Ledger, outcome: str) -> Sequence[ReleasedLock]:
-        """Tell the parts of all locks of a ledger that was dropped, and return the locks to report."""
         if not (ledger.places and (self._parts.released or reports_released())):
             return ()
         return self._tell_parts(ledger.released(), outcome)
@@ -361,7 +365,6 @@ class LockTransaction(FailingTransaction):
 
 
 def _call_each(functions: Sequence[Callable[..., None]], *, committed: bool) -> None:
-    """Call each of them, whatever an interruption, or another of them, meets."""
     first, *others = functions
     try:
         first(committed=committed)

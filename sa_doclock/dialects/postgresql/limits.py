@@ -29,7 +29,7 @@ _WRITE: Final = (
     "set_config('lock_timeout', {lock}, true)"
 )
 _RESTORE: Final = "SELECT set_config('lock_timeout', current_setting('doclock.lock_timeout'), true)"
-# The user's own statement_timeout, where it is shorter, stays.  0 is none.
+# A shorter statement_timeout of the user's stays.  0 means none.
 _WRITE_BOTH: Final = (
     f"{_WRITE}, "
     "set_config('doclock.statement_timeout', current_setting('statement_timeout'), true), "
@@ -48,8 +48,6 @@ _WITHOUT_WAIT: Final = milliseconds(SECONDS_WITHOUT_WAIT)
 
 
 class _Statements(NamedTuple):
-    """The statement before a lock, and the one after it."""
-
     write: str
     """With the placeholders of psycopg 3."""
 
@@ -59,7 +57,7 @@ class _Statements(NamedTuple):
 
 
 def _statements(write: str, restore: str) -> _Statements:
-    # By SQLAlchemy a parameter may be sent once, with one type wherever it stands.
+    # With SQLAlchemy, a parameter that occurs twice is sent once, with one type.
     interval = "CAST(CAST(:whole AS text) AS interval)"
     clause = write.format(lock=":lock", interval=interval, whole=":whole")
     write = write.format(lock="%s", interval="%s", whole="%s")
@@ -85,7 +83,7 @@ class LockLimit(NamedTuple):
         return self.statements.write % quoted, self.statements.restore
 
 
-# Threads: a cache of a function that has one answer.
+# Threads: a cached pure function.
 @lru_cache(maxsize=16)  # a program has few limits
 def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
     """Return the limit of one statement that locks.
@@ -101,7 +99,7 @@ def lock_limit(seconds: float, *, few_rows: bool) -> LockLimit:
 
 def waits_for_lock(statement: str) -> bool:
     """Return whether this text is that of a statement which waits for a lock."""
-    # Not by any(), which costs three times as much: each statement in the block of a lock is asked.
+    # any() costs three times as much, and each statement in a lock's block comes here.
     return (
         "FOR UPDATE" in statement
         or "FOR NO KEY UPDATE" in statement
@@ -158,11 +156,10 @@ def limited_locks(connection: Connection, seconds: float, *, few_rows: bool) -> 
     try:
         yield
     except DBAPIError:
-        # The server takes nothing but a rollback now, and the rollback of the transaction or
-        # savepoint puts the old values back.
+        # The server accepts only a rollback now, which restores the old values.
         raise
     except Exception:
-        # A listener's, of which the server knows nothing; or ours, in place of the server's own.
+        # A listener's error, unknown to the server; or ours, which replaces the server's.
         with suppress(DBAPIError):
             restore()
         raise
@@ -192,7 +189,7 @@ class PostgreSQLWaits(LockWaits):
         return self.limiting(connection, seconds, few_rows=few_rows)
 
     def longest(self, connection: Connection) -> float | None:
-        # in milliseconds, 0 for ever
+        # in milliseconds; 0: no limit
         limit = connection.exec_driver_sql(
             "SELECT setting FROM pg_settings WHERE name = 'lock_timeout'"
         ).scalar_one()
@@ -203,7 +200,7 @@ _IDLE: Final = "idle_in_transaction_session_timeout"
 _WHOLE: Final = "transaction_timeout"
 HAS_TRANSACTION_TIMEOUT: Final = (17,)  # https://www.postgresql.org/docs/release/17.0/
 
-# set_config(.., true) is SET LOCAL.  A shorter limit of the server's own stays; 0 is none.
+# set_config(.., true) is SET LOCAL.  A shorter limit of the server's stays; 0 means none.
 _LIMITED: Final = (
     "set_config('{name}', CASE WHEN current_setting('{name}')::interval "
     "BETWEEN '0.001 s' AND '{limit}ms' THEN current_setting('{name}') ELSE '{limit}ms' END, true)"

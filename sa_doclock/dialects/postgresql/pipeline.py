@@ -45,7 +45,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 Call = Callable[[], Any]
 
-# Threads: read and changed under the lock.  The events are those of a class, whose listeners are few.
+# Threads: read and changed under the lock.  The events are a class's, which has few listeners.
 _listened: Final[dict[type[Dialect], list[Mapping[str, Callable[..., Any]]]]] = {}
 _listening = Lock()
 
@@ -69,7 +69,7 @@ _make: Final[Callable[[Call], Any]] = methodcaller("__call__")
 
 
 def _make_and_await(call: Call) -> Any:
-    """Make a call of a driver whose answers are awaited, from a greenlet."""
+    """Call a driver whose answers are awaited, from a greenlet."""
     return await_only(call())
 
 
@@ -88,10 +88,10 @@ class Unread:
         return self.cursor().execute(self.text, self.parameters or None)
 
 
-# Threads: a cache of a function that has one answer.
+# Threads: a cached pure function.
 @lru_cache
 def _as_sent(text: str) -> bytes:
-    """Return a statement as the server gets it: with numbers for its parameters."""
+    """Return a statement as the server gets it, with numbered parameters."""
     first, *others = text.split("%s")
     return "".join([first, *(f"${number}{part}" for number, part in enumerate(others, 1))]).encode()
 
@@ -112,7 +112,7 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
     failure: BaseException | None = None
     try:
         queue = getattr(pipeline, "result_queue", None)
-        # Asked now: to enter the pipeline awaits the program's own statements, as a COMMIT.
+        # Before entering the pipeline, which awaits the program's own statements, such as a COMMIT.
         begin = [] if queue is None else begin_of(driver)
         for call in chain(begin, calls):
             if queue is not None and isinstance(call, Unread):
@@ -129,12 +129,12 @@ def send_in_pipeline(driver: Any, calls: Iterable[Call]) -> None:
         failure = _error_to_raise(failure, _unless_freed(driver, error))
     if failure is not None:
         if driver.pgconn.pipeline_status != before:
-            driver.pgconn.finish()  # interrupted between two answers: it is of no use
+            driver.pgconn.finish()  # interrupted between two answers: useless
         raise failure
 
 
 def _end(pipeline: Any, leave: Call) -> None:
-    """End a pipeline, and wait for its answers, with no Flush behind its Sync."""
+    """End a pipeline and wait for its answers, without a Flush after its Sync."""
     fetch = getattr(pipeline, "_fetch_gen", None)
     if fetch is not None:
         pipeline._fetch_gen = partial(_fetch_after_sync, pipeline, fetch)  # noqa: SLF001  # see above
@@ -146,16 +146,15 @@ def _end(pipeline: Any, leave: Call) -> None:
 
 
 def _fetch_after_sync(pipeline: Any, fetch: Any, *, flush: bool) -> Generator[Any, Any, None]:
-    """Fetch the answers of a pipeline that ends."""
     if flush:
-        yield from send(pipeline.pgconn)  # the bytes that the socket did not take at once
+        yield from send(pipeline.pgconn)  # the bytes that the socket did not accept at once
     yield from fetch(flush=False)
 
 
 def _unless_freed(driver: Any, error: BaseException) -> BaseException:
-    """Return the error, unless Python frees a run that was interrupted: nobody waits for the answers.
+    """Return the error, unless Python frees an interrupted run, so that nobody waits for answers.
 
-    :raises GeneratorExit: so it is, and the connection is closed.
+    :raises GeneratorExit: it does; the connection is closed.
     """
     if isinstance(error, GeneratorExit):
         driver.pgconn.finish()
@@ -164,8 +163,8 @@ def _unless_freed(driver: Any, error: BaseException) -> BaseException:
 
 
 def _error_to_raise(failure: BaseException | None, later: BaseException) -> BaseException:
-    """Return one of two errors: an interruption, else the first."""
-    # psycopg leaves its pipeline after an interruption, and may fail at that.
+    """Return the interruption, if either error is one, or else the first error."""
+    # psycopg leaves its pipeline after an interruption, and may fail in doing so.
     for error in (failure, later, later.__context__):
         if error is not None and not isinstance(error, Exception):
             return error
@@ -226,7 +225,7 @@ class CursorInterceptor:
     def install(self) -> None:
         """Intercept every cursor that the connection makes from now on."""
         driver, interceptor = self.driver, ref(self)
-        # A connection in its pool must not keep the interceptor alive.
+        # A pooled connection must not keep the interceptor alive.
         self._factory, self._server_factory = driver.cursor_factory, driver.server_cursor_factory
         is_async = self.connection.dialect.is_async
         intercepted = AsyncInterceptedCursor if is_async else InterceptedCursor
@@ -249,7 +248,6 @@ def _make_cursor(
     *args: Any,
     **options: Any,
 ) -> Any:
-    """Make a cursor of the driver's, intercepted."""
     interceptor = reference()
     if interceptor is None:
         return factory(driver, *args, **options)
@@ -306,7 +304,7 @@ class InterceptedCursor:
         return getattr(self.own, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.own, name, value)  # row_factory, format, arraysize: what the driver's looks at
+        setattr(self.own, name, value)  # read by the driver's cursor, such as row_factory
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.own)

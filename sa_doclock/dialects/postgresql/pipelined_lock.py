@@ -26,15 +26,13 @@ from .pipeline import (
     send_in_pipeline,
 )
 
-# In front of an early read.  pgpool-II chooses a server for it before the lock is answered, and may
-# choose a standby; not for a SELECT behind a comment, unless allow_sql_comments is on.
+# Precedes an early read.  pgpool-II picks a server for it before the lock is answered, perhaps a
+# standby; but not for a SELECT after a comment, unless allow_sql_comments is on.
 # https://www.pgpool.net/docs/latest/en/html/runtime-config-load-balancing.html, allow_sql_comments
 _TO_PRIMARY: Final = "/*NO LOAD BALANCE*/ "
 
 
 class _EarlyRead(NamedTuple):
-    """A read that is sent together with the lock, before the program executes it."""
-
     text: str
     parameters: Mapping[str, Any]
     cursor: Any
@@ -73,8 +71,7 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         self.install()
-        # Of an engine with stream_results: the server would lock row by row, as they are
-        # fetched, and by statements that have no limit.
+        # With stream_results, the server would lock rows as they are fetched, without a limit.
         self.driver.server_cursor_factory = lambda driver, **_: driver.cursor()
 
     def __exit__(self, kind: object, *_: object) -> None:
@@ -134,13 +131,13 @@ class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
 
     def _early_reads(self, reads: Iterable[Read]) -> list[_EarlyRead]:
         if self.connection.get_execution_options().get("schema_translate_map"):
-            return []  # it is put into the text when that is executed
+            return []  # executing the text adds it
         dialect = self.connection.dialect
         sent = (_text_and_parameters(*read, dialect) for read in reads)
         return [_EarlyRead(*read, self.cursor()) for read in sent if read is not None]
 
     def _use_early_result(self, cursor: InterceptedCursor, query: Any, params: Any) -> bool:
-        """Return whether this statement was an early read, whose result the cursor has now."""
+        """Return whether this statement was an early read; if so, give its result to the cursor."""
         for read in self._early:
             if read.text == query and read.parameters == params:
                 if read.cursor.pgresult is None:
@@ -165,7 +162,7 @@ class PipelinedWaits(PostgreSQLWaits):
 
 
 def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_EarlyRead]) -> bool:
-    """Return whether the lock was granted and the server has refused an early read."""
+    """Return whether the server granted the lock but refused an early read."""
     return (
         error.sqlstate is not None
         and not error.sqlstate.startswith(("08", "57P"))  # the connection is lost
@@ -175,7 +172,7 @@ def _is_of_early_read(error: Any, cursor: InterceptedCursor, early: Sequence[_Ea
 
 
 class _Template(NamedTuple):
-    """The text and values that SQLAlchemy gives to a cursor, without a value from outside."""
+    """The text and values that SQLAlchemy gives to a cursor, without the program's values."""
 
     text: str
     values: Mapping[str, Any]
@@ -183,10 +180,10 @@ class _Template(NamedTuple):
     """Of the values that are processed."""
 
 
-# Global, since a statement that reads parts is the same object every time, in all sessions.  It
-# must not refer to the dialect, which would keep the statement, and itself, alive: as a processor
-# of values may.
-# Threads: an entry is one tuple, read and replaced at once; two threads may make the same one.
+# Global: a statement that reads parts is the same object each time, in all sessions.  An entry must
+# not refer to the dialect, as a value processor may: the dialect would keep the statement, and
+# itself, alive.
+# Threads: an entry is one tuple, replaced as a whole; two threads may build the same one.
 _templates: WeakKeyDictionary[Select[Any], tuple[ref[Dialect], _Template | None]]
 _templates = WeakKeyDictionary()
 
@@ -194,7 +191,7 @@ _templates = WeakKeyDictionary()
 def _text_and_parameters(
     statement: Select[Any], parameters: Mapping[str, Any], dialect: Dialect
 ) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the text and the parameters that SQLAlchemy will send; None where that is not sure."""
+    """Return the text and the parameters that SQLAlchemy will send, or None if that is uncertain."""
     known = _templates.get(statement)
     if known is None or known[0]() is not dialect:
         known = _templates[statement] = ref(dialect), _template(statement, dialect)

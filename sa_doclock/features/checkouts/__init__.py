@@ -5,8 +5,7 @@ sees it, so that of two only one gets it, and who has lost it cannot write any m
 """
 
 from .changes import CheckOutCalls, CheckoutOrEpoch, check_lease, check_note, check_owner
-from .part import CheckOuts, check_class, checkouts_of
-from .rows import list_checkouts
+from .check_outs import CheckOuts, check_class, checkouts_of
 from .table import (
     COLUMNS,
     INDEXES,
@@ -16,3 +15,4 @@ from .table import (
     check_table,
     checkout_table,
 )
+from .table_rows import list_checkouts

@@ -10,7 +10,7 @@ from typing import Any, Final
 from ...checkout_info import NOBODY, Checkout
 from ...errors import CheckedOut, CheckoutLost, DocLockError
 from ...keys import key_text
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,6 @@ def owned_by(owner: str) -> Condition:
 
 
 def _of_epoch(epoch: int) -> Condition:
-    """Return the condition that this check-out has not ended: nobody has taken the document."""
     return Condition(lambda row: row.open_epoch != epoch, epoch=epoch)
 
 

@@ -15,8 +15,8 @@ from ...dialects.base import Read
 from ...errors import WrongIsolation
 from ...keys import DocumentKey, Identity
 from ...options import LockOptions
-from .keys import document_name, read_key, table_name
-from .rows import NO_ROW, CheckoutRow, CheckoutRows
+from .key_texts import document_name, read_key, table_name
+from .table_rows import NO_ROW, CheckoutRow, CheckoutRows
 
 
 class CheckoutReader:
@@ -109,9 +109,9 @@ class CheckoutReader:
         return CheckoutRows(self.table, connection, latest=self._must_read_latest(connection))
 
     def _must_read_latest(self, connection: Connection) -> bool:
-        """Return whether only a locking read shows the last commit.
+        """Return whether only a locking read sees the latest commit.
 
-        :raises WrongIsolation: no read does, at this isolation level.
+        :raises WrongIsolation: no read sees it at this isolation level.
         """
         strategy, joined = strategy_for(connection), self.state.connections.find(connection)
         level = None if joined is None else self.state.connections.current_level(joined)

@@ -91,20 +91,20 @@ def checkout_table(metadata: MetaData, name: str = NAME, schema: str | None = No
     return Table(
         name,
         metadata,
-        # A hash: no collation takes one key for another, and no key is too long.
+        # A hash of the key: independent of collations, and never too long.
         Column("id", String(64), primary_key=True),
         Column("document", Unicode(255), nullable=False),
         Column("ident", UnicodeText(), nullable=False),
         Column("owner", Unicode(LONGEST_OWNER), nullable=False),
         Column("epoch", BigInteger(), nullable=False, autoincrement=False),
         Column("since", UtcTimestamp(), nullable=False),
-        Column("until", UtcTimestamp()),  # NULL: it was checked in
+        Column("until", UtcTimestamp()),  # NULL: checked in
         Column("lease", BigInteger(), nullable=False),  # milliseconds
         Column("note", UnicodeText()),
         *(Index(f"ix_{name}_{end}", *columns) for end, columns in INDEXES.items()),
         schema=schema,
-        # The server's default may be a storage engine without transactions, or a character set
-        # that has no such owner.
+        # The defaults may be an engine without transactions, or a character set without the
+        # owner's.
         mysql_engine="InnoDB",
         mysql_charset="utf8mb4",
         mariadb_engine="InnoDB",

@@ -30,7 +30,7 @@ def pending_changes(session: Session) -> list[object]:
     """
     found: list[object] = [*session.deleted]
     if found:
-        found.append(Session.delete)  # what follows is not deleted
+        found.append(Session.delete)  # anything after it is not deleted
     for instance in (*session.new, *session.dirty):
         found.append(instance)
         state = instance_state(instance)
@@ -38,7 +38,7 @@ def pending_changes(session: Session) -> list[object]:
         for name in state.committed_state:
             value = state.dict.get(name)
             found.append(name)
-            if name not in relationships:  # a value of another type may change in its place
+            if name not in relationships:  # a mutable value may change in place
                 found.append(value if type(value) in IMMUTABLE else object())
             elif value is not None and relationships[name].uselist:
                 found += collection_adapter(value)
@@ -61,7 +61,7 @@ def has_row_twice(session: Session) -> bool:
 
 @mapper_cache
 def _classes_of_one_table() -> frozenset[type[Any]]:
-    """Return the classes of those tables that several hierarchies map."""
+    """Return the classes whose table several hierarchies map."""
     found = defaultdict[Any, set[type[Any]]](set)
     for mapper in all_mappers():
         for table in mapper.tables:
@@ -85,7 +85,7 @@ def may_write(compiled: Any) -> bool:
 
 
 def _may_write(clause: Any) -> bool:
-    """Return whether it is a write within a SELECT, or calls a function of an unknown name."""
+    """Return whether the clause is a write within a SELECT, or calls an unknown function."""
     if getattr(clause, "is_literal", False) or isinstance(clause, TextClause):
         return "(" in str(clause)
     unknown = isinstance(clause, FunctionElement) and not isinstance(clause, GenericFunction)

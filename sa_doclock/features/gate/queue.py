@@ -35,9 +35,9 @@ class QueueEntry:
     next_may_follow: (
         bool  # the server has a queue, in which it can wait behind who holds the document
     )
-    wakeup: Wakeup | None = None  # ends its wait; None where it was admitted at once
+    wakeup: Wakeup | None = None  # ends its wait; None: admitted at once
     admitted: bool = False  # it may ask the server, or has done so
-    notified: bool = False  # its wait was ended, since it is admitted
+    notified: bool = False  # its wait was ended by an admission
     granted: bool = False  # the database has granted the lock
 
     @property
@@ -54,19 +54,19 @@ class QueueEntry:
 
 
 def _are_readers(admitted: Iterable[QueueEntry]) -> bool:
-    """Return whether readers hold the document, so that one more is granted at once."""
+    """Return whether readers hold the document, so that the server grants another at once."""
     return all(waiter.shared for waiter in admitted) and any(waiter.granted for waiter in admitted)
 
 
 def under_mutex(method: Callable[Concatenate[Q, P], T]) -> Callable[Concatenate[Q, P], T]:
     """Call a method of the queues under their mutex; at its end those leave who came meanwhile."""
 
-    # No block of our own: an interruption may come in front of the first line of an ``__exit__()`` in
-    # Python, and the mutex would stay with its thread.
+    # A decorator, not a context manager: an interruption before the first line of a Python
+    # ``__exit__()`` would leave the mutex locked.
     @wraps(method)
     def call(self: Q, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.mutex:
-            if self.busy:  # out of a call of this thread, as the repr() of a gate in a debugger
+            if self.busy:  # re-entered by this thread, as by the repr() of a gate in a debugger
                 return method(self, *args, **kwargs)
             self.busy = True
             try:
@@ -88,11 +88,11 @@ class GateQueues:
 
     def reset(self) -> None:
         """Forget all who wait."""
-        # The queue of each document, in order of arrival: those that are admitted come first.
+        # The queue of each document in order of arrival: admitted entries come first.
         self.documents: dict[Hashable, dict[QueueEntry, None]] = {}
         self.leaving: deque[QueueEntry] = deque()
-        # A garbage collection may come at any allocation, also under the mutex, and leave a queue:
-        # with a Lock it would wait for its own thread for ever.
+        # A garbage collection may start anywhere, even under the mutex, and leave a queue: with a
+        # Lock, the thread would wait for itself.
         self.mutex, self.busy = threading.RLock(), False
 
     @property
@@ -145,14 +145,14 @@ class GateQueues:
                 self._remove(self.leaving[0])
                 self.leaving.popleft()
             finally:
-                self.busy = False  # what a garbage collection adds from here on, it does itself
+                self.busy = False  # from here on, a garbage collection cleans up by itself
 
     def _remove(self, entry: QueueEntry) -> None:
         self.documents.get(entry.key, {}).pop(entry, None)
         self._admit(entry.key)  # also after an interruption in between
 
     def _admit(self, key: Hashable) -> None:
-        """Let those at the front of a queue go to the server who may, and end their waits."""
+        """Admit the entries at the front of a queue that may ask the server, and end their waits."""
         queue, admitted = self.documents.get(key, {}), list[QueueEntry]()
         for entry in [*queue]:
             if not (entry.admitted or entry.may_follow(admitted)):
@@ -160,7 +160,7 @@ class GateQueues:
             entry.admitted = True
             if entry.wakeup is not None and not entry.notified:
                 entry.notified = entry.wakeup.notify()
-                if not entry.notified:  # it no longer exists
+                if not entry.notified:  # its waiter no longer exists
                     del queue[entry]
                     continue
             admitted.append(entry)
@@ -168,13 +168,13 @@ class GateQueues:
             self.documents.pop(key, None)
 
 
-# Global, for a process that forks: whoever waits in the parent does not leave in the child.
-# Threads: add() is atomic; only the child of a fork goes through it, which has one thread.
+# Global: after a fork, waiters of the parent never leave the child's copy.
+# Threads: add() is atomic; the child of a fork, which has one thread, alone iterates over it.
 _gates: WeakSet[GateQueues] = WeakSet()
 
 
 def _forked() -> None:
-    # A session in the parent's queues does not leave them in the child, nor a thread a mutex.
+    # In the child, no session of the parent leaves its queue, and no thread unlocks the mutex.
     for gate in _gates:
         gate.reset()
 

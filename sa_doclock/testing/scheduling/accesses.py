@@ -17,11 +17,11 @@ from typing import Final, Optional
 class Mode(Enum):
     """The ways to use a row."""
 
-    SNAPSHOT_READ = auto()  # a plain read: it neither waits for a writer nor sees it uncommitted
+    SNAPSHOT_READ = auto()  # a plain read that neither waits nor sees uncommitted changes
     READ = auto()  # a plain read that may do both
     SHARE = auto()  # a shared lock
     LOCK = auto()  # an exclusive lock
-    CHANGE = auto()  # a write of a row on which the transaction has the exclusive lock
+    CHANGE = auto()  # a write of a row that the transaction has locked exclusively
     WRITE = auto()
 
 
@@ -39,7 +39,7 @@ _CONFLICTS: Final = frozenset(
     )
 )
 _WITH_ENDED: Final = _CONFLICTS | {frozenset((Mode.SNAPSHOT_READ, Mode.WRITE))}
-# As the checks of a serializable database see it.
+# As in the checks of a serializable database.
 _BOTH_ENDED: Final = frozenset({frozenset((Mode.READ, Mode.WRITE))})
 
 

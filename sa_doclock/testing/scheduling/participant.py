@@ -148,8 +148,8 @@ class Participant:
 
 
 def _driver_of(connection: Connection) -> object:
-    """Return the driver's connection; an object of its own where there is none now."""
-    with suppress(Exception):  # its function may end it in this moment
+    """Return the driver's connection, or a new object if there is none."""
+    with suppress(Exception):  # its function may be ending it
         if not (connection.closed or connection.invalidated):
             return connection.connection.driver_connection
     return object()

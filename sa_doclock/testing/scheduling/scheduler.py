@@ -102,7 +102,7 @@ class Waits:
         return not blocked_by(mine, blockers).isdisjoint(self._ids(engine, other))
 
     def _blockers(self, engine: Engine) -> Mapping[int, set[int]] | None:
-        """Return who waits for whom; nobody where the server was asked a moment ago; None: not known."""
+        """Return who waits for whom; {} if the server was asked a moment ago, None if it cannot tell."""
         monitoring = monitoring_of(engine)
         if monitoring is None:
             return None
@@ -181,7 +181,7 @@ class Scheduler:
         """
         self._timeout, self._end = timeout, time.monotonic() + timeout
         threads = [
-            # An empty context: nothing that the test has set for itself, such as a Flask context.
+            # An empty context: without the test's context variables, such as a Flask context.
             threading.Thread(target=Context().run, args=(self._run, number, function), daemon=True)
             for number, function in zip((FIRST, SECOND), functions, strict=True)
         ]
@@ -260,7 +260,7 @@ class Scheduler:
             looks += 1
 
     def _moves_soon(self, running: list[Participant]) -> bool:
-        """Return whether one gives a sign of life in the time before the first look at the server."""
+        """Return whether a function makes progress before the first look at the server is due."""
         with self._changed:
             pause = FIRST_LOOK - (
                 time.monotonic() - max(participant.active_at for participant in running)
@@ -268,7 +268,7 @@ class Scheduler:
             return pause > 0 and self._changed.wait(pause)
 
     def _look(self, participant: Participant) -> bool:
-        """Return whether a function waits for the other one; note that it does."""
+        """Record and return whether a function waits for the other one."""
         other = self.participants[FIRST + SECOND - participant.number]
         if other.done or not self._waits.find(participant, other) or not participant.runs:
             return False
@@ -282,7 +282,7 @@ class Scheduler:
         return True
 
     def _check_expected(self, step: Step, other: Participant) -> None:
-        """Note a wait that the relation of conflicts does not explain."""
+        """Record a wait that the table of conflicts does not explain."""
         now = other.step.accesses if other.step is not None else frozenset()
         if not other.conflicts(step.used) and not conflict(now, step.used):
             self.surprise = step
@@ -305,7 +305,6 @@ class Scheduler:
         raise TimeoutError(self._overdue(names))
 
     def _overdue(self, names: str) -> str:
-        """Return what is said of the functions that have not ended in time."""
         running = [
             participant for participant in self.participants.values() if not participant.done
         ]
@@ -315,7 +314,6 @@ class Scheduler:
         return f"the {names} function has not ended; the last statement: {last}"
 
     def _let_go(self) -> None:
-        """Let each function go on without waiting for its turn."""
         with self._changed:
             self._free = True
             for participant in self.participants.values():
@@ -356,7 +354,7 @@ class Scheduler:
 
 @contextmanager
 def _in_process(participant: Participant) -> Iterator[None]:
-    """Note that a function waits inside of this process, as a session at a gate does."""
+    """Record that a function waits inside this process, as at a gate."""
     participant.in_process = True
     try:
         yield

@@ -43,8 +43,8 @@ def import_name(words: str) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the message of an import that has failed, and the line of the program."""
-    if isinstance(error, (ImportError, SyntaxError)):  # which say where, or need not
+    """Return the message of a failed import, and the line of the program."""
+    if isinstance(error, (ImportError, SyntaxError)):  # its message has the location, or needs none
         return first_line(error)
     frames = traceback.extract_tb(error.__traceback__)
     line = next(
@@ -79,9 +79,9 @@ INTERRUPTED = 130
 
 
 class _Screen(Console):
-    """A console that shows each text as it is, whoever has written it.
+    """A console that prints each text as it is, whoever wrote it.
 
-    Nothing in a text is markup or the code of an emoji: a style belongs to a ``rich.text.Text``.
+    It reads no markup and no emoji codes: styles need a ``rich.text.Text``.
     """
 
     def __init__(self, *, stderr: bool = False) -> None:
@@ -90,7 +90,7 @@ class _Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterator[Segment]:
-        """Yield the parts of a text, with nothing in them that controls the terminal."""
+        """Yield the parts of a text, without characters that control the terminal."""
         for part in super().render(renderable, options):
             yield part if part.control else Segment(_in_lines(part.text), part.style)
 
@@ -154,7 +154,7 @@ def errors_as_text(*, database_error: int = 1) -> Iterator[None]:
     except KeyboardInterrupt:
         raise _end("interrupted", INTERRUPTED) from None
     except AssertionError as error:
-        # SQLAlchemy's commit() asserts that it has ended, also where Ctrl-C came at its beginning.
+        # SQLAlchemy's commit() asserts that it ended, even if Ctrl-C came at its beginning.
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
         raise _end("interrupted", INTERRUPTED) from None

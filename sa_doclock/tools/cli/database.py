@@ -65,7 +65,7 @@ def _temporary_file() -> Iterator[URL]:
     with TemporaryDirectory(prefix="sa-doclock-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, "demo.db")
         with closing(sqlite3.connect(path)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")  # it is written into the file
+            connection.execute("PRAGMA journal_mode = WAL")  # stored in the file
         yield URL.create("sqlite", database=str(path))
 
 
@@ -73,7 +73,7 @@ def _parse(url: str) -> URL:
     try:
         return make_url(url)
     except (ArgumentError, ValueError):
-        # Without the parser's own text, which may show a part of the password.
+        # Without the parser's message, which may show a part of the password.
         raise BadUsage(
             "--url is not a database URL; it looks like "
             "postgresql+psycopg://user:password@host:5432/database or sqlite:///file.db "
@@ -89,7 +89,7 @@ def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
             url,
             pool_size=connections,
             max_overflow=0,
-            # All threads queue for the one lock of the file, and SQLite's queue is not a fair one.
+            # All threads wait for the file's one lock, which is not granted in order of arrival.
             connect_args={"timeout": 120} if patient and url.get_backend_name() == "sqlite" else {},
         )
     except BadUsage:
@@ -108,7 +108,7 @@ def _engine(url: URL, connections: int, *, patient: bool) -> Engine:
 
 
 def _check_driver(url: URL) -> None:
-    """:raises BadUsage: SQLAlchemy has no dialect of this name."""
+    """:raises BadUsage: SQLAlchemy has no dialect of this name, or cannot load its driver."""
     try:
         url.get_dialect()
     except NoSuchModuleError:
@@ -121,7 +121,6 @@ def _check_driver(url: URL) -> None:
 
 
 def _how_to_install(url: URL) -> str:
-    """Return the cure for a missing driver of this URL; nothing for an unknown database."""
     database = url.get_backend_name()
     if database not in _DRIVERS:
         return ""
@@ -143,7 +142,7 @@ def _refuse_unfit(engine: Engine) -> None:
 
 
 def _connect(engine: Engine) -> Target:
-    # Parameters may hold a secret too.
+    # Parameters may contain secrets too.
     shown = engine.url.set(query={}).render_as_string(hide_password=True)
     try:
         with engine.connect() as connection:
@@ -160,5 +159,5 @@ def _without_secret(error: Exception, url: URL) -> str:
     text = first_line(error)
     if not url.password:
         return text
-    # A short password is part of many words: mask it where it stands alone.
+    # A short password is part of many words: mask it only where it is a word.
     return re.sub(rf"(?<!\w){re.escape(str(url.password))}(?!\w)", "***", text)

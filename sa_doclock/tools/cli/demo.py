@@ -142,12 +142,12 @@ def _read(engine: Engine, lock: LockOptions, counts: OrderCounts) -> None:
 
 
 def _sessions(engine: Engine, lock: LockOptions) -> sessionmaker[LockingSession]:
-    # Of a declared document, the guard would refuse a write without the lock.
+    # The guard would refuse to write a declared document without its lock.
     return sessionmaker(engine, class_=LockingSession, guard="raise" if lock else "off")
 
 
 _PLAIN, _UPDATE, _SHARED = LockOptions.None_, LockOptions.ForUpdate, LockOptions.SharedRead
-_SECONDS = 2.0  # of each run
+_SECONDS = 2.0  # per run
 
 _CODE = """\
 
@@ -200,7 +200,7 @@ def _run_scenes(out: Console, target: Target) -> int:
 
 
 def _double_click(out: Console, target: Target) -> tuple[list[Clicks], list[Clicks]]:
-    """Two requests at once; return their results without locks, and with them."""
+    """Two requests at once; return their results without locks, and with locks."""
     _head(out, "1. The double click")
     out.print(
         "Two requests at once: both have read the order before either adds a line,\n"
@@ -229,7 +229,7 @@ def _clicks_text(clicks: Clicks) -> Text:
 
 
 def _busy_order(out: Console, target: Target) -> OrderCounts:
-    """A writer beside a reader; return the rows that the reader with locks has seen."""
+    """A writer and a reader at once; return the reader's counts with locks."""
     _head(out, "2. Reading an order while it is changed")
     out.print(
         "One thread changes its lines and its total, again and again; another reads them.\n"
@@ -264,7 +264,7 @@ def _count_reads(target: Target, locks: bool) -> OrderCounts:
 
 
 def _stress(out: Console, target: Target, seed: int) -> dict[str, Outcome]:
-    """The stress run without locks and with them; without a rest when Ctrl-C is pressed."""
+    """The stress run without and with locks; Ctrl-C skips the rest."""
     plans = {WITHOUT: Plan(seed=seed, locks=False), WITH: Plan(seed=seed)}
     plan = plans[WITH]
     _head(out, "3. Stress")

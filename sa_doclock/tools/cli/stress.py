@@ -37,7 +37,7 @@ def table_of(runs: Runs) -> Table:
 
 
 def _column(outcome: Outcome, errors: Sequence[str]) -> Iterator[tuple[str, Text | str]]:
-    """Yield the cells of a run, each with the label of its row."""
+    """Yield label and cell of each row of a run's column."""
     tally, operations = outcome.tally, outcome.plan.operations
     yield "operations done", f"{tally.done} of {outcome.plan.total_steps}"
     for operation in operations:

@@ -87,9 +87,9 @@ def forest_of(waits: Sequence[LockWait]) -> list[Node]:
 def _grow(
     top: LockConnection, waits_for: dict[int, list[LockWait]], nodes: dict[int, Node]
 ) -> Node:
-    """Return the tree of all that wait behind this connection and have no place yet."""
+    """Return the tree of every connection behind this one that has no place yet."""
     root = nodes[top.connection_id] = Node(top, top.connection_id)
-    for node in root.from_top():  # which goes on through nodes that are added meanwhile
+    for node in root.from_top():  # includes nodes that the loop adds
         for wait in waits_for.get(node.connection.connection_id, ()):
             waiter = wait.waiter.connection_id
             if waiter not in nodes:
@@ -99,7 +99,6 @@ def _grow(
 
 
 def _in_circle(connection_id: int, first_blocker: dict[int, int]) -> int:
-    """Return a connection of the circle of waits that this one, which has no other root, leads to."""
     seen = set[int]()
     while connection_id not in seen:
         seen.add(connection_id)
@@ -119,7 +118,7 @@ def _measure(top: Node) -> None:
 
 
 def _note_other_waits(waits: Sequence[LockWait], nodes: dict[int, Node]) -> None:
-    """Note the waits that are no branch of a tree."""
+    """Record the waits that are not branches of a tree."""
     for wait in waits:
         waiter, blocker = nodes[wait.waiter.connection_id], nodes[wait.blocker.connection_id]
         if waiter.wait is wait:

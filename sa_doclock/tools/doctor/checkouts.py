@@ -28,7 +28,6 @@ _APART: Final = timedelta(seconds=30)
 
 
 def _tables(subject: Subject) -> list[sa.Table]:
-    """Return the tables of check-outs that the documents need."""
     headers = [own_table(mapper) for mapper in subject.headers if declares(mapper, "checkout")]
     found = [
         table
@@ -109,9 +108,9 @@ def _problems_of_column(
 def _problem_of_type(
     column: sa.Column[Any], wanted: str, there: TypeEngine[Any], text: str
 ) -> str | None:
-    """Return the fault of a column's type.
+    """Return the fault of a column's type, or None.
 
-    :param wanted: the type as ``checkout_table()`` has it.
+    :param wanted: the type in ``checkout_table()``.
     """
     if isinstance(column.type, UtcTimestamp):
         if getattr(there, "timezone", False):

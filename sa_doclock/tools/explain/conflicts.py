@@ -109,9 +109,9 @@ def modifier_notes(lock: LockOptions) -> tuple[str, ...]:
 
 
 _BEGINS: Final[Mapping[tuple[str, str], int]] = {
-    # The driver sends BEGIN alone, the isolation level with it.
+    # The driver sends BEGIN alone, with the isolation level.
     ("postgresql", "psycopg"): 1,
-    # autocommit=0 was sent with the connection: the first statement begins the transaction.
+    # autocommit=0 was sent on connecting: the first statement begins the transaction.
     ("mysql", "pymysql"): 0,
     ("mariadb", "pymysql"): 0,
 }
@@ -145,5 +145,5 @@ def round_trips_of(
         return default, None
     if not is_row_lock(lock):
         return default, default
-    # BEGIN travels with the lock where the limit does, and in every pipeline.
+    # In a pipeline, and where the limit is sent with it, BEGIN is sent with the lock.
     return sent if limited else default, sent - travelling

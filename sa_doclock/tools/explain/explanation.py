@@ -40,7 +40,7 @@ _TABLE_HINT: Final = re.compile(
     r"WITH \((?:UPDLOCK|READCOMMITTEDLOCK|NOWAIT)[^)]*\)", re.IGNORECASE
 )
 _BEGIN: Final = re.compile(r"^\s*BEGIN\s+IMMEDIATE\s*$", re.IGNORECASE)
-# A clause that one of the three above has left would lock something.
+# A clause that the three patterns above miss would lock something.
 _LEFT: Final = re.compile(
     r"\bFOR\s+(?:NO\s+KEY\s+)?UPDATE\b|\bFOR\s+(?:KEY\s+)?SHARE\b|LOCK\s+IN\s+SHARE\s+MODE|UPDLOCK"
     r"|HOLDLOCK|READCOMMITTEDLOCK|BEGIN\s+(?:IMMEDIATE|EXCLUSIVE)|GET_LOCK|_advisory_|getapplock"
@@ -60,7 +60,7 @@ def without_lock(statement: str) -> str:
     return sent
 
 
-# Each type that converts values takes one of these.
+# Each type that converts values accepts one of these.
 _CANDIDATES: Final = (0, b"", "2000-01-01", "00:00", "00000000-0000-0000-0000-000000000000")
 
 
@@ -171,7 +171,7 @@ def explain_lock(
         unique = None if key is None else _some_unique_key(bind, mapper, key)
         found = _some_key(bind, mapper)
         given = unique or found
-        _lock(bind, entity, given, lock, seconds)  # sends the questions of each new engine
+        _lock(bind, entity, given, lock, seconds)  # sends the questions that each new engine asks
         sent = _lock(bind, entity, given, lock, seconds)
         with bind.connect() as connection:
             limit = strategy.waits.sent_around(connection, lock, seconds)
@@ -201,7 +201,7 @@ def explain_lock(
 
 
 def _travelling(engine: Engine, mapper: Mapper[Any], lock: LockOptions) -> int:
-    """Return how many SELECTs of parts are sent with the locking one in a pipeline."""
+    """Return how many SELECTs of parts a pipeline sends with the locking one."""
     if LockOptions.SkipLocked in lock or schema_translation(engine.get_execution_options()):
         return 0
     return len(reads_of(mapper, (None,) * len(mapper.primary_key), lock))
@@ -216,7 +216,6 @@ def _engine_of(engine_or_session: object, entity: type[Any]) -> Engine:
 
 
 def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
-    """Return the key of any row; None where there is none."""
     columns = key_columns(mapper.class_)
     with Session(engine) as session:
         found = session.execute(select(*columns).limit(1)).first()
@@ -226,7 +225,6 @@ def _some_key(engine: Engine, mapper: Mapper[Any]) -> Any:
 def _some_unique_key(
     engine: Engine, mapper: Mapper[Any], attributes: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return the values of a unique key in any row, by their attributes."""
     key = unique_key(mapper, attributes)
     known = [column.is_not(None) for column in key.columns]
     with Session(engine) as session:
@@ -258,7 +256,6 @@ def _lock(
 
 
 def _absent_key(mapper: Mapper[Any]) -> Any:
-    """Return a key; no row has it, as there are no rows."""
     try:
         return tuple(some_value(column.type) for column in mapper.primary_key)
     except LookupError as error:
@@ -269,9 +266,9 @@ def _absent_key(mapper: Mapper[Any]) -> Any:
 
 @dataclass
 class _Recorder:
-    """The statements of one engine, each on one line, sent without their locks.
+    """The statements of one engine, each on one line, executed without their locks.
 
-    :ivar first_lock: the place of the first that locks, from 1; 0: none does.
+    :ivar first_lock: the position of the first locking statement, from 1; 0: none.
     """
 
     statements: list[str] = field(default_factory=list)
@@ -279,7 +276,7 @@ class _Recorder:
 
     @contextmanager
     def installed(self, engine: Engine) -> Iterator[None]:
-        """Record the statements of this block, as the driver would have got them."""
+        """Record the statements of this block, as the driver would get them."""
         names = ("do_execute", "do_execute_no_params")
         for name in names:
             event.listen(engine, name, self._send_unlocked)
@@ -290,8 +287,8 @@ class _Recorder:
                 event.remove(engine, name, self._send_unlocked)
 
     def _send_unlocked(self, cursor: Any, statement: str, *arguments: Any) -> bool:
-        """Record a statement; send it without its lock; return False if it has none."""
-        *parameters, _context = arguments  # there may be none
+        """Record a statement; execute it without its lock, or return False if it has none."""
+        *parameters, _context = arguments  # parameters may be absent
         unlocked = without_lock(statement)
         self.statements.append(" ".join(statement.split()))
         if unlocked == statement:
@@ -301,10 +298,10 @@ class _Recorder:
         return True
 
     def with_limit(self, limit: Sequence[str]) -> tuple[str, ...]:
-        """Return the statements, with the limits of the lock around it."""
+        """Return the statements, with the limits of the lock around the first locking one."""
         if not limit:
             return tuple(self.statements)
-        # Where no statement has a lock in its text, on SQLite, the first SELECT waits for a reader's.
+        # On SQLite no statement names a lock; the first SELECT waits.
         place = self.first_lock or 1 + [statement[:6] for statement in self.statements].index(
             "SELECT"
         )

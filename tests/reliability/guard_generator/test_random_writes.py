@@ -9,7 +9,7 @@ import pytest
 
 from sa_doclock.core.documents import owners
 from sa_doclock.guard import rules
-from sa_doclock.guard.targets import Write
+from sa_doclock.guard.targets import Way
 from sa_doclock.guard.write_guard import WriteGuard
 from tests.reliability.guard_generator.__main__ import run
 from tests.support.databases import Database
@@ -44,9 +44,9 @@ def _without(**fields: Any) -> Callable[..., Any]:
     return lambda *given: _build_rules(*given)._replace(**fields)
 
 
-def _changed_rows_alone(guard: WriteGuard, state: Any, write: Write) -> None:
-    if write is not Write.INSERT:
-        _check_row(guard, state, write)
+def _changed_rows_alone(guard: WriteGuard, state: Any, way: Way) -> None:
+    if way is not Way.INSERT:
+        _check_row(guard, state, way)
 
 
 EMPTY: frozenset[str] = frozenset()

@@ -14,7 +14,7 @@ from sqlalchemy import Engine
 
 from sa_doclock import LockingSession, LockOptions
 from sa_doclock.tools.cli.workload import Operation, Outcome, Plan, run, runner
-from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload.run_plan import Step
 from sa_doclock.tools.cli.workload.runner import Worker
 from sa_doclock.tools.cli.workload.tables import NAMES, Document, State, fill
 from tests.reliability.history import record

@@ -23,7 +23,7 @@ from sa_doclock.tools.cli.workload import (
     run,
     runner,
 )
-from sa_doclock.tools.cli.workload.plan import Step
+from sa_doclock.tools.cli.workload.run_plan import Step
 from sa_doclock.tools.cli.workload.runner import (
     CHANGES,
     History,

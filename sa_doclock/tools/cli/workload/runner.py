@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import sessionmaker
 
 from .... import DeadlockDetected, DocLockError, LockingSession
-from .plan import Operation, Plan, Step
+from .run_plan import Operation, Plan, Step
 from .tables import LARGEST, Detail, Document, State, fill, first_line
 
 
@@ -44,7 +44,7 @@ class Tally:
     @property
     def done(self) -> int:
         """The operations that were done."""
-        return sum(map(len, list(self.waits.values())))  # its thread may add to it meanwhile
+        return sum(map(len, list(self.waits.values())))  # its thread may be adding to it
 
     @property
     def wrong_reads(self) -> int:
@@ -116,7 +116,7 @@ def _delete(document: Document, step: Step) -> None:
 
 
 def _move(document: Document, step: Step) -> None:
-    """Move up to ``step.value``, as far as both details stay within their range."""
+    """Move up to ``step.value``, within the range of both details."""
     details = {detail.name: detail for detail in document.details}
     source, target = details[step.name], details[step.other]
     moved = min(step.value, source.value, LARGEST - target.value)
@@ -178,14 +178,14 @@ class Worker:
     def work(self, thread: int, engine: Engine, start: Barrier) -> None:
         """Wait until every thread is connected; then take the steps of this one."""
         try:
-            with engine.connect():  # held meanwhile: every thread makes one of its own
+            with engine.connect():  # held so that every thread gets its own connection
                 start.wait()
             for step in self.plan.steps(thread):
                 if self.stop.is_set():
                     break
                 self._take(step)
         except BrokenBarrierError:
-            pass  # another thread could not connect, and says why
+            pass  # another thread could not connect, and reports it
         except Exception as error:  # noqa: BLE001  # a thread has nobody to raise it to
             start.abort()
             self.tally.note_error(error)
@@ -218,12 +218,12 @@ class Worker:
         read = session.get_document if self.plan.whole else session.get_entity
         document = read(Document, step.document, self.plan.lock_of(step.operation))
         waited = perf_counter() - began
-        assert document is not None  # no operation deletes one
+        assert document is not None  # no operation deletes a document
         total = document.total
-        sleep(0)  # another thread may come in between, with locks and without
+        sleep(0)  # lets another thread in, with and without locks
         details = document.values()
         self.tally.broken_reads += total != sum(details.values())
-        # Without locks, the order of announcing is not that of committing.
+        # Without locks, announcements and commits may come in different orders.
         self.tally.stale_reads += self.plan.locks and not history.has_been(details, newest)
         return document, waited
 
@@ -235,7 +235,7 @@ class Worker:
         history.committed(number)
 
 
-_LOOK_AGAIN = 0.1  # seconds; a join without a limit would not hear Ctrl-C on Windows
+_LOOK_AGAIN = 0.1  # seconds; on Windows, a join without a limit ignores Ctrl-C
 
 
 class BrokenDocument(NamedTuple):
@@ -313,7 +313,7 @@ def run(
     tally = _total(workers)
     try:
         broken = broken_documents(engine)
-    except DBAPIError as error:  # the server has gone; the counts are still worth printing
+    except DBAPIError as error:  # the server is gone; the counts are still useful
         tally.note_error(error)
         broken = ()
     return Outcome(plan, tally, broken, seconds, interrupted)
@@ -322,7 +322,7 @@ def run(
 def _carry_out(
     threads: Sequence[Thread], halt: Callable[[], None], look: Callable[[], object]
 ) -> bool:
-    """Run the threads to their end; return whether Ctrl-C came first."""
+    """Run the threads to their end; return whether Ctrl-C stopped them."""
     try:
         for thread in threads:
             thread.start()
@@ -335,7 +335,7 @@ def _carry_out(
     finally:
         halt()
         for thread in threads:
-            if thread.ident is not None:  # else it was never started
+            if thread.ident is not None:  # otherwise it never started
                 thread.join()
     return False
 

@@ -49,15 +49,14 @@ _NO_TRANSACTION: Final = (
 )
 
 
-_NEVER: Final = -1  # no number of statements
+_NEVER: Final = -1  # matches no number of statements
 _CONNECTION: Final = (Ends.CONNECTION, Ends.CONNECTION_BEFORE)
 
 
 def level_of(bind: Engine | Connection) -> str | None:
     """Return the isolation level as SQLAlchemy set it, or else the server's default."""
     chosen = bind.get_execution_options().get(ISOLATION)
-    # A dialect that has not connected yet has no such attribute.  Only SQLite can be met
-    # like that, which has one level.
+    # A dialect without a connection lacks this.  Only SQLite, with one level, gets here before.
     default: str | None = getattr(bind.dialect, "default_isolation_level", None)
     return str(chosen) if chosen else default
 
@@ -108,7 +107,7 @@ class TransactionConnection:
     :ivar on_return: the actions of its return to the pool, from the commit on.
     """
 
-    # Attributes that are not set for each transaction are left to the class.
+    # Only the values that differ from the class's are set.
     opened_for: LockOptions | None = None
     fit_for: tuple[LockPlan, float | None] | None = None
     level: str | None = None
@@ -190,11 +189,11 @@ class TransactionConnection:
             return
         marks_now = self.mark is None or is_spent(self.mark)
         if marks_now:
-            self.mark = UNMARKED  # the statement of the mark is not a foreign one
+            self.mark = UNMARKED  # the mark's own statement is not foreign
             mark = marks.mark_transaction(self.connection)
             self.unmarked = mark is UNMARKED
             self.mark = None if self.unmarked else mark
-        # Where errors end it unseen, the first lock set the mark, and did not ask for the schema.
+        # If errors end the transaction unseen, the first lock set a mark, but asked for no schema.
         asks = marks_now or known.errors.every_error is EveryError.MAY_END
         if asks and self.schema is None and self.mark is not None:
             self.schema = marks.current_schema(self.connection)
@@ -227,7 +226,7 @@ class TransactionConnection:
         if self.connection.closed or self.connection.invalidated:
             return True
         marks = self.strategy.marks
-        assert marks is not None  # it has been marked
+        assert marks is not None  # it has a mark
         self.asking = True
         try:
             changed = not marks.has_mark(self.connection, self.mark)
@@ -243,7 +242,7 @@ class TransactionConnection:
         return changed
 
     def _check_schema(self) -> None:
-        """:raises LockMisuse: names without a schema are those of other rows now."""
+        """:raises LockMisuse: names without a schema refer to other rows now."""
         marks = self.strategy.marks
         now = None if marks is None else self._ask(marks.current_schema)
         self.schema_in_doubt = now is not None and now != self.schema
@@ -255,9 +254,9 @@ class TransactionConnection:
             )
 
     def _is_lost_by(self, error: Exception) -> bool:
-        """Return whether a question of ours has met the end of the connection.
+        """Return whether a question of ours failed because the connection is gone.
 
-        Where SQLAlchemy knows such an error, the next statement meets it, as an error of its own.
+        If SQLAlchemy recognizes the error, the next statement reports it.
         """
         met: Any = getattr(error, "orig", error)
         if isinstance(error, DocLockError) or met is None:
@@ -291,7 +290,7 @@ class TransactionConnection:
         return None if is_open is None else not is_open
 
     def _ask(self, question: Callable[[Connection], T | None]) -> T | None:
-        """Return the answer of the server; None where the question meets the end of the connection."""
+        """Return the server's answer, or None if the connection is gone."""
         connection, answer = self.connection, None
         try:
             with Interruptible(connection):
@@ -366,7 +365,7 @@ class TransactionConnections:
         :param known: of its database, where that was asked before.
         """
         if connection.engine not in self.by_engine:
-            if self.root is None:  # an interruption has come before the event of its begin
+            if self.root is None:  # an interruption came before the event of its BEGIN
                 self.root = self._session().get_transaction()
             known = known or find_strategy(connection)
             self.by_engine[connection.engine] = added = TransactionConnection(connection, known)
@@ -534,7 +533,7 @@ class TransactionConnections:
             if not self.is_lent(connection):  # an interruption came before
                 _restore(connection, connection.close)
                 continue
-            if not connection.in_transaction():  # else the lender's transaction goes on
+            if not connection.in_transaction():  # otherwise the lender's transaction continues
                 execute_statements_now(connection)
             if level is not None and not connection.invalidated:
                 _restore(connection, partial(connection.execution_options, isolation_level=level))
@@ -547,7 +546,7 @@ connections_of: Final[Callable[[Session], TransactionConnections]] = attrgetter(
 
 
 def _restore(connection: Connection, restore: Callable[[], object]) -> None:
-    """Call the function; if it fails, the connection is given up, and no error comes out."""
+    """Call the function; if it fails, invalidate the connection instead of raising."""
     try:
         restore()
     except Exception as error:  # noqa: BLE001  # the transaction has ended well or not; this has not

@@ -27,7 +27,7 @@ from ...dialects import strategy_for
 from ...dialects.base import Read, ServerClock
 from ...errors import LockNotSupported
 from ...keys import Identity, public_key
-from .keys import DocumentName
+from .key_texts import DocumentName
 from .table import UtcTimestamp
 
 MILLISECOND: Final = timedelta(milliseconds=1)
@@ -191,7 +191,7 @@ def list_checkouts(
             "expired": row.until <= row.now,
         }
         for row in found
-        if owner is None or row.owner == owner  # the database may ignore case
+        if owner is None or row.owner == owner  # may ignore case
     ]
 
 
@@ -213,10 +213,9 @@ def _select_row(table: Table, now: ColumnElement[datetime]) -> Select[Any]:
     return select(now.label("now"), *(table.c[name] for name in _ROW))
 
 
-# Threads: a cache of statements; two threads that miss at once make two that are the same.
+# Threads: a cache; two threads that miss at once build equal statements.
 @lru_cache(maxsize=64)
 def _rows_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
-    """Return the SELECT of the rows with these ``:ids``."""
     statement = _select_row(table, _now(clock))
     statement = statement.where(table.c.id.in_(bindparam("ids", expanding=True)))
     return statement.with_for_update() if latest else statement
@@ -224,14 +223,13 @@ def _rows_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any
 
 @lru_cache(maxsize=64)
 def _row_by_id(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
-    """Return the SELECT of the row with this ``:document_id``."""
     statement = _select_row(table, _now(clock)).where(table.c.id == bindparam("document_id"))
     return statement.with_for_update() if latest else statement
 
 
 @lru_cache(maxsize=64)
 def _row_and_time(table: Table, clock: ServerClock, *, latest: bool) -> Select[Any]:
-    """Return the SELECT of the row with this ``:document_id``, or of the time alone."""
+    """Return the SELECT of the row with this ``:document_id``, and of the time in any case."""
     time = select(_now(clock).label("now")).subquery("doclock_time")
     statement = _select_row(table, time.c.now).select_from(
         time.outerjoin(table, table.c.id == bindparam("document_id"))

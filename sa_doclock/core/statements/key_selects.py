@@ -147,7 +147,7 @@ def lock_where(
     """Return the SELECT that locks these headers in the order of their keys, which it reads first."""
     columns = key_first(root)
     if not whole_row:
-        # With the key alone MySQL reads the whole index, with any hint, and locks all of it.
+        # With the key alone, MySQL reads and locks the whole index, whatever the hint.
         columns = columns[: len(root.primary_key) + 1]
     locked = add_lock(select(*columns), root.class_, lock, by_key=True)
     return _by_keys(locked, root, lock, where)
@@ -176,8 +176,7 @@ def key_in_parameter(column: ColumnElement[Any], mapper: Mapper[Any]) -> ColumnE
 
 
 def _by_keys(statement: S, mapper: Mapper[Any], lock: LockOptions, where: ColumnElement[bool]) -> S:
-    # PostgreSQL locks the sorted rows; InnoDB and SQL Server read the primary
-    # key's own index.
+    # PostgreSQL locks the sorted rows; InnoDB and SQL Server read the primary key's index.
     for hint, dialect in by_keys_hints(index_of_key(mapper)) if is_row_lock(lock) else ():
         statement = statement.with_hint(header_table(mapper.class_), hint, dialect)
     return statement.where(where).order_by(*mapper.primary_key)

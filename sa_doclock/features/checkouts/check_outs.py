@@ -33,15 +33,14 @@ from ...options import LockOptions, base_of
 from .atomic import compared_with_checkouts
 from .conditions import FREE, Condition, condition_of
 from .reader import CheckoutReader
-from .rows import CheckoutRow
+from .table_rows import CheckoutRow
 
 
 class _ReadRows:
-    """The rows that were read in one transaction.
+    """The check-out rows that were read in one transaction.
 
-    :ivar held: of documents that are held, as they were when the locks were granted: as long as these
-        are held, nobody else can change the owner.
-    :ivar ahead: of a lock that is under way.
+    :ivar held: the rows of locked documents, as of the lock: nobody else can change their owner.
+    :ivar ahead: the rows of a lock that is being taken.
     """
 
     def __init__(self) -> None:
@@ -101,7 +100,7 @@ class CheckOuts(SessionPart):
                     state.transaction.give_up(mark, reported=False)
                     call.new.clear()
             except DocLockError:
-                # Refused is not locked: the guard lets nobody write, and the next lock asks again.
+                # Unlocked for the ledger: the guard refuses writes, and the next lock asks again.
                 state.transaction.give_up(mark, reported=False)
                 raise
 
@@ -175,10 +174,10 @@ class CheckOuts(SessionPart):
         *,
         again: bool = False,
     ) -> Mapping[DocumentKey, CheckoutRow]:
-        """Return those of these documents that are checked out in another way, and their rows.
+        """Return the documents that the condition refuses, with their rows.
 
-        :param again: compare also what the session has compared before.
-        :raises WrongIsolation: the transaction cannot see what was committed last.
+        :param again: compare documents again that the session has compared before.
+        :raises WrongIsolation: the transaction cannot see the latest commit.
         """
         asked, held = [*filter(None, map(self._asked, documents))], self._read_rows.held
         new = [key for key in asked if key not in held]
@@ -198,18 +197,18 @@ class CheckOuts(SessionPart):
     def _leave_out(
         self, target: Any, refused: Sequence[DocumentKey], left_out: set[DocumentKey]
     ) -> bool:
-        """Have the target leave these documents out; return False if it cannot.
+        """Exclude these documents from the target's query; return False if it cannot.
 
-        :param left_out: the documents that it leaves out already.
+        :param left_out: the documents that are excluded already.
         """
         if not left_out.isdisjoint(refused):
-            return False  # the database compares their keys in another way
+            return False  # the database compares keys in another way than Python
         roots = [inspect(entity) for entity in dict.fromkeys(entity for entity, _ in refused)]
         width = max(len(root.primary_key) for root in roots)
         statements = strategy_for(self.reader.connection(roots[0])).statements
         most = statements.max_parameters.left_out - len(left_out) * width
         more = dict.fromkeys(refused)
-        if left_out:  # its LIMIT has brought others in their place: leave out all that are known
+        if left_out:  # LIMIT brought others in their place: exclude every known one
             is_held = self.reader.state.ledger.may_write
             for root in roots:
                 known = self.reader.find_all_taken(root, most // width - len(more))
@@ -218,7 +217,7 @@ class CheckOuts(SessionPart):
         return bool(target.leave_out([*more], most))
 
     def _asked(self, document: DocumentKey | LockedName) -> DocumentKey | None:
-        """Return a document that is asked for; None for any other lock."""
+        """Return the key of a document with check-outs that the lock may write, or None."""
         entity, identity = document
         if entity is None or not declares(inspect(entity), "checkout"):
             return None
@@ -228,7 +227,7 @@ class CheckOuts(SessionPart):
     def _read(
         self, documents: Sequence[DocumentKey], *, timed: bool
     ) -> Mapping[DocumentKey, CheckoutRow]:
-        """Return the rows of these documents, which may have come along with their lock."""
+        """Return the documents' rows; they may have come with the lock."""
         ahead = self._read_rows.ahead
         if ahead.keys() == {*documents}:
             return dict(ahead)
@@ -256,7 +255,6 @@ def _condition(request: LockRequest) -> Condition:
 
 
 def _is_of_one(request: LockRequest) -> bool:
-    """Return whether it locks one document that can be checked out, by its key."""
     return (
         len(request.keys) == 1
         and base_of(request.lock) is LockOptions.ForUpdate
@@ -282,7 +280,7 @@ def check_class(mapper: Mapper[Any]) -> None:
 
 
 def _check_document(request: LockRequest, checkout: Checkout) -> None:
-    """:raises ValueError: the check-out is that of another document."""
+    """:raises ValueError: the check-out belongs to another document."""
     root = root_of(_mapper_of(request))
     same = root_of(inspect(checkout.entity)) is root
     if same and len(request.keys) == 1:

@@ -23,7 +23,7 @@ from .wait_limit import Statement, WaitLimit
 
 T = TypeVar("T")
 
-_NOTHING: Final[Unreadable] = {}  # Threads: it is never changed.
+_NOTHING: Final[Unreadable] = {}  # Threads: never changed.
 
 
 class LockedRows(LockTarget[T]):
@@ -84,7 +84,7 @@ class LockedRows(LockTarget[T]):
         """Lock the rows and read them, by as few statements as this database and class allow."""
         self.binds = {"bind": connection.connection}
         row_lock = connection.row_lock(plan)
-        if not is_row_lock(row_lock):  # the lock is the transaction's
+        if not is_row_lock(row_lock):  # the lock covers the transaction
             table, at = plan.table, connection.connection
             if (
                 table is not None
@@ -103,7 +103,7 @@ class LockedRows(LockTarget[T]):
         whole_row = strategy.statements.locked is Locked.WHAT_IS_READ
         statement = self.locking(plan, row_lock, whole_row=whole_row)
         if statement is not None and request.seconds is None and not plan.may_be_slow:
-            return self.read(statement)  # with no limit, as mostly
+            return self.read(statement)  # the usual case: no limit
         limit = WaitLimit(strategy, row_lock, request.seconds, self.context.calls.current)
         if statement is None:
             return self.lock_and_read(limit, whole_row=whole_row)

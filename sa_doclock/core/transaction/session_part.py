@@ -18,8 +18,8 @@ from ...errors import LockFailed, LockLost
 from ...events import ReleasedLock
 from ...keys import Identity
 from ..lock_request import LockCall, LockRequest
-from .connection import TransactionConnection
 from .plan import LockPlan
+from .transaction_connection import TransactionConnection
 
 Block = AbstractContextManager[Any] | None
 
@@ -41,21 +41,13 @@ class Guard(Protocol):
         """Check the writes of the coming flush."""
 
     def around_dml(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
-        """Return a block around an INSERT, UPDATE or DELETE that the program executes.
+        """Return a block around an INSERT, UPDATE or DELETE of the program; also around a bulk method.
 
         :param how: the execution options and bind arguments that it is executed with.
         """
 
     def around_objects(self, objects: Collection[Any]) -> AbstractContextManager[Any]:
         """Return a block around the writing of these objects without a flush."""
-
-    def around_rows(
-        self, mapper: Mapper[Any], rows: Sequence[Mapping[str, Any]], *, insert: bool
-    ) -> AbstractContextManager[Any]:
-        """Return a block around the writing of rows without objects.
-
-        :param insert: they are new; else they are changed, by their primary keys.
-        """
 
     def around_unguarded(self) -> AbstractContextManager[Any]:
         """Return a block in which declared documents are written without their lock."""
@@ -165,7 +157,7 @@ class SessionPart:
             name for name in _HOOKS if getattr(cls, name) is not getattr(SessionPart, name)
         )
 
-    # The call for a lock, in the order in which the hooks come.
+    # The hooks of a lock call, in the order in which they are called.
 
     def route(self, request: LockRequest) -> LockRequest:
         """Return the request, with the database to ask where the part decides that."""
@@ -190,12 +182,12 @@ class SessionPart:
     def settled(self, call: LockCall, error: LockFailed | None) -> None:
         """Note the new locks of a call, or its failure, before it is reported."""
 
-    # The locks that are held.
+    # Hooks of held locks.
 
     def released(self, released: Sequence[ReleasedLock], outcome: str) -> None:
         """Note locks that were given up; ``outcome`` as for the event ``locks_released``."""
 
-    # The transaction, in the order in which the hooks come.
+    # The hooks of the transaction, in the order in which they are called.
 
     def using(self, bind: Engine | Connection) -> None:
         """Check a database that the program names by itself.  :raises LockMisuse: it must not."""
@@ -221,7 +213,7 @@ class SessionPart:
     def ended(self, *, committed: bool) -> None:
         """The transaction has ended, and the connections are in their pool."""
 
-    # The session's statements.
+    # Hooks of the session's statements.
 
     def around_write(self, statement: Any, parameters: Any, how: Mapping[str, Any]) -> Noting:
         """Return a block around a write without a flush, which gives a function for its result.

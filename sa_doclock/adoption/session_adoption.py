@@ -50,7 +50,6 @@ class Adoption:
 
 
 def _check_of(compiled: Compiled) -> StatementCheck | None:
-    """Return the check of the locks in this statement; None where there are none."""
     locks = locks_in(compiled)
     if locks is NO_LOCKS:
         return None
@@ -75,9 +74,9 @@ def _check(locks: CompiledLocks, state: LockContext, context: Any) -> None:
 def _check_locks(
     state: LockContext, connection: Connection, locks: CompiledLocks, options: Mapping[str, Any]
 ) -> None:
-    """Have these locks in the transaction, where the SQL of this database carries none of them.
+    """Take these locks in the transaction if this database's SQL has none of them.
 
-    In a call for a lock, the outermost is made real by that call.
+    Within a lock call, that call takes the outermost one.
 
     :raises LockNotSupported: nothing would lock.
     """
@@ -89,7 +88,7 @@ def _check_locks(
     _refuse_unlocked(unseen, joined.known)
     if joined.known is None:
         return
-    # In a call of ours the outermost is not the program's.
+    # Within a lock call, the outermost one is ours, not the program's.
     written = locks.all if call is None or call.request.as_is else locks.within
     if written:
         joined.known.check_autocommit(connection)
@@ -109,7 +108,6 @@ def _lock_schemas(
     locks: Iterable[CompiledLock],
     options: Mapping[str, Any],
 ) -> None:
-    """Have the locks in the schemas of their tables too, of whatever class these are."""
     for held in locks:
         lock = held.lock or LockOptions.None_
         tables = (froms.tables_below(froms.subqueries) for froms in held.froms)
@@ -127,7 +125,7 @@ def _check_tables(
     connection: Connection,
     options: Mapping[str, Any],
 ) -> None:
-    """Check that the SQL locks rows, and that the rows of each of its tables can be locked."""
+    """Check that the SQL locks rows, and that the rows of each table can be locked."""
     if lock.lock is None or not is_row_lock(
         strategy.statements.row_lock(lock.lock, READ_COMMITTED)
     ):
@@ -142,7 +140,7 @@ def _check_tables(
 
 
 def _refuse_unlocked(locks: Collection[CompiledLock], strategy: LockStrategy | None) -> None:
-    """:raises LockNotSupported: the SQL of one of these carries no lock."""
+    """:raises LockNotSupported: the SQL of one of these has no lock."""
     if any(lock.lock is None for lock in locks):
         raise LockNotSupported(
             "SQLAlchemy sends no FOR UPDATE for a UNION. Lock the rows by a select of their own"

@@ -15,9 +15,9 @@ from .tables import LARGEST, NAMES, State
 class Operation(enum.Enum):
     """The operations of a thread on a document."""
 
-    UPSERT = "upsert"  # set a detail, total again
-    DELETE = "delete"  # remove a detail, total again
-    MOVE = "move"  # move value between two details; the header is left alone
+    UPSERT = "upsert"  # set a detail, recalculate the total
+    DELETE = "delete"  # delete a detail, recalculate the total
+    MOVE = "move"  # move value between two details; the header stays unchanged
     LOAD = "load"  # read and check
 
 
@@ -27,7 +27,7 @@ class Step(NamedTuple):
     operation: Operation
     document: int
     name: str
-    other: str  # of a MOVE: where the value goes to
+    other: str  # the target of a MOVE
     value: int
 
 
