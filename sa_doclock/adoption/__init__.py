@@ -5,4 +5,4 @@ A part that keeps nothing of its session.  Its hook ``executor`` executes a sele
 statements checked before they are sent.
 """
 
-from .session_adoption import Adoption
+from .session_adoption import SessionAdoption

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sqlalchemy import Table
 from sqlalchemy.orm import Session
 
-from ..adoption import Adoption
+from ..adoption import SessionAdoption
 from ..checkout_info import NO_TABLE, NOBODY
 from ..core.transaction import LockContext, LockRequest, SessionPart
 from ..errors import LockMisuse
@@ -49,20 +49,20 @@ OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
 
 
 # They keep no state of a session.
-_ADOPTION: Final = Adoption()
+_ADOPTION: Final = SessionAdoption()
 _VERSIONS: Final = DocumentVersions()
 
 
 class NoCheckOuts:
-    """The ``Condition`` of a session without check-outs; it keeps nothing of it."""
+    """The ``CheckoutCondition`` of a session without check-outs; it keeps nothing of it."""
 
     def check_request(self, request: LockRequest) -> None:
-        """See :class:`Condition`.  :raises LockMisuse: a check-out was given."""
+        """See :class:`CheckoutCondition`.  :raises LockMisuse: a check-out was given."""
         if request.given.get("checkout", NOBODY) is not NOBODY:
             raise LockMisuse(NO_TABLE)
 
     def check_found(self, request: LockRequest, found: object) -> None:
-        """See :class:`Condition`: there is none."""
+        """See :class:`CheckoutCondition`: there is none."""
 
 
 _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())

@@ -73,7 +73,7 @@ BESIDE_THE_POOL = (
     "tools/doctor/postgresql_poolers.py:_is_pgpool",
     "tools/doctor/postgresql_poolers.py:_pid",
     "tools/doctor/postgresql_poolers.py:_servers",
-    "tools/explain/explanation.py:_Recorder._send_unlocked",
+    "tools/explain/explanation.py:_PlanRecorder._send_unlocked",
     "tools/explain/explanation.py:_lock",
     "tools/explain/explanation.py:_some_key",
     "tools/explain/explanation.py:_some_unique_key",

@@ -10,7 +10,7 @@ from ..lock_request import (
 )
 from .connection_events import is_built, is_watched, watch, watch_all, watch_connection, watch_lent
 from .context import LockContext, binds_of, state_of
-from .dialect_events import StatementCheck, check_statements, follow_dialect
+from .dialect_events import CompiledCheck, check_statements, follow_dialect
 from .error_translation import about_held, others_text, refuse_after
 from .failure import Condition
 from .lock_transaction import EndOfTransaction, LockTransaction

@@ -14,7 +14,7 @@ from .table_rows import CheckoutRow
 
 
 @dataclass(frozen=True)
-class Condition:
+class CheckoutCondition:
     """A condition of a lock, for the check-out of the document as it is under the lock.
 
     :ivar refuses: returns whether the lock is refused because of this row.
@@ -42,30 +42,30 @@ class Condition:
         )
 
 
-FREE: Final = Condition(lambda row: row.is_valid)
+FREE: Final = CheckoutCondition(lambda row: row.is_valid)
 """Nobody has it: the condition of a lock without ``checkout=``."""
 
-ANYBODY: Final = Condition(lambda _: False, gives=True)
+ANYBODY: Final = CheckoutCondition(lambda _: False, gives=True)
 """Whoever has it: for a take-over."""
 
 
-def owned_by(owner: str) -> Condition:
+def owned_by(owner: str) -> CheckoutCondition:
     """Return the condition that nobody has it, or this owner."""
-    return Condition(lambda row: row.is_valid and row.owner != owner, gives=True)
+    return CheckoutCondition(lambda row: row.is_valid and row.owner != owner, gives=True)
 
 
-def _of_epoch(epoch: int) -> Condition:
-    return Condition(lambda row: row.open_epoch != epoch, epoch=epoch)
+def _of_epoch(epoch: int) -> CheckoutCondition:
+    return CheckoutCondition(lambda row: row.open_epoch != epoch, epoch=epoch)
 
 
-def condition_of(given: Any) -> Condition:
+def condition_of(given: Any) -> CheckoutCondition:
     """Return the condition that a caller has given as ``checkout=``.
 
     :raises TypeError: it is neither a Checkout nor an epoch.
     """
     if given is None or given is NOBODY:
         return FREE
-    if isinstance(given, Condition):
+    if isinstance(given, CheckoutCondition):
         return given
     if isinstance(given, Checkout):
         return _of_epoch(given.epoch)
