@@ -94,11 +94,7 @@ def listen_to_mappers() -> None:
     listener of it.
     """
     event.listen(Mapper, "after_configured", clear_mapper_caches)
-    event.listen(object, "class_uninstrument", _class_uninstrumented, propagate=True)
-
-
-def _class_uninstrumented(_: type[Any]) -> None:
-    clear_mapper_caches()
+    event.listen(object, "class_uninstrument", lambda _: clear_mapper_caches(), propagate=True)
 
 
 def mapper_of(entity: Any) -> Mapper[Any]:
