@@ -1,4 +1,4 @@
-"""Rows that are inserted because of what a SELECT has found, or not found."""
+"""Rows that are inserted because a SELECT found, or did not find, others."""
 
 from __future__ import annotations
 
@@ -71,9 +71,10 @@ class _Race(NamedTuple):
 
 
 class InsertRace(Rule):
-    """Certain where the source shows that the row is inserted because of what was read.
+    """Certain if the source shows that the row is inserted because of the rows that were read.
 
-    A unique constraint or index that keeps out the second row is none: the database finds the race.
+    Not a finding if a unique constraint or index prevents the second row: the database detects the
+    race.
     """
 
     code = "check-then-insert"
@@ -313,7 +314,7 @@ _OPPOSITE: Final[Mapping[_Returned, _Returned]] = {
 }
 
 _Columns = tuple[tuple[str, frozenset[str]], ...]
-"""Columns, each with the names that the program has for it."""
+"""Columns, each with the program's names for it."""
 
 
 # Threads: cached pure functions of source files.

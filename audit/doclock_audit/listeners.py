@@ -1,4 +1,4 @@
-"""The events of SQLAlchemy that an audit hears: of engines, sessions and mapped objects."""
+"""The events of SQLAlchemy that an audit receives: of engines, sessions and mapped objects."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _MOST_VALUES: Final = 100  # rows of one statement that are examined
 
 
 class Listeners:
-    """Functions for the events of engines, sessions and mapped objects, by whose names they are called.
+    """Listeners for the events of engines, sessions and mapped objects, named like the events.
 
-    Those of objects are for their states.
+    Those of objects get their states.
     """
 
     def __init__(self, watched: Watched) -> None:
@@ -104,7 +104,7 @@ class Listeners:
         context: Any,
         _many: bool,
     ) -> None:
-        """Judge a statement by its text, and by what it was compiled from."""
+        """Judge a statement by its text and its construct."""
         watched = self._watched
         watched.statements += 1
         user = watched.seen(connection).user
@@ -319,7 +319,7 @@ class Listeners:
         self._watched.use(connection, self._watched.session(session))
 
     def after_commit(self, session: Session) -> None:
-        """Note that the outer transaction is committed, and not only a savepoint released."""
+        """Note that the outer transaction is committed, not only a savepoint released."""
         if not session.in_nested_transaction():
             self._watched.session(session).committed = True
 
@@ -337,7 +337,7 @@ class Listeners:
         self._watched.added.put(instance_state(instance), places_of_program())
 
     def do_orm_execute(self, run: ORMExecuteState) -> Result[Any] | None:
-        """Remember the line that reads, and find out which rows a SELECT with a lock returns."""
+        """Remember the line that reads, and find out which rows a locking SELECT returns."""
         read = self._guarded_begin(run) if run.is_select else None
         if read is None or not read.locked or run.execution_options.get("yield_per"):
             return None
@@ -384,7 +384,7 @@ class Listeners:
     def lock_acquired(
         self, session: Session, document: DocumentKey | LockedName, lock: LockOptions, _: float
     ) -> None:
-        """Note a lock of a LockingSession, which may be in its transaction and not in its SQL."""
+        """Note a lock of a LockingSession, whose SQL may not show it."""
         entity, key = document
         if entity is None or not is_row_lock(lock) or not isinstance(key, tuple):
             return
@@ -412,7 +412,7 @@ class Listeners:
             self._watched.acquire(transaction, row, read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
-        """Remember it likewise; where more is loaded of the row, only for what was read again."""
+        """Remember it likewise; if more of the row is loaded, only for attributes that were read again."""
         if attributes is None or attributes >= _loaded_columns(state):
             self.load(state, context)
             self._watched.refreshed.pop(ref(state), None)

@@ -1,4 +1,4 @@
-"""The rules: they are told what a transaction does, and count what they have found."""
+"""The rules: they learn what a transaction does, and count their findings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HeaderRows = Iterable[tuple[Header, Row]]
 Rows = Sequence[Mapping[str, Any]]
 
 LIMIT: Final = 2_000
-"""The number of different things that a tally keeps; more are counted together."""
+"""The number of different keys in a tally; the rest are counted together."""
 
 
 class Tally:
@@ -42,7 +42,7 @@ class Tally:
         self._counts: dict[tuple[Any, ...], int] = {}
         self._limit = limit
         self.left_out = 0
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
 
     def add(self, key: tuple[Any, ...], times: int = 1) -> None:
         """Count this key."""
@@ -77,14 +77,14 @@ class Rule:
     def __init__(self) -> None:
         self.tally = Tally()
         self.is_of_tests: Callable[[str], bool] | None = None
-        """Return whether a file has tests: nobody else runs its lines at the same time."""
+        """Return whether a file contains tests: nobody else runs its lines at the same time."""
 
     def is_test(self, place: Place) -> bool:
-        """Return whether a line is one of a test."""
+        """Return whether a line belongs to a test."""
         return self.is_of_tests is not None and self.is_of_tests(place.file)
 
     def without_tests(self, places: Places) -> Places:
-        """Return the line, and those of the program that have called it."""
+        """Return the line, and the program's lines that called it."""
         if self.is_of_tests is None:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
@@ -106,12 +106,12 @@ class Rule:
         row: Row | None,
         places: Places,
     ) -> None:
-        """Learn of a row that the program has overwritten by a statement of its own."""
+        """Learn of a row that the program has overwritten by its own statement."""
 
     def inserted(
         self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
     ) -> None:
-        """Learn of an INSERT that the program has sent itself, and of the rows that it refers to."""
+        """Learn of an INSERT that the program itself sent, and of the rows to which it refers."""
 
     def inserted_values(
         self,
@@ -124,7 +124,7 @@ class Rule:
     ) -> None:
         """Learn of the values of a new row, by the keys of the columns.
 
-        :param names: those that parameters of a text have, by column.
+        :param names: the names of a text's parameters, by column.
         """
 
     def read_itself(
@@ -146,27 +146,27 @@ class Rule:
     def without_effect(
         self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
     ) -> None:
-        """Learn of a lock that was asked for, and that the database does not get."""
+        """Learn of a requested lock that the database does not get."""
 
     def was_idle(
         self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
     ) -> None:
         """Learn how long no statement has run.
 
-        :param place: the line under which it waited, if it was seen to; else that of the next statement.
+        :param place: the line where it was seen to wait, or else that of the next statement.
         """
 
     def export(self) -> Any:
-        """Return what it has found, as lists, texts and numbers."""
+        """Return its counts, as lists, texts and numbers."""
         return self.tally.export()
 
     def merge(self, exported: Any) -> None:
-        """Add what the same rule has found in another process."""
+        """Add the counts of the same rule in another process."""
         self.tally.merge(exported)
 
     @property
     def left_out(self) -> int:
-        """The number of observations that have found no room."""
+        """The number of observations beyond the limit."""
         return self.tally.left_out
 
     def findings(self) -> Iterator[AuditFinding]:
@@ -201,7 +201,7 @@ _MOST_PLACES: Final = 50  # for each table
 
 
 class LostUpdate(Rule):
-    """Certain where the source shows that the new value depends on the old one."""
+    """Certain if the source shows that the new value depends on the old one."""
 
     code = "lost-update"
 
@@ -338,10 +338,10 @@ class _Pair(NamedTuple):
 
 
 class DetailWithoutHeader(Rule):
-    """Certain where the header depends on its details.
+    """Certain if the header depends on its details.
 
-    That is where a transaction that has locked the header writes it too, and has read its details or
-    has a relationship that deletes those that it loses.  A detail whose own row is locked is none.
+    It does if a transaction that has locked the header also writes it, and has read its details or
+    has a relationship that deletes removed ones.  A detail whose own row is locked is no finding.
     """
 
     code = "detail-without-header"
@@ -407,12 +407,12 @@ class DetailWithoutHeader(Rule):
 
 
 class StaleAfterLock(Rule):
-    """Certain where a value is then written that depends on the old ones."""
+    """Certain if a value is then written that depends on the old ones."""
 
     code = "stale-after-lock"
 
     def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Note the two reads; the end of the transaction tells what has come of it."""
+        """Note the two reads; the end of the transaction shows whether it matters."""
         transaction.stale[row] = before
         key = (row.entity, str(before.place), str(read.place))
 
@@ -444,7 +444,7 @@ class StaleAfterLock(Rule):
 
 
 class LockWithoutEffect(Rule):
-    """Certain where the transaction then changes rows of the table: the text that was sent tells."""
+    """Certain if the transaction then changes rows of the table: the sent text shows it."""
 
     code = "lock-without-effect"
 
@@ -474,10 +474,10 @@ HOLD_LIMIT: Final = 0.2
 
 
 class LongHold(Rule):
-    """Certain, and no more than a warning: nothing gets lost, but others wait.
+    """Certain, but only a warning: nothing is lost, but others wait.
 
-    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The next
-    statement does not tell why it came late, so such a wait is reported where it was seen.
+    Without a lock, a transaction keeps a connection of the pool, and the server the old rows.  The
+    next statement does not show why it came late, so such a wait is reported where it was seen.
     """
 
     code = "long-hold"

@@ -19,14 +19,14 @@ _BRANCHES: Final = ("body", "orelse")
 
 
 class Guard(NamedTuple):
-    """A condition that has this outcome where a line of the program is executed."""
+    """A condition that has this outcome when a line of the program is executed."""
 
     test: ast.expr
     outcome: bool
 
 
 class Unpacked(ast.Subscript):
-    """An element of what a loop or an assignment takes apart, as ``b`` in ``for a, b in rows``."""
+    """An element that a loop or an assignment unpacks, as ``b`` in ``for a, b in rows``."""
 
     def __init__(self, value: ast.expr, position: int) -> None:
         super().__init__(value, ast.Constant(position), ast.Load())
@@ -62,7 +62,7 @@ class Scope:
 
     @property
     def parameters(self) -> frozenset[str]:
-        """The names of the function's parameters, less that of its object."""
+        """The names of the function's parameters, without that of its object."""
         found = list(self._arguments())
         return frozenset(found) - {"self", "cls"}
 
@@ -73,16 +73,16 @@ class Scope:
                 yield one.arg
 
     def parameter_at(self, position: int) -> str | None:
-        """Return the parameter that a positional argument is for, in a call of a method too."""
+        """Return the parameter for a positional argument, even in a call of a method."""
         found = [one for one in self._arguments() if one not in ("self", "cls")]
         return found[position] if position < len(found) else None
 
     def covering(self, line: int) -> Iterator[ast.AST]:
-        """Yield the nodes that this line is part of."""
+        """Yield the nodes that contain this line."""
         return (node for node in self.nodes if covers(node, line))
 
     def statement_at(self, line: int) -> ast.AST:
-        """Return the innermost statement that this line is part of."""
+        """Return the innermost statement that contains this line."""
         if line not in self._statements:
             self._statements[line] = self._innermost(line)
         return self._statements[line]
@@ -93,14 +93,14 @@ class Scope:
         return max(inner or found or [self.node], key=lambda one: getattr(one, "lineno", 0))
 
     def around(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST, str]]:
-        """Yield each node with the one that it is part of, and as which part, the innermost first."""
+        """Yield each node with its parent and its role there, the innermost first."""
         while node in self._above:
             parent, field = self._above[node]
             yield node, parent, field
             node = parent
 
     def guards(self, node: ast.AST) -> Iterator[Guard]:
-        """Yield the conditions around a node, and those before it that would have left its block."""
+        """Yield the conditions around a node, and earlier ones that would have left its block."""
         for inner, parent, field in self.around(node):
             yield from self._guards_in(inner, parent, field)
             block = getattr(parent, field)
@@ -131,8 +131,7 @@ class Scope:
     def _of_items(
         self, items: ast.AST, use: ast.AST, seen: frozenset[str] = frozenset()
     ) -> Iterator[Guard]:
-        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted -
-        known``.
+        """Yield the conditions that all items of a loop fulfil, such as those of ``wanted - known``.
 
         :param seen: the variables on the way here.
         """
@@ -195,7 +194,7 @@ class Scope:
         return is_assignment and any(parent is node for _, parent, _ in self.around(use))
 
     def names_behind(self, expression: ast.AST, use: ast.AST) -> set[str]:
-        """Return the variables of an expression, and those that they have their values from."""
+        """Return the variables of an expression, and those that determine their values."""
         found: set[str] = set()
         left = names_in(expression)
         while left:
@@ -324,7 +323,7 @@ def names_in(target: ast.AST) -> set[str]:
 
 
 def parts_of(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the conditions that a condition is put together from."""
+    """Yield the conditions of which a condition consists."""
     match test:
         case ast.BoolOp(values=values):
             for one in values:
@@ -353,7 +352,7 @@ def certain_parts(test: ast.expr, *, outcome: bool) -> Iterator[Guard]:
 
 
 def covers(node: ast.AST, line: int) -> bool:
-    """Return whether the line is part of this node."""
+    """Return whether the node contains this line."""
     first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
     if first is None or last is None:
         return isinstance(node, ast.withitem) and covers(node.context_expr, line)
@@ -363,7 +362,7 @@ def covers(node: ast.AST, line: int) -> bool:
 # Threads: cached pure functions of source files.
 @lru_cache(maxsize=4096)
 def scope_of(place: Place) -> Scope | None:
-    """Return the innermost function around this line, or the module; None where there is no source."""
+    """Return the innermost function around this line, or the module; None without source."""
     tree = _tree_of(place.file)
     if tree is None:
         return None

@@ -1,4 +1,4 @@
-"""All that an audit remembers of the process while it watches: sessions, connections and objects."""
+"""The state that an audit keeps while it watches a process: sessions, connections and objects."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Watched:
         self.of_locks = [one.locked for one in rules if _hears(one, "locked")]
         self.reads: ByObject[InstanceState[Any], Read] = ByObject()
         self.refreshed: ByObject[InstanceState[Any], dict[str, Read]] = ByObject()
-        """Attributes that were read again, and not the whole row."""
+        """Attributes that were read again without the whole row."""
         self.assigned: ByObject[InstanceState[Any], dict[str, Places]] = ByObject()
         self.added: ByObject[InstanceState[Any], Places] = ByObject()
         self.statements = self.transactions = self.rows_left_out = self.failures = 0
@@ -116,7 +116,7 @@ class Watched:
         return run
 
     def session(self, session: Session) -> SessionSeen:
-        """Return what is known of a session."""
+        """Return the state of a session."""
         number = session.hash_key
         found = self.sessions.get(number)
         if found is None:
@@ -185,7 +185,7 @@ class Watched:
         return seen.transaction
 
     def note_wide_lock(self, connection: Connection, sent: Sent) -> None:
-        """Note a lock that is not of rows; the next session on this connection has it too."""
+        """Note a lock that is not on rows; the next session on this connection has it too."""
         begins = sent.begins and locks_database(connection)
         for transaction in self._transactions_on(connection):
             transaction.protect(Protection(begins, begins))
@@ -196,7 +196,7 @@ class Watched:
                 transaction.first_lock = transaction.first_lock or here()
 
     def note_level(self, connection: Connection, level: str) -> None:
-        """Note the isolation level that a statement gives the transaction."""
+        """Note the isolation level that a statement sets for the transaction."""
         for transaction in self._transactions_on(connection):
             transaction.protection = _protected_by(connection, level)
 
@@ -233,7 +233,7 @@ class Watched:
         )
 
     def note_waiting(self, seconds: float) -> None:
-        """Note under which line each transaction waits that has been idle for that long."""
+        """Note at which line each transaction waits that has been idle for that long."""
         now = time.perf_counter()
         of_sessions = [one.transaction for one in self.sessions.values()]
         for transaction in (*of_sessions, *(one.transaction for one in self._connections.values())):

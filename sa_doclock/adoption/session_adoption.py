@@ -1,8 +1,8 @@
-"""Adoption: the object by which the ``with_for_update()`` of a session's statements are locks.
+"""Adoption: makes the ``with_for_update()`` of a session's statements a lock.
 
-A select that has one is executed as a lock.  Any other, in a statement that is about to be sent, is
-made real or refused: by SQLAlchemy's compiled statement, whoever has put the lock there, and wherever it
-stands.
+A select with one is executed as a lock.  In any other statement, the lock is made real or refused
+just before the statement is sent, by SQLAlchemy's compiled statement: whoever put the lock there,
+and wherever it is.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from .for_update import inner_select, lock_of_for_update
 
 
 class SessionAdoption:
-    """Adoption in a session whose ``with_for_update()`` are locks; it keeps nothing of it."""
+    """Makes the ``with_for_update()`` of a session a lock; keeps nothing of the session."""
 
     def executor(self, session: Session, statement: Any) -> Executor | None:
-        """Return the executor of the statement: a select that has a ``with_for_update()`` is executed here."""
+        """Return the executor of a select with ``with_for_update()``."""
         select = inner_select(statement)
         lock = lock_of_for_update(select) if isinstance(select, Select) else None
         if lock is None:

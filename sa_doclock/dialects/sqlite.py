@@ -1,8 +1,8 @@
 """SQLite 3 by file, in WAL or rollback-journal mode: sqlite3, aiosqlite, pysqlcipher.
 
-There are no row locks.  The lock is the transaction's: BEGIN IMMEDIATE is the write lock
-on the whole file, BEGIN followed by a read is a snapshot (WAL) or a lock that keeps
-writers from committing (rollback journal).  Either is stronger than the requested lock.
+There are no row locks; the transaction has the lock.  BEGIN IMMEDIATE is the write lock on the
+whole file; BEGIN followed by a read is a snapshot (WAL), or a lock that prevents writers from
+committing (rollback journal).  Both are stronger than the requested lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The parts of a session, from the options that it is made with.
+"""The parts of a session, from its options.
 
-Adoption, the guard and the versions, which most sessions have, are imported here at once.  Each other
-feature is imported for the first session that asks for it, or for its public name in ``sa_doclock``.
+Adoption, the guard and the versions, which most sessions have, are imported here at once.  Each
+other feature is imported when a session first uses it, or for its public name in ``sa_doclock``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PartOptions(NamedTuple):
 
 
 OF_DOCUMENTS_ALONE: Final = (PartOptions(), PartOptions(adopt_for_update=False))
-"""The options of a session that has no parts beside its family."""
+"""The options of a session without parts."""
 
 
 # They keep no state of a session.
@@ -69,11 +69,11 @@ _WITHOUT_CHECKOUTS: Final = (_VERSIONS, NoCheckOuts())
 
 # Threads: a test run sets it before it creates sessions.
 options_of_all: dict[str, Any] = {}
-"""Options that every session has from now on, whatever it is made with: those of a test run."""
+"""Options of every session from now on, in addition to its own: set by a test run."""
 
 
 def install_parts(session: Session, state: LockContext, options: PartOptions) -> None:
-    """Install the parts that these options ask for.
+    """Install the parts for these options.
 
     :raises TypeError, ValueError: as LockingSession says.
     """

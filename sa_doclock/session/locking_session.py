@@ -1,4 +1,4 @@
-"""LockingSession: its options, and the methods that are in no base class."""
+"""LockingSession: its options, and the methods that no base class has."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
-"""The loading of the parts of documents, in one statement for each kind of part.
+"""Loads the parts of documents, with one statement for each kind of part.
 
-The session's ``get_document()`` calls load_parts() for unloaded parts, and each lock load_again() for expired
-attributes that no access loads; both put the details into the attributes of their owners.
+The session's ``get_document()`` calls load_parts() for unloaded parts, and each lock calls
+load_again() for expired attributes that no access loads; both put the details into the attributes
+of their owners.
 
 There are three ways, and no other place loads details:
 
 1. The collections of one header, each by its key, as most documents need: ``_load_collections()``.
-2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts from the
-   keys of the headers, however many owners are between: the taxes of the lines of two orders are
-   ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have parts of
-   their own kind, and parts that are loaded again, start from the keys of their owners.
+2. Each kind of part for all owners at once: ``_Loader.load_missing()``.  Its statement starts
+   from the keys of the headers, however many owners are between: the taxes of the lines of two
+   orders are ``SELECT tax .. JOIN line .. WHERE line.order_id IN (1, 2)``.  Only parts that have
+   parts of their own kind, and parts that are loaded again, start from the keys of their owners.
 3. A relationship to an ``aliased()``, as SQLAlchemy loads it.
 
 A pipeline sends the SELECTs of the first two ahead, by ``reads_of()``.
@@ -62,14 +63,14 @@ _UNLOADED = ("dynamic", "write_only")  # mapped so because they are too large to
 
 
 def load_parts(session: Session, headers: Sequence[Any], lock: LockOptions) -> None:
-    """Load the parts of these documents that are not loaded; all of one hierarchy."""
+    """Load the unloaded parts of these documents of one hierarchy."""
     if headers and not (len(headers) == 1 and _load_collections(session, headers[0], lock)):
         root = root_of(instance_state(headers[0]).mapper)
         _Loader(session, headers).load(root, lock)
 
 
 def is_loaded(header: Any, lock: LockOptions) -> bool:
-    """Return whether the document is loaded for sure, so that load_parts() has nothing to do."""
+    """Return whether the document is certainly loaded, so that load_parts() has nothing to do."""
     state = instance_state(header)
     collections = _collections(state.manager.mapper, lock)
     if collections is None or state.expired_attributes:
@@ -141,7 +142,7 @@ def _collections(
 
 
 def reads_of(entity: Mapper[Any], identity: Identity, lock: LockOptions) -> list[Read]:
-    """Return the SELECTs of load_parts() for the document of this key that are known before."""
+    """Return the SELECTs of load_parts() for the document of this key that are known in advance."""
     return [
         (statement, dict(zip(names, identity, strict=True)))
         for statement, names in _by_key_of_header(entity, lock)
@@ -328,7 +329,7 @@ def _members(owner: Any, part: Part) -> list[Any]:
 
 
 class LoadStep(NamedTuple):
-    """One kind of part to load, and the owners that its statement starts from.
+    """One kind of part to load, and the owners from which its statement starts.
 
     :ivar chain: from the owner whose keys are given, down to the part.
     :ivar part: the last of these.
@@ -381,7 +382,7 @@ def _by_stored_keys(
 
 @mapper_cache
 def repeats_details(step: LoadStep) -> bool:
-    """Return whether a detail may come twice: owners share it, or collections are joined to it."""
+    """Return whether a detail may occur twice: owners share it, or collections are joined to it."""
     eager = (
         relationship.lazy in ("joined", False)
         for mapper in step.part.detail.self_and_descendants

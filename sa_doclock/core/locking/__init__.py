@@ -1,4 +1,4 @@
-"""The taking of a lock: one sequence, acquire(), for every kind of lock."""
+"""Taking a lock: one sequence, acquire(), for every kind of lock."""
 
 from .acquire import Found, LockTarget, acquire
 from .by_key import ManyByKey, OneByKey, identities_of, single_key

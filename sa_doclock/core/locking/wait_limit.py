@@ -1,4 +1,4 @@
-"""WaitLimit: how long the statements of one lock may wait, and the server's setting that limits them."""
+"""WaitLimit: how long the statements of one lock may wait, and the server's setting for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..transaction import LockPlan, TransactionConnection
 R = TypeVar("R")
 
 Statement = Callable[[LockOptions], Select[Any]]
-"""Returns the SELECT that carries this lock."""
+"""Returns the SELECT with this lock."""
 
 # A statement by key, and its variant with a limit, must be the same object every time: SQLAlchemy
 # caches facts about a statement on the object.  An entry lives as long as its statement.
@@ -33,14 +33,14 @@ _last = WeakKeyDictionary()
 class WaitLimit(NamedTuple):
     """The limit of the wait for one lock.
 
-    A server takes it in one or both of two ways: as a setting of the connection, by :meth:`around`, or
-    in the text of the statement, by :meth:`timed`.  Where a limit of the server's own ends the wait
+    A server takes it in one or both of two ways: as a setting of the connection, by :meth:`around`,
+    or in the text of the statement, by :meth:`timed`.  If a limit of the server ends the wait
     first, :meth:`again` has the rest.
 
-    :ivar lock: the lock that the statements carry.
-    :ivar seconds: None as the server is configured.
-    :ivar call: which has met no error where another try is made.
-    :ivar spent: the seconds that the tries before this one have taken.
+    :ivar lock: the lock in the statements.
+    :ivar seconds: None: the server's own limit.
+    :ivar call: its error is reset before another try.
+    :ivar spent: the seconds that earlier tries have taken.
     """
 
     strategy: LockStrategy
@@ -55,7 +55,8 @@ class WaitLimit(NamedTuple):
     ) -> AbstractContextManager[None]:
         """Return the block in which the server limits the waits on this connection.
 
-        A named lock has its limit in its own statement, and the program's own statement as it says.
+        A named lock has its limit in its own statement, and the program's own statement its own
+        limit.
         """
         if request.mapper is None or request.as_is:
             return nullcontext()
@@ -77,7 +78,7 @@ class WaitLimit(NamedTuple):
         return timed
 
     def left(self) -> float:
-        """Return the seconds that are left of the limit; 0 where the server's own alone counts."""
+        """Return the remaining seconds of the limit; 0 if only the server's own applies."""
         return 0.0 if self.seconds is None else self.seconds - self.spent
 
     def send(
@@ -90,7 +91,7 @@ class WaitLimit(NamedTuple):
 
         :param first: the statement of the first try, where it is made already.
         :raises LockNotAvailable: the row was held all the time.
-        :raises sqlalchemy.exc.OperationalError: the statement was too slow by itself.
+        :raises sqlalchemy.exc.OperationalError: the statement itself was too slow.
         """
         limit: WaitLimit = self
         in_text = type(self.strategy.waits).timed is not LockWaits.timed
@@ -108,11 +109,11 @@ class WaitLimit(NamedTuple):
             limit = again
 
     def again(self, error: DBAPIError, waited: float) -> WaitLimit | None:
-        """Return the limit of one more try, after this error of one; None: there is no other.
+        """Return the limit of one more try after this error; None: there is none.
 
-        If the server's own limit for locks is shorter, it waits again for the rest of the time.  If a limit
-        for whole statements ended it, the statement may have been slow by itself: one last try without
-        waiting shows whether a lock is held.
+        If the server's own limit for locks is shorter, it waits again for the remaining time.  If a
+        limit for whole statements ended it, the statement itself may have been slow: one last try
+        without waiting shows whether a lock is held.
         """
         errors, seconds = self.strategy.errors, self.seconds
         row, again = errors[code_of(errors, error)], self._replace(spent=self.spent + waited)

@@ -1,6 +1,6 @@
 """The events of a dialect: the errors and the statements of all its connections.
 
-A listener of each connection would cost every transaction more than all that it does.
+A listener on each connection would cost each transaction more than its work.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .error_translation import translate_error
 # engine share.  So the Connection and the Compiled themselves keep the states.
 # Threads: one thread at a time uses a Connection; for a Compiled, two threads find the same.
 _STATES: Final = "sa_doclock_states"
-"""The attribute of a Connection with the states of the sessions that it belongs to.
+"""The attribute of a Connection with the states of its sessions.
 
-Several sessions may have been given one Connection: each keeps its own state.
+Several sessions may share one Connection: each keeps its own state.
 """
 _ERROR: Final = "sa_doclock_error"
-"""The attribute of a Connection, while listeners are called: the driver's error, and ours for it."""
+"""The attribute of a Connection, while listeners run: the driver's error, and ours for it."""
 
 # Threads: changed under the lock, after the listeners are added.
 _listened: WeakSet[Dialect] = WeakSet()
@@ -40,10 +40,9 @@ _STATEMENTS: Final = ("do_execute", "do_executemany", "do_execute_no_params")
 class CompiledCheck(NamedTuple):
     """The check of a statement, each time before it is sent.
 
-    :ivar check: is given the state of a session that the connection belongs to, and the
-        ExecutionContext of the statement.
-    :ivar in_calls: it counts in each call for a lock too, and not alone in one whose statement is the
-        program's own.
+    :ivar check: gets the state of a session of the connection, and the statement's
+        ExecutionContext.
+    :ivar in_calls: also check within every lock call, not only one for the program's own statement.
     """
 
     check: Callable[[LockContext, Any], None]
@@ -55,9 +54,9 @@ _finders: list[FindCheck] = []  # Threads: features add to it when they are impo
 
 
 def check_statements(find: FindCheck) -> None:
-    """Have the statements checked of which this function returns a check.
+    """Check the statements for which this function returns a check.
 
-    :param find: is asked once of each statement that SQLAlchemy has compiled, when it is sent first.
+    :param find: called once for each compiled statement, when it is first sent.
     """
     _finders.append(find)
 

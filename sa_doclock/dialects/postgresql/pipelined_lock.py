@@ -1,4 +1,4 @@
-"""A lock of PostgreSQL by psycopg 3, and all that is sent with it in one round trip."""
+"""A lock of PostgreSQL by psycopg 3, and the statements that are sent with it in one round trip."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ class _EarlyRead(NamedTuple):
     text: str
     parameters: Mapping[str, Any]
     cursor: Any
-    """The driver's own; it has no result where the server has not come to the statement."""
+    """The driver's own; it has no result if the server has not reached the statement."""
 
 
 class PipelinedLock(CursorInterceptor, AbstractContextManager[None]):
-    """A lock is sent with its limit and its BEGIN; on demand also with the reads after it.
+    """Sends a lock with its limit and its BEGIN; on demand also with the reads after it.
 
-    It is the block in which the lock is taken.  The result of an early read is given to the
-    statement that asks for it next, word for word.  The first statement that is another one
-    discards all results: it might have written.  Where an early read has aborted the transaction
-    and no statement has asked for it, the end of the block raises its error.
+    It is the block in which the lock is taken.  The result of an early read goes to the identical
+    statement if that comes next.  The first other statement discards all results: it might have
+    written. If an early read has aborted the transaction and no statement has asked for it, the end
+    of the block raises its error.
 
-    :param seconds: how long to wait for the lock; None: as the server is configured.
+    :param seconds: how long to wait for the lock; None: the server's configuration.
     :param reads: returns the early reads, when the first lock is taken; None: there are none.
-    :param few_rows: the lock is of a few rows by their keys, so that its whole statement is limited.
-    :param after: a statement that is sent once, right behind the first lock.
+    :param few_rows: it locks a few rows by their keys, so that its whole statement is limited.
+    :param after: a statement that is sent once, right after the first lock.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class _Template(NamedTuple):
     text: str
     values: Mapping[str, Any]
     types: Mapping[str, TypeEngine[Any]]
-    """Of the values that are processed."""
+    """Of the values that have processors."""
 
 
 # Global: a statement that reads parts is the same object each time, in all sessions.  An entry must

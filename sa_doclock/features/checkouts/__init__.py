@@ -1,7 +1,7 @@
 """Check-outs: a document that a person or a job has for minutes or hours, over many transactions.
 
-A check-out is a row of a table, not a lock of the database.  Who asks under the lock of the header
-sees it, so that of two only one gets it, and who has lost it cannot write any more.
+A check-out is a row of a table, not a lock of the database.  Sessions read it under the lock of the
+header, so only one of two gets the document, and an owner that has lost it can no longer write.
 """
 
 from .changes import CheckOutCalls, CheckoutOrEpoch, check_lease, check_note, check_owner

@@ -1,4 +1,4 @@
-"""``sa-doclock checkouts``, ``take-over`` and ``check-in``: who has which document, and its end."""
+"""``sa-doclock checkouts``, ``take-over`` and ``check-in``: list, take and end check-outs."""
 
 from __future__ import annotations
 

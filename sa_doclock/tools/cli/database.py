@@ -34,8 +34,8 @@ class BadUsage(Exception):
 class DatabaseTarget(NamedTuple):
     """A database to run on.
 
-    :ivar url: without its password and its parameters, to be shown.
-    :ivar isolation: the level of a transaction that asks for none.
+    :ivar url: without its password and parameters, for display.
+    :ivar isolation: the level of a transaction that requests none.
     """
 
     engine: Engine
@@ -49,11 +49,11 @@ class DatabaseTarget(NamedTuple):
 def open_database(
     url: str | None, connections: int, *, patient: bool = True
 ) -> Iterator[DatabaseTarget]:
-    """Connect, with a pool of so many connections; without a URL, to a temporary SQLite file.
+    """Connect, with a pool of this many connections; without a URL, to a temporary SQLite file.
 
-    :param patient: SQLite waits two minutes for the file's lock, and not as the URL says.
+    :param patient: SQLite waits two minutes for the file's lock, whatever the URL says.
 
-    :raises BadUsage: the URL is none, or there is no such database.
+    :raises BadUsage: it is not a URL, or there is no such database.
     """
     with ExitStack() as stack:
         parsed = stack.enter_context(_temporary_file()) if url is None else _parse(url)

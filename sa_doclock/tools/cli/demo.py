@@ -34,13 +34,13 @@ from .workload import (
 )
 
 WAIT = 30.0
-"""Seconds that a request waits for the other to have read the order too, before it writes.
+"""Seconds that a request waits, before it writes, for the other to have read the order too.
 
-The worst timing, every time: also where the other is slow to get its connection.
+It produces the worst timing every time, even if the other is slow to connect.
 """
 
 WAIT_WITH_LOCK = 0.5
-"""With a lock the other cannot come."""
+"""With a lock, the other cannot read."""
 
 ORDER = 1
 BEFORE: State = {"N0": 10, "N1": 5}
@@ -67,7 +67,7 @@ class Clicks:
 
 
 def click_twice(engine: Engine, lock: LockOptions, names: tuple[str, str]) -> Clicks:
-    """Let two requests, each in its session, add the lines of these names at once."""
+    """Let two requests, each in its session, add the lines with these names at once."""
     fill(engine, {ORDER: BEFORE})
     both_have_read = Barrier(2)
     sessions = _sessions(engine, lock)
@@ -112,9 +112,9 @@ def watch_order(
     seconds: float,
     report: Callable[[float, OrderCounts], None],
 ) -> OrderCounts:
-    """Change and read for so long.
+    """Change and read for this many seconds.
 
-    :param report: called after each read with the seconds that have passed.
+    :param report: called after each read with the elapsed seconds.
     """
     fill(engine, {ORDER: dict.fromkeys(NAMES, 1)})
     counts, over, began = OrderCounts(), Event(), perf_counter()

@@ -78,7 +78,7 @@ def errors_of(runs: Runs) -> Iterator[str]:
 
 
 def json_report(outcome: RunOutcome, target: DatabaseTarget) -> dict[str, Any]:
-    """Return one JSON object; a name that ends in ``_ms`` holds milliseconds, None where nothing was done."""
+    """Return one JSON object; a name that ends in ``_ms`` holds milliseconds, None if there were none."""
     plan, tally = outcome.plan, outcome.tally
     return {
         "database": {
@@ -201,7 +201,7 @@ def stress(
 
 
 def run_with_progress(label: str, target: DatabaseTarget, plan: Plan) -> RunOutcome:
-    """Run, and show meanwhile its progress and its findings."""
+    """Run, showing progress and findings."""
     with progress_bar(label, plan.total_steps) as show:
         return run(
             target.engine,

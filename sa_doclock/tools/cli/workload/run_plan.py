@@ -1,4 +1,4 @@
-"""The plan of a run: its size, its locks, and the steps that its seed decides."""
+"""The plan of a run: its size, its locks, and the steps that its seed determines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Operation(enum.Enum):
 
 
 class WorkloadStep(NamedTuple):
-    """One operation, with all that is random about it."""
+    """One operation, with its random choices."""
 
     operation: Operation
     document: int
@@ -35,7 +35,7 @@ class WorkloadStep(NamedTuple):
 class Plan:
     """One run.
 
-    :ivar locks: False: plain reads instead of locks, all else the same.
+    :ivar locks: False: plain reads instead of locks, otherwise identical.
     :ivar details_only: the writers MOVE; otherwise they UPSERT and DELETE.
     :ivar read: the lock of a LOAD.
     :ivar whole: read documents with get_document() instead of get_entity().
@@ -59,12 +59,12 @@ class Plan:
 
     @property
     def guard(self) -> GuardMode:
-        """A run without locks makes writes that the guard would refuse."""
+        """Without locks, a run makes writes that the guard would refuse."""
         return "raise" if self.locks else "off"
 
     @property
     def operations(self) -> tuple[Operation, ...]:
-        """The operations of this run; each is as likely as the others."""
+        """The operations of this run, equally likely."""
         if self.details_only:
             return Operation.MOVE, Operation.LOAD
         return Operation.UPSERT, Operation.DELETE, Operation.LOAD
@@ -75,7 +75,7 @@ class Plan:
         return self.threads * self.iterations
 
     def first_states(self) -> dict[int, State]:
-        """The documents at the start: every detail is there."""
+        """The documents at the start, with every detail."""
         rng = self._random("documents")
         return {
             number: {name: rng.randint(0, LARGEST) for name in NAMES}
