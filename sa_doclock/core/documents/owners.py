@@ -8,7 +8,7 @@ after ``line.order = other``, to the order that it leaves and the one that it jo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import is_
 from typing import Any, Final
@@ -100,12 +100,15 @@ class HeaderResolver:
                 return  # headers() has found all of them meanwhile
             self._found.clear()
             for mapper, expired in to_load.items():
-                rows, key = _rows_of(mapper)
-                for some in chunks([found.identity for found in expired if found.identity]):
-                    ask(self._session, rows.where(key_in(key, some)))
-                self._loaded.update(expired)
+                self._load_all(mapper, expired)
             for question, keys in to_ask.items():
                 self._answer(question, [*keys])
+
+    def _load_all(self, mapper: Mapper[Any], states: Collection[InstanceState[Any]]) -> None:
+        rows, key = _rows_of(mapper)
+        for some in chunks([state.identity for state in states if state.identity]):
+            ask(self._session, rows.where(key_in(key, some)))
+        self._loaded.update(states)
 
     def headers(self, state: InstanceState[Any]) -> frozenset[Identity]:
         """Return the headers of an object of the session: its current and its previous ones."""

@@ -63,8 +63,7 @@ class _Listener:
         loads = state.is_column_load or state.is_relationship_load
         if loads or not isinstance(statement, Select):
             return None
-        locks, read = for_update_clause(statement) is not None, statement.column_descriptions
-        entities = [column["expr"] for column in read if column["expr"] is column.get("entity")]
+        locks, entities = for_update_clause(statement) is not None, _entities_of(statement)
         if locks or not entities:
             state.statement = _checked(statement, entities)
         if locks:
@@ -84,6 +83,11 @@ class _Listener:
         if self._call is not None and isinstance(self._call.met, LockNotAvailable):
             self._call.met = None  # the listener tried again, and got the lock
         return result
+
+
+def _entities_of(statement: Select) -> list[Any]:  # type: ignore[type-arg]
+    read = statement.column_descriptions
+    return [column["expr"] for column in read if column["expr"] is column.get("entity")]
 
 
 def _checked(statement: Select, entities: Sequence[Any]) -> Select:  # type: ignore[type-arg]

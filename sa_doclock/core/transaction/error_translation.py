@@ -137,9 +137,7 @@ def _translate_answer(
 
     :param state: its call, or its locks, name the document.
     """
-    error = _typed_error(state, met)
-    if error is None and (met.context.statement or "").startswith(("ROLLBACK", "RELEASE")):
-        error = state.transaction.lost_error()
+    error = _typed_error(state, met) or _error_of_savepoint(state, met)
     advice, wrapped = met.strategy.errors[met.code].advice, met.context.sqlalchemy_exception
     if error is None and advice and wrapped is not None:
         wrapped.add_detail(advice)
@@ -150,6 +148,11 @@ def _translate_answer(
     if state.calls.current is None and isinstance(error, LockFailed):
         report_failed(state.session(), error, None)
     return error
+
+
+def _error_of_savepoint(state: LockContext, met: DriverError) -> LockLost | None:
+    ends_savepoint = (met.context.statement or "").startswith(("ROLLBACK", "RELEASE"))
+    return state.transaction.lost_error() if ends_savepoint else None
 
 
 def _note_locks_lost(
@@ -304,9 +307,13 @@ def _note(
     call = state.calls.current
     if call is not None and error is not None:
         call.engine, call.met = met.connection.engine, error
-    aborts = met.strategy.errors.every_error is EveryError.ABORTS
-    if ended or (aborts and met.strategy.errors[met.code].error is not None):
+    if ended or _needs_rollback(met):
         state.transaction.refuse_after(raised, call)
+
+
+def _needs_rollback(met: DriverError) -> bool:
+    errors = met.strategy.errors
+    return errors.every_error is EveryError.ABORTS and errors[met.code].error is not None
 
 
 def _note_abort(state: LockContext, met: DriverError, error: DocLockError | None) -> None:
