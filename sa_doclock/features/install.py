@@ -89,8 +89,8 @@ def install_parts(session: Session, state: LockContext, options: PartOptions) ->
         parts.guard = WriteGuard(state, options.guard, reads)
     _VERSIONS.follow(session)
     if options not in OF_DOCUMENTS_ALONE:
-        # The hooks named around_... of each stand around those before it.  A pipeline and a router put
-        # their own in place of the present one, so that they come first of their kind.
+        # Each hook named around_... wraps the earlier ones.  A pipeline and a router replace an
+        # object of the session, so they come first of their kind.
         parts.add(*_of_waits(session, state, options), *_of_reports(state, options))
 
 

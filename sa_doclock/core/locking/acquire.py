@@ -425,7 +425,7 @@ def _fail(
     if isinstance(error, DocLockError):
         database = database_name(target.session, request.bind_arguments)
         add_document(error, request.entity, request.ident, request.lock, database)
-    if isinstance(error, LockOrderViolation):  # the one misuse that shows under load alone
+    if isinstance(error, LockOrderViolation):  # the only misuse that appears only under load
         instrumentation.report_order_violation(error)
 
 

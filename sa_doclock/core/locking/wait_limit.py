@@ -73,7 +73,7 @@ class WaitLimit(NamedTuple):
         if last is not None and last[0]() is strategy and last[1] == left:
             return last[2]
         timed = strategy.waits.timed(statement, self.lock, left)
-        if timed is not statement:  # which would keep itself alive
+        if timed is not statement:  # it would keep itself alive
             _last[statement] = ref(strategy), left, timed
         return timed
 
