@@ -70,6 +70,21 @@ class _Race(NamedTuple):
     certain: bool = True
 
 
+class NewRow(NamedTuple):
+    """A row that is inserted.
+
+    :ivar values: by the keys of the columns.
+    :ivar headers: the rows that it refers to.
+    :ivar names: those that parameters of a text have, by column.
+    """
+
+    table: Table
+    values: Mapping[str, Any]
+    headers: HeaderRows
+    places: Places
+    names: Mapping[str, str] = {}  # nobody changes it
+
+
 class InsertRace(Rule):
     """Certain where the source shows that the row is inserted because of what was read.
 
@@ -82,9 +97,8 @@ class InsertRace(Rule):
         super().__init__()
         self._reads: OrderedDict[str, OrderedDict[Places, _TableRead]] = OrderedDict()
 
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
+    def read_table(self, sent: Sent, places: Places, number: int, parameters: Rows) -> None:
+        """Remember a SELECT, or an UPDATE that may find no row."""
         if self.is_of_tests is not None:
             places = self.without_tests(places)
         for condition in sent.conditions:
@@ -106,7 +120,7 @@ class InsertRace(Rule):
                 if one.columns
             }
             headers = list(header_rows(write.state))
-            self.inserted_values(transaction, table, columns, headers, write.places, {})
+            self.inserted(transaction, NewRow(table, columns, headers, write.places))
 
     def _races(
         self, table: Table, places: Places, names: Mapping[str, str]
@@ -129,46 +143,32 @@ class InsertRace(Rule):
             if not self.is_test(read.places[0])
         ]
 
-    def inserted_values(
-        self,
-        transaction: Transaction,
-        table: Table,
-        values: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        names: Mapping[str, str],
-    ) -> None:
-        headers, constants = list(headers), set(_constants(table, values))
-        for read, race in self._races(table, places, names):
+    def inserted(self, transaction: Transaction, new: NewRow) -> None:
+        """Judge a new row by the SELECTs before it."""
+        constants = set(_constants(new.table, new.values))
+        for read, race in self._races(new.table, new.places, new.names):
             equal = read.equal
             same = equal is not None and all(
-                _same(values.get(name), value) for name, value in equal.items()
+                _same(new.values.get(name), value) for name, value in equal.items()
             )
             if same and (equal or read.condition.exact) and race.columns.isdisjoint(equal or ()):
-                self._judge(transaction, table, read, race, constants, headers, places)
+                self._judge(transaction, new, read, race, constants)
 
-    def read_itself(
-        self,
-        transaction: Transaction,
-        own: OwnRead,
-        parameters: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        number: int,
-    ) -> None:
-        read = _TableRead(places, number, own.condition, parameters, writes=True)
-        race = _Race(own.code, own.numbers)
-        self._judge(transaction, own.condition.table, read, race, set(), headers, places)
+    def read_itself(self, transaction: Transaction, new: NewRow, own: OwnRead, number: int) -> None:
+        """Judge an INSERT that reads rows of its own table.
+
+        :param new: with the parameters of the statement for its values.
+        """
+        read = _TableRead(new.places, number, own.condition, new.values, writes=True)
+        self._judge(transaction, new, read, _Race(own.code, own.numbers), set())
 
     def _judge(
         self,
         transaction: Transaction,
-        table: Table,
+        new: NewRow,
         read: _TableRead,
         race: _Race,
         constants: set[str],
-        headers: HeaderRows,
-        places: Places,
     ) -> None:
         """Note the race unless the database, or a lock, keeps the two apart.
 
@@ -177,11 +177,11 @@ class InsertRace(Rule):
         protection = transaction.protection
         if transaction.has_wide_lock or protection.excludes_inserts:
             return
-        kept_out = _keeps_out(table, constants.union(read.columns, race.columns))
-        if kept_out is not True and not _is_kept_apart(transaction, read, headers):
+        kept_out = _keeps_out(new.table, constants.union(read.columns, race.columns))
+        if kept_out is not True and not _is_kept_apart(transaction, read, new.headers):
             certain = race.certain and kept_out is False
             certain = certain and not (read.writes and protection.joins_statements)
-            self._note(transaction, table, read, places, race._replace(certain=certain))
+            self._note(transaction, new.table, read, new.places, race._replace(certain=certain))
 
     def _note(
         self,
@@ -208,10 +208,8 @@ class InsertRace(Rule):
         transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
-        for key, count in self.tally:
-            code, entity, where, column, read, inserted, certain = key
-            if not certain and (*key[:-1], True) in self.tally:
-                continue
+        for key, certain, count in self.tally.strongest():
+            code, entity, where, column, read, inserted = key
             name = short_name(entity)
             message, cure = _TEXTS[code](name, where, column, read, inserted)
             found = self._finding(certain, message, (read, inserted), cure, count)

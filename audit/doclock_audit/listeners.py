@@ -21,6 +21,7 @@ from sa_doclock.testing.instruments import (
     locks_database,
 )
 
+from .inserts import NewRow
 from .places import Place, Places, places_of_program
 from .rows import (
     Row,
@@ -151,8 +152,9 @@ class Listeners:
         if not sent.asks:
             places = places_of_program() if reading is None else reading.places
             parameters = parameters_of(context) if sent.conditions else []
-            for tell in self._watched.of_reads:
-                tell(transaction, sent, places, self._watched.statements, parameters)
+            rules, number = self._watched.rules, self._watched.statements
+            rules.lost_update.read_table(sent, places, number)
+            rules.inserts.read_table(sent, places, number, parameters)
             return
         self._check_effect(connection, transaction, sent)
         place = here()
@@ -204,16 +206,14 @@ class Listeners:
             reason = "the connection commits each statement, which ends the lock"
         else:
             return
-        place = here()
-        for rule in self._watched.rules:
-            rule.without_effect(transaction, sent, database, reason, place)
+        self._watched.rules.effects.without_effect(transaction, sent, database, reason, here())
 
     def _note_write(self, transaction: Transaction, sent: Sent, context: Any) -> None:
         places = places_of_program()
         parameters = list(islice(parameters_of(context), _MOST_VALUES))
         if sent.update is not None:
-            for tell in self._watched.of_reads if sent.conditions else ():
-                tell(transaction, sent, places, self._watched.statements, parameters)
+            number = self._watched.statements
+            self._watched.rules.inserts.read_table(sent, places, number, parameters)
             self._note_update(transaction, sent.update, parameters, places)
         if sent.insert is not None:
             names = dict(sent.inserts)
@@ -234,7 +234,7 @@ class Listeners:
         watched, table = self._watched, own.condition.table
         added = (
             places
-            for of, places in watched.added.items()
+            for of, places in list(watched.added.items())
             if (state := of()) is not None
             and state.mapper.local_table is table
             and any(isinstance(value, ClauseElement) for value in state.dict.values())
@@ -243,11 +243,8 @@ class Listeners:
         for one in parameters_of(context)[:1] or [{}]:
             mapper, values = mapper_of_table(table), own.condition.values(one) or {}
             headers = [] if mapper is None else [*header_rows_of_values(mapper, values)]
-            for rule in watched.rules:
-                rule.read_itself(
-                    *(transaction, own, one, headers),
-                    *(places or places_of_program(), watched.statements),
-                )
+            new = NewRow(table, one, headers, places or places_of_program())
+            watched.rules.inserts.read_itself(transaction, new, own, watched.statements)
 
     def _note_insert(
         self,
@@ -267,10 +264,10 @@ class Listeners:
             key = key_sent(keys, values)
             if key is not None and Row(entity, key) in transaction.deleted:
                 self._note_update(transaction, whole_row(table), [values], places)
-            for rule in self._watched.rules:
-                if mapper is not None:
-                    rule.inserted(transaction, entity, headers, places[0])
-                rule.inserted_values(transaction, table, values, headers, places, names)
+            if mapper is not None:
+                self._watched.rules.headers.inserted(transaction, entity, headers, places[0])
+            new = NewRow(table, values, headers, places, names)
+            self._watched.rules.inserts.inserted(transaction, new)
 
     def _note_update(
         self,
@@ -284,8 +281,7 @@ class Listeners:
             key = key_sent(update.key, one)
             row = None if key is None else Row(entity, key)
             values = values_sent(update, one)
-            for rule in self._watched.rules:
-                rule.updated(transaction, update, values, row, places)
+            self._watched.rules.lost_update.updated(transaction, update, values, row, places)
             if row is not None:
                 self._note_saved(transaction, row, {value.column for value in values}, places)
                 lock = RowLock(places[0], self._watched.statements, by_write=True)
@@ -309,8 +305,8 @@ class Listeners:
             }
             changed = {name: state.dict.get(name) for name in assigned.keys() & attributes}
             write = Write("update", row, state, state.mapper, places, assigned, read, changed, {})
-            for tell in self._watched.of_writes if changed else ():
-                tell(transaction, write)
+            if changed:
+                self._watched.rules.wrote(transaction, write)
 
     # Sessions: their transactions, and the SELECTs of objects.
 
@@ -377,8 +373,7 @@ class Listeners:
         kept = before is not None and before is not read
         refreshes = isinstance(session, LockingSession)  # a lock of ours makes the object fresh
         if before is not None and kept and not refreshes and not transaction.protects(row, before):
-            for rule in self._watched.rules:
-                rule.kept_values(transaction, row, before, read)
+            self._watched.rules.stale.kept_values(transaction, row, before, read)
         self._watched.acquire(transaction, row, read.lock)
 
     def lock_acquired(
@@ -463,8 +458,7 @@ class Listeners:
         places = (added if inserts else None) or seen.lines_of_flush()
         read, refreshed = watched.reads.get(of), watched.refreshed.get(of, {})
         write = Write(kind, row, state, mapper, places, assigned, read, changed, refreshed)
-        for tell in watched.of_writes:
-            tell(transaction, write)
+        watched.rules.wrote(transaction, write)
         if transaction.has_room():
             (transaction.inserted if inserts else transaction.updated).add(row)
             if kind == "delete":

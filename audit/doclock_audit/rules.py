@@ -22,7 +22,7 @@ from .rows import (
     header_rows,
     short_name,
 )
-from .sent import OwnRead, Sent, Value, WriteSent, plain_name
+from .sent import Sent, Value, WriteSent, plain_name
 from .source import reaches_driver
 from .transactions import Read, RowLock, Transaction, Write
 
@@ -57,6 +57,12 @@ class Tally:
     def __iter__(self) -> Iterator[tuple[tuple[Any, ...], int]]:
         return iter(list(self._counts.items()))
 
+    def strongest(self) -> Iterator[tuple[tuple[Any, ...], bool, int]]:
+        """Yield each key without its end, whether that is true, and the count: true where both are there."""
+        for (*key, certain), times in self:
+            if certain or (*key, True) not in self:
+                yield tuple(key), certain, times
+
     def export(self) -> list[Any]:
         """Return the counts as lists, which ``merge()`` of another process takes."""
         return [self.left_out, *([*key, times] for key, times in self)]
@@ -70,7 +76,7 @@ class Tally:
 
 
 class Rule:
-    """One code of findings.  A rule overrides the methods of the events that it needs."""
+    """One code of findings.  Listeners call the methods of its events."""
 
     code: ClassVar[str]
 
@@ -88,73 +94,6 @@ class Rule:
         if self.is_of_tests is None:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
-
-    def locked(self, transaction: Transaction, row: Row, lock: RowLock) -> None:
-        """Learn of a row lock, before the transaction has it."""
-
-    def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
-        """Learn that a row was locked whose object keeps the values of an earlier read."""
-
-    def wrote(self, transaction: Transaction, write: Write) -> None:
-        """Learn of a row that a flush has written, before the transaction has its lock."""
-
-    def updated(
-        self,
-        transaction: Transaction,
-        update: WriteSent,
-        values: tuple[Value, ...],
-        row: Row | None,
-        places: Places,
-    ) -> None:
-        """Learn of a row that the program has overwritten by a statement of its own."""
-
-    def inserted(
-        self, transaction: Transaction, detail: str, headers: HeaderRows, place: Place
-    ) -> None:
-        """Learn of an INSERT that the program has sent itself, and of the rows that it refers to."""
-
-    def inserted_values(
-        self,
-        transaction: Transaction,
-        table: Table,
-        values: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        names: Mapping[str, str],
-    ) -> None:
-        """Learn of the values of a new row, by the keys of the columns.
-
-        :param names: those that parameters of a text have, by column.
-        """
-
-    def read_itself(
-        self,
-        transaction: Transaction,
-        own: OwnRead,
-        parameters: Mapping[str, Any],
-        headers: HeaderRows,
-        places: Places,
-        number: int,
-    ) -> None:
-        """Learn of an INSERT that reads rows of its own table."""
-
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
-        """Learn of a SELECT that locks nothing, or an UPDATE, and the number of statements so far."""
-
-    def without_effect(
-        self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
-    ) -> None:
-        """Learn of a lock that was asked for, and that the database does not get."""
-
-    def was_idle(
-        self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
-    ) -> None:
-        """Learn how long no statement has run.
-
-        :param place: the line under which it waited, if it was seen to; else that of the next statement.
-        """
 
     def export(self) -> Any:
         """Return what it has found, as lists, texts and numbers."""
@@ -238,12 +177,10 @@ class LostUpdate(Rule):
         update = WriteSent(table, (), frozenset(), None)
         self.updated(transaction, update, tuple(names), write.row, write.places)
 
-    def read_table(
-        self, transaction: Transaction, sent: Sent, places: Places, number: int, parameters: Rows
-    ) -> None:
+    def read_table(self, sent: Sent, places: Places, number: int) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
         place = places[0]
-        for table in sent.tables if sent.is_select else ():
+        for table in sent.tables:
             known = self._reads.get(table)
             if known is None:
                 known = keep_last(self._reads, table, {}, _MOST_TABLES)
@@ -433,9 +370,7 @@ class StaleAfterLock(Rule):
             transaction.computed_from_stale |= {write.row}
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (entity, before, locked, certain), count in self.tally:
-            if not certain and (entity, before, locked, True) in self.tally:
-                continue
+        for (entity, before, locked), certain, count in self.tally.strongest():
             name = short_name(entity)
             then = "and is then written" if certain else "until it is refreshed"
             message = (
@@ -463,10 +398,7 @@ class LockWithoutEffect(Rule):
         transaction.later(end)
 
     def findings(self) -> Iterator[AuditFinding]:
-        for (*key, certain), count in self.tally:
-            if not certain and (*key, True) in self.tally:
-                continue
-            tables, database, reason, place = key
+        for (tables, database, reason, place), certain, count in self.tally.strongest():
             of = f" of {tables}" if tables else ""
             message = f"the lock{of} at {place} has no effect on {database}: {reason}"
             yield self._finding(certain, message, (place,), cures.lock_without_effect(), count)

@@ -18,21 +18,11 @@ from sa_doclock import LockingSession
 from .exploration import Exploration, explore
 from .findings import CODES, AuditFinding, each_once, json_of, sarif_of, table_of
 from .html import html_of
-from .inserts import InsertRace
 from .listeners import Listeners
-from .lock_order import LockOrder
 from .paths import Paths
 from .places import RanBy, packages_in
-from .rules import (
-    HOLD_LIMIT,
-    DetailWithoutHeader,
-    LockWithoutEffect,
-    LongHold,
-    LostUpdate,
-    Rule,
-    StaleAfterLock,
-)
-from .watched import Watched
+from .rules import HOLD_LIMIT
+from .watched import Rules, Watched
 
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
     Engine: (
@@ -78,10 +68,7 @@ class Audit:
         self._paths = Paths(Path.cwd() if root is None else root)
         self._packages = packages_in(self._paths.root) | {*packages}
         self._ran_by = RanBy()
-        self._rules: tuple[Rule, ...] = (
-            *(LostUpdate(), DetailWithoutHeader(), LockOrder(), LockWithoutEffect()),
-            *(StaleAfterLock(), InsertRace(), LongHold(hold_limit)),
-        )
+        self._rules = Rules(hold_limit)
         self._hold_limit = hold_limit
         if tests_alone:
             known = lru_cache(maxsize=4096)(self._paths.is_file_of_tests)
