@@ -16,7 +16,7 @@ from . import cures
 from .data_flow import Column, flows_of, in_variables, nodes_on
 from .findings import AuditFinding
 from .places import Place, Places, is_of_migration
-from .rows import Header, Row, attributes_of, entity_of_table, header_rows, short_name
+from .rows import attributes_of, entity_of_table, header_rows, short_name
 from .rules import HeaderRows, Rows, Rule, keep_last
 from .sent import Condition, OwnRead, Sent, plain_name
 from .source import Scope, certain_parts, covers, names_in, reaches_driver, scope_of
@@ -177,8 +177,12 @@ class InsertRace(Rule):
         protection = transaction.protection
         if transaction.has_wide_lock or protection.excludes_inserts:
             return
+        for _, header in new.headers:  # if it is locked, or as new, others have to wait
+            lock = transaction.locks.get(header)
+            if header in transaction.inserted or (lock and lock.is_before(read.number)):
+                return
         kept_out = _keeps_out(new.table, constants.union(read.columns, race.columns))
-        if kept_out is not True and not _is_kept_apart(transaction, read, new.headers):
+        if kept_out is not True:
             certain = race.certain and kept_out is False
             certain = certain and not (read.writes and protection.joins_statements)
             self._note(transaction, new.table, read, new.places, race._replace(certain=certain))
@@ -200,55 +204,40 @@ class InsertRace(Rule):
         number = race.columns if race.code == "max-plus-one" else frozenset()
         where = ", ".join(sorted({*read.columns, *race.columns} - number))
         of = race.code, entity_of_table(table), where, "".join(number)
-        key = (*of, str(read.places[0]), str(places[0]))
-
-        def end(committed: bool) -> None:
-            self.tally.add((*key, certain and committed and not transaction.changes_schema))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (*of, str(read.places[0]), str(places[0])),
+            lambda committed: certain and committed and not transaction.changes_schema,
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
         for key, certain, count in self.tally.strongest():
             code, entity, where, column, read, inserted = key
-            name = short_name(entity)
-            message, cure = _TEXTS[code](name, where, column, read, inserted)
+            name, of = short_name(entity), f" with the same {where}" if where else ""
+            message = _MESSAGES[code].format(
+                name=name, of=of, column=column, read=read, inserted=inserted
+            )
+            cure = _cure_of(code, name, where, column, read)
             found = self._finding(certain, message, (read, inserted), cure, count)
             yield replace(found, code=code)
 
 
-def _of_check(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{inserted} inserts a row of {name} because {read} has found none{of}, and no unique constraint "
-        "or index of the table keeps out a second one; two transactions at once insert two"
-    )
-    return message, cures.check_then_insert(name, where)
-
-
-def _of_capacity(name: str, where: str, _: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two transactions at "
-        "once count the same, and insert one too many"
-    )
-    return message, cures.capacity(read)
-
-
-def _of_number(name: str, where: str, column: str, read: str, inserted: str) -> tuple[str, str]:
-    of = f" with the same {where}" if where else ""
-    message = (
-        f"{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} inserts "
-        "it; two transactions at once give the same number twice"
-    )
-    columns = f"{where}, {column}" if where else column
-    return message, cures.max_plus_one(read, columns)
-
-
-_TEXTS: Final = {
-    "check-then-insert": _of_check,
-    "capacity": _of_capacity,
-    "max-plus-one": _of_number,
+_MESSAGES: Final = {
+    "check-then-insert": "{inserted} inserts a row of {name} because {read} has found none{of}, and no "
+    "unique constraint or index of the table keeps out a second one; two transactions at once insert two",
+    "capacity": "{inserted} inserts a row of {name} as long as {read} counts few enough{of}; two "
+    "transactions at once count the same, and insert one too many",
+    "max-plus-one": "{name}.{column} is computed from the rows{of} that {read} reads, and {inserted} "
+    "inserts it; two transactions at once give the same number twice",
 }
+
+
+def _cure_of(code: str, name: str, where: str, column: str, read: str) -> str:
+    if code == "check-then-insert":
+        return cures.check_then_insert(name, where)
+    if code == "capacity":
+        return cures.capacity(read)
+    return cures.max_plus_one(read, f"{where}, {column}" if where else column)
 
 
 def _same(one: object, other: object) -> bool:
@@ -256,17 +245,6 @@ def _same(one: object, other: object) -> bool:
         return one is not None and bool(one == other)
     except Exception:  # noqa: BLE001  # whatever the program's types raise
         return False
-
-
-def _is_kept_apart(
-    transaction: Transaction, read: _TableRead, headers: Iterable[tuple[Header, Row]]
-) -> bool:
-    """Return whether a row that the new one refers to is locked, or as new, and others have to wait."""
-    for _, row in headers:
-        lock = transaction.locks.get(row)
-        if row in transaction.inserted or (lock is not None and lock.is_before(read.number)):
-            return True
-    return False
 
 
 def _constants(table: Table, values: Mapping[str, Any]) -> Iterator[str]:
@@ -501,10 +479,6 @@ def _key_of(node: ast.expr) -> ast.expr:
     return found
 
 
-def _attributes(node: ast.AST) -> set[str]:
-    return {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
-
-
 def _selected(call: ast.Call) -> set[str]:
     """Return the columns that a SELECT in this call returns, as far as it names them."""
     selects = (one for one in ast.walk(call) if isinstance(one, ast.Call))
@@ -531,12 +505,6 @@ class _Seen:
         """Return whether it adds to something."""
         return any(
             isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add)
-            for node in self._origins(expression)
-        )
-
-    def _counts(self, expression: ast.AST) -> bool:
-        return any(
-            isinstance(node, ast.Call) and _name_of(node.func) in ("len", "count", "sum")
             for node in self._origins(expression)
         )
 
@@ -610,7 +578,12 @@ class _Seen:
                         isinstance(value, ast.Compare) for value in ast.walk(_key_of(node))
                     )
                     looks = looks or bool(tests) or tested
-                    names |= {name for one in (_key_of(node), *tests) for name in _attributes(one)}
+                    names |= {
+                        inner.attr
+                        for one in (_key_of(node), *tests)
+                        for inner in ast.walk(one)
+                        if isinstance(inner, ast.Attribute)
+                    }
             if covers(node, self._line) and isinstance(node, ast.Call):
                 names |= _selected(node)
         return (frozenset(names), frozenset(keys)) if looks else None
@@ -623,7 +596,9 @@ class _Seen:
                 pass
             case ast.Compare(ops=[operator, *_]) if absent is None:
                 compares = isinstance(operator, (*_ORDERS, ast.Eq, ast.NotEq))
-                counts = compares and (aggregates or self._counts(part))
+                calls = (node for node in self._origins(part) if isinstance(node, ast.Call))
+                counted = any(_name_of(one.func) in ("len", "count", "sum") for one in calls)
+                counts = compares and (aggregates or counted)
                 return "capacity" if counts and self.is_read(part) else None
         return "check-then-insert" if absent is outcome and self.is_read(of) else None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 from weakref import ref
@@ -65,7 +65,7 @@ class Listeners:
         self._guarded_begin = watched.guarded(self._begin_read)
         self._guarded_note = watched.guarded(self._note_locked)
         self._guarded_set = watched.guarded(self._note_set)
-        self._guarded_lock = watched.guarded(self._note_lock)
+        self._guarded_acquire = watched.guarded(watched.acquire)
         self._sessions, self._reads = watched.sessions, watched.reads
         self._forget_read = self._reads.pop
 
@@ -344,12 +344,14 @@ class Listeners:
 
     def _begin_read(self, run: ORMExecuteState) -> Read:
         seen = self._watched.session(run.session)
-        statement = getattr(run.statement, "element", run.statement)
+        statement: Any = getattr(run.statement, "element", run.statement)
         read = Read(places_of_program(), seen.transaction.number, statement)
         if asks_for_lock(statement):
             read.locked = read.names_rows = _names_rows(run)
-            read.waits = _waits(statement)
-            read.tables = frozenset(_tables_of(run))
+            lock = for_update_of(statement) if hasattr(statement, "with_for_update") else None
+            read.waits = lock is None or not (lock.nowait or lock.skip_locked)
+            tables = (one for mapper in run.all_mappers for one in mapper.tables)
+            read.tables = frozenset(plain_name(one) for one in tables if isinstance(one, Table))
         elif seen.transaction.first_lock is not None:
             seen.transaction.read_after_lock |= {entity_name(one) for one in run.all_mappers}
         seen.reading = read
@@ -398,17 +400,14 @@ class Listeners:
         if seen is None or read is None or context is None:
             return
         self._reads[ref(state, self._forget_read)] = read
-        if read.locked and read.locks_rows_of(state.mapper):
-            self._guarded_lock(seen.transaction, state, read)
-
-    def _note_lock(self, transaction: Transaction, state: InstanceState[Any], read: Read) -> None:
-        row = row_of(state)
-        if row is not None:
-            self._watched.acquire(transaction, row, read.lock)
+        if read.locked and state.key is not None and read.locks_rows_of(state.mapper):
+            self._guarded_acquire(seen.transaction, row_of(state), read.lock)
 
     def refresh(self, state: InstanceState[Any], context: Any, attributes: Any) -> None:
         """Remember it likewise; where more is loaded of the row, only for what was read again."""
-        if attributes is None or attributes >= _loaded_columns(state):
+        columns = state.dict.keys() & state.mapper.column_attrs.keys()
+        columns -= {one.key for one in state.mapper.primary_key}
+        if attributes is None or attributes >= columns:
             self.load(state, context)
             self._watched.refreshed.pop(ref(state), None)
             return
@@ -468,24 +467,8 @@ class Listeners:
             watched.acquire(transaction, row, lock)
 
 
-def _loaded_columns(state: InstanceState[Any]) -> set[str]:
-    columns = state.dict.keys() & state.mapper.column_attrs.keys()
-    return columns - {one.key for one in state.mapper.primary_key}
-
-
 def _names_rows(run: ORMExecuteState) -> bool:
     """Return whether a SELECT returns objects, and not columns of them."""
     if not isinstance(run.statement, Select):
         return bool(run.all_mappers)
     return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)
-
-
-def _tables_of(run: ORMExecuteState) -> Iterator[str]:
-    """Yield the tables of the objects that a SELECT returns."""
-    for mapper in run.all_mappers:
-        yield from (plain_name(one) for one in mapper.tables if isinstance(one, Table))
-
-
-def _waits(statement: Any) -> bool:
-    lock = None if not hasattr(statement, "with_for_update") else for_update_of(statement)
-    return lock is None or not (lock.nowait or lock.skip_locked)

@@ -95,6 +95,15 @@ class Rule:
             return places
         return (places[0], *(one for one in places[1:] if not self.is_test(one)))
 
+    def count_at_end(
+        self, transaction: Transaction, key: tuple[Any, ...], certain: Callable[[bool], bool]
+    ) -> None:
+        """Count the key when the transaction ends.
+
+        :param certain: called then, with whether it was committed.
+        """
+        transaction.later(lambda committed: self.tally.add((*key, certain(committed))))
+
     def export(self) -> Any:
         """Return what it has found, as lists, texts and numbers."""
         return self.tally.export()
@@ -116,14 +125,11 @@ class Rule:
         self, certain: bool, message: str, sites: tuple[str, ...], cure: str, count: int
     ) -> AuditFinding:
         if self.is_of_tests is not None:
-            certain = certain and not any(self.is_of_tests(_file_of(one)) for one in sites[:2])
+            files = (one.rpartition(":")[0] for one in sites[:2])
+            certain = certain and not any(map(self.is_of_tests, files))
         severity: Severity = "error" if certain else "warning"
         places = tuple(dict.fromkeys(site for site in sites if site != str(NOWHERE[0])))
         return AuditFinding(self.code, severity, certain, message, places, cure, count)
-
-
-def _file_of(site: str) -> str:
-    return site.rpartition(":")[0]
 
 
 def keep_last(values: OrderedDict[K, V], key: K, value: V, number: int) -> V:
@@ -149,8 +155,11 @@ class LostUpdate(Rule):
         self._reads: OrderedDict[str, dict[Place, int]] = OrderedDict()
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
-        if write.kind == "insert" and write.row in transaction.deleted:
-            self._wrote_again(transaction, write)
+        if write.kind == "insert" and write.row in transaction.deleted:  # it is overwritten
+            table: Any = write.mapper.local_table
+            values = tuple(Value(name, frozenset({name})) for name in write.changed)
+            overwrites = WriteSent(table, (), frozenset(), None)
+            self.updated(transaction, overwrites, values, write.row, write.places)
         read = write.read
         if write.kind == "update" and read and not _is_protected(transaction, write, read):
             self._changed(transaction, write, read)
@@ -169,13 +178,6 @@ class LostUpdate(Rule):
             seen = computed and not reaches_driver((*read.places, *write.places))
             of = write.row.entity, ", ".join(names)
             self._note(transaction, *of, read.place, place, write.places[0], certain=bool(seen))
-
-    def _wrote_again(self, transaction: Transaction, write: Write) -> None:
-        """Judge a row that was deleted and is inserted again: it is overwritten."""
-        table: Any = write.mapper.local_table
-        names = (Value(name, frozenset({name})) for name in write.changed)
-        update = WriteSent(table, (), frozenset(), None)
-        self.updated(transaction, update, tuple(names), write.row, write.places)
 
     def read_table(self, sent: Sent, places: Places, number: int) -> None:
         """Remember the line, for an UPDATE whose values are computed from what it has read."""
@@ -214,13 +216,12 @@ class LostUpdate(Rule):
     ) -> None:
         # Only what would be certain is looked at closely.
         alone = certain and (is_of_migration() or any(map(self.is_test, places[:2])))
-        key = (entity, names, *map(str, places))
-
-        def end(committed: bool) -> None:
-            proved = certain and committed and not alone and not transaction.changes_schema
-            self.tally.add((*key, proved))
-
-        transaction.later(end)
+        proves = certain and not alone
+        self.count_at_end(
+            transaction,
+            (entity, names, *map(str, places)),
+            lambda committed: proves and committed and not transaction.changes_schema,
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
         columns: dict[tuple[Any, ...], dict[str, int]] = {}  # those of one finding, with its count
@@ -302,23 +303,18 @@ class DetailWithoutHeader(Rule):
             if row in transaction.inserted or row.entity in transaction.inserted_into:
                 continue  # a new document
             if lock is None:
-                self._note_unlocked(transaction, pair, place)
+                self.tally.add(("unlocked", *pair, str(place), reaches_driver((place,))))
             elif not lock.by_write:
                 self._note_locked(transaction, pair, header, row, lock)
-
-    def _note_unlocked(self, transaction: Transaction, pair: _Pair, place: Place) -> None:
-        unseen = reaches_driver((place,))
-        transaction.later(lambda _: self.tally.add(("unlocked", *pair, str(place), unseen)))
 
     def _note_locked(
         self, transaction: Transaction, pair: _Pair, header: Header, row: Row, lock: RowLock
     ) -> None:
-        def end(_committed: bool) -> None:
+        def depends(_: bool) -> bool:
             belongs = header.owns or pair.detail in transaction.read_after_lock
-            depends = belongs and row in transaction.updated
-            self.tally.add(("locked", *pair, str(lock.place), depends))
+            return belongs and row in transaction.updated
 
-        transaction.later(end)
+        self.count_at_end(transaction, ("locked", *pair, str(lock.place)), depends)
 
     def findings(self) -> Iterator[AuditFinding]:
         locked: dict[_Pair, dict[str, bool]] = defaultdict(dict)
@@ -354,12 +350,11 @@ class StaleAfterLock(Rule):
     def kept_values(self, transaction: Transaction, row: Row, before: Read, read: Read) -> None:
         """Note the two reads; the end of the transaction tells what has come of it."""
         transaction.stale[row] = before
-        key = (row.entity, str(before.place), str(read.place))
-
-        def end(committed: bool) -> None:
-            self.tally.add((*key, committed and row in transaction.computed_from_stale))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (row.entity, str(before.place), str(read.place)),
+            lambda committed: committed and row in transaction.computed_from_stale,
+        )
 
     def wrote(self, transaction: Transaction, write: Write) -> None:
         before = transaction.stale.get(write.row)
@@ -389,13 +384,11 @@ class LockWithoutEffect(Rule):
     def without_effect(
         self, transaction: Transaction, sent: Sent, database: str, reason: str, place: Place
     ) -> None:
-        key = (", ".join(sorted(sent.tables)), database, reason, str(place))
-
-        def end(_committed: bool) -> None:
-            changes = transaction.written & sent.tables if sent.tables else transaction.written
-            self.tally.add((*key, bool(changes)))
-
-        transaction.later(end)
+        self.count_at_end(
+            transaction,
+            (", ".join(sorted(sent.tables)), database, reason, str(place)),
+            lambda _: bool(transaction.written & (sent.tables or transaction.written)),
+        )
 
     def findings(self) -> Iterator[AuditFinding]:
         for (tables, database, reason, place), certain, count in self.tally.strongest():
@@ -426,17 +419,13 @@ class LongHold(Rule):
         self, transaction: Transaction, seconds: float, place: Place, *, seen: bool
     ) -> None:
         lock = transaction.first_lock
-        if seconds < self._hold_limit or (
-            lock is None and self._is_no_wait(transaction, place, seen)
-        ):
+        is_no_wait = not seen or transaction.changes_schema or self.is_test(place)
+        if seconds < self._hold_limit or (lock is None and is_no_wait):
             return
         key = ("" if lock is None else str(lock), str(place), "under" if seen else "before")
         self.tally.add(key)
         if key in self.tally:
             self._longest[key] = max(seconds, self._longest.get(key, 0.0))
-
-    def _is_no_wait(self, transaction: Transaction, place: Place, seen: bool) -> bool:
-        return not seen or transaction.changes_schema or self.is_test(place)
 
     def export(self) -> Any:
         return [self.tally.export(), [[*key, longest] for key, longest in self._longest.items()]]
