@@ -197,7 +197,6 @@ _SET_IN_TEXT: Final = re.compile(r"(\w+)\W?\s*=\s*'?$")
 
 
 def _named(column: ast.expr | None) -> str | None:
-    """Return the column that a key of a dictionary names: ``"total"``, ``Order.total``."""
     match column:
         case ast.Constant(value=str(name)) | ast.Attribute(attr=name):
             return name
@@ -259,7 +258,6 @@ class Flow:
                 yield keyword.arg, keyword.value
 
     def _object_in(self, call: ast.Call, given: dict[str, ast.expr]) -> str | None:
-        """Return the source of the object in a caller."""
         if self.of in given:
             return ast.unparse(given[self.of])
         if self.of == "self" and isinstance(call.func, ast.Attribute):
@@ -335,7 +333,6 @@ class Flow:
         return ""
 
     def _is_row(self, of: ast.AST, seen: set[str]) -> bool:
-        """Return whether an expression is what was read, or a row of it."""
         if not isinstance(of, ast.Name):
             return self._is_read(of)
         if of.id in seen:

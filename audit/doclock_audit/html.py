@@ -89,7 +89,6 @@ def _lines(title: str, lines: Sequence[str], show: Callable[[str], str]) -> Iter
 
 
 def _line(site: str, paths: Paths) -> str:
-    """Return the place with the text of its line."""
     file, _, number = site.rpartition(":")
     source = linecache.getline(file, int(number)).strip() if number.isdecimal() else ""
     of_tests = ' class="of-tests"' if paths.is_of_tests(site) else ""

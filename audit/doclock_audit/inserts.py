@@ -325,7 +325,6 @@ def races_of(
 
 
 def _refused(read: Places, inserted: Places, aggregates: bool) -> Iterator[_Race]:
-    """Yield the race where a function raises an error for what it has read, before its caller inserts."""
     scopes = {scope_of(after): after.line for after in inserted}
     for before, caller in pairwise(read):
         scope = scope_of(before)
@@ -390,7 +389,6 @@ def _race_in(
 
 
 def _made(scope: Scope, use: ast.AST, entity: str) -> Iterator[ast.AST]:
-    """Yield the calls and dictionaries that make the rows of a statement."""
     for node in (*nodes_on(use), *in_variables(scope, use, use, set())):
         if isinstance(node, ast.Dict) or (
             isinstance(node, ast.Call) and _name_of(node.func) == entity

@@ -50,7 +50,7 @@ from .sent import (
 from .transactions import Read, RowLock, SessionSeen, Transaction, Write
 from .watched import Watched, commits_each_statement, here
 
-_NAMELESS: Final = ""  # a savepoint of SQLAlchemy's, which ends them in their order
+_NAMELESS: Final = ""
 _MOST_VALUES: Final = 100  # of one statement, whose rows are looked at
 
 
@@ -71,29 +71,15 @@ class Listeners:
 
     # Engines: statements as they are sent, and transactions of connections.
 
-    def commit(self, connection: Connection, *_: object) -> None:
-        self._watched.end(connection, committed=True)
-
-    def rollback(self, connection: Connection, *_: object) -> None:
-        self._watched.end(connection, committed=False)
-
-    commit_twophase, rollback_twophase = commit, rollback
-
-    def savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "SAVEPOINT", _NAMELESS)
-
-    def release_savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "RELEASE", _NAMELESS)
-
-    def rollback_savepoint(self, connection: Connection, *_: object) -> None:
-        self._note_savepoint(self._watched.transaction_of(connection), "ROLLBACK", _NAMELESS)
+    def savepoint(self, word: str, connection: Connection, *_: object) -> None:
+        """Note a savepoint of SQLAlchemy's: they end in their order, so that their names do not matter."""
+        self._note_savepoint(self._watched.transaction_of(connection), word, _NAMELESS)
 
     def _note_savepoint(self, transaction: Transaction, word: str, name: str) -> None:
         if word != "SAVEPOINT":
             transaction.end_savepoint(name, rolled_back=word == "ROLLBACK")
-        if word == "SAVEPOINT" or (
-            word == "ROLLBACK" and name != _NAMELESS
-        ):  # which stays, by a text
+        stays = word == "ROLLBACK" and name != _NAMELESS  # by a text
+        if word == "SAVEPOINT" or stays:
             transaction.savepoints += ((name, self._watched.statements),)
 
     def before_cursor_execute(
@@ -432,16 +418,10 @@ class Listeners:
             self._watched.assigned.put(state, known)
         known[name] = places_of_program()
 
-    def after_insert(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("insert", mapper, state)
-
-    def after_update(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("update", mapper, state)
-
-    def after_delete(self, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]) -> None:
-        self._note_written("delete", mapper, state)
-
-    def _note_written(self, kind: str, mapper: Mapper[Any], state: InstanceState[Any]) -> None:
+    def written(
+        self, kind: str, mapper: Mapper[Any], _: Connection, state: InstanceState[Any]
+    ) -> None:
+        """Tell the rules of an object that a flush has written."""
         watched, of = self._watched, ref(state)
         assigned = watched.assigned.pop(of, {})
         added = watched.added.pop(of, None)
@@ -468,7 +448,6 @@ class Listeners:
 
 
 def _names_rows(run: ORMExecuteState) -> bool:
-    """Return whether a SELECT returns objects, and not columns of them."""
     if not isinstance(run.statement, Select):
         return bool(run.all_mappers)
     return any(one["expr"] is one.get("entity") for one in run.statement.column_descriptions)

@@ -65,15 +65,12 @@ class LockOrder(Rule):
                 continue
             guards = frozenset(one for one, _ in held[: min(position, _ALL_PAIRS)])
             order = _Order(str(of_other.place), str(lock.place), guards)
-            self._note_classes(other, row, order)
+            direction = _direction(other, row)
+            if direction and not guards:
+                of = "order", other.entity, row.entity, direction
+                self.tally.add((*of, order.held_at, order.locked_at))
             if not transaction.has_file_lock:
                 self._note_rows(other, row, order)
-
-    def _note_classes(self, held: Row, row: Row, order: _Order) -> None:
-        direction = _direction(held, row)
-        if direction and not order.guards:
-            places = order.held_at, order.locked_at
-            self.tally.add(("order", held.entity, row.entity, direction, *places))
 
     def _note_rows(self, held: Row, row: Row, order: _Order) -> None:
         after = self._after.setdefault(held, {})
@@ -81,7 +78,10 @@ class LockOrder(Rule):
         if known is None:
             after[row] = order
             self._pairs += 1
-            self._forget_oldest()
+            while self._pairs > _MOST_PAIRS:
+                _, oldest = self._after.popitem(last=False)
+                self._pairs -= len(oldest)
+                self._pairs_left_out += len(oldest)
         elif known.guards <= order.guards:
             return
         else:
@@ -89,12 +89,6 @@ class LockOrder(Rule):
         way_back = _way(self._after, row, held, _MOST_VISITED)
         if way_back is not None and held in self._after:  # else it was the oldest
             self._note_cycle(way_back)
-
-    def _forget_oldest(self) -> None:
-        while self._pairs > _MOST_PAIRS:
-            _, oldest = self._after.popitem(last=False)
-            self._pairs -= len(oldest)
-            self._pairs_left_out += len(oldest)
 
     def _note_cycle(self, rows: Sequence[Row]) -> None:
         first = rows.index(min(rows, key=repr))

@@ -243,7 +243,6 @@ class LostUpdate(Rule):
 
 
 def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
-    """Return whether no change of another can get lost."""
     if write.mapper.version_id_col is not None:
         return True
     headers = {row for _, row in header_rows(write.state)} if transaction.locks else set()
@@ -261,7 +260,6 @@ def _is_protected(transaction: Transaction, write: Write, read: Read) -> bool:
 def _computed(
     update: WriteSent, values: tuple[Value, ...], places: Places, read: Place
 ) -> Iterator[str]:
-    """Yield the columns whose new values are computed from what that line has read."""
     by_column = attributes_of(update.table)
     every = frozenset().union(*by_column.values())
     for name, given_as in values:

@@ -389,7 +389,6 @@ def plain_name(table: Table) -> str:
 
 
 def _tables(elements: Iterable[Any]) -> Iterator[Table]:
-    """Yield the tables that stand in a statement, or whose columns do."""
     for element in elements:
         table = element.table if isinstance(element, Column) else element
         if isinstance(table, Table):
@@ -479,7 +478,6 @@ def _key_of(table: Table, equal: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _columns(where: Any) -> Iterator[Column[Any]]:
-    """Yield the columns that stand in a WHERE, where there is one."""
     for element in () if where is None else iterate(where):
         if isinstance(element, Column):
             yield element
@@ -570,7 +568,6 @@ def _is_of_program(value: Any) -> bool:
 
 
 def _update_of_text(text: str) -> WriteSent | None:
-    """Return the UPDATE of a text, as far as it has one table that the program knows."""
     found = _UPDATE.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:
@@ -661,7 +658,6 @@ def _overwritten_in_text(sets: str, inserts: Mapping[str, str]) -> Iterator[Valu
 
 
 def _query_of_text(text: str) -> dict[str, Any]:
-    """Return what a text reads."""
     found = _SELECT.match(text)
     table = None if found is None else table_named(table_name(found["table"]))
     if found is None or table is None:

@@ -107,7 +107,6 @@ class Scope:
                 yield from _exits(block[: block.index(inner)])
 
     def _guards_in(self, inner: ast.AST, parent: ast.AST, field: str) -> Iterator[Guard]:
-        """Yield the conditions that a node has for a part of it."""
         match parent:
             case ast.If() | ast.IfExp() | ast.While() if field in _BRANCHES:
                 yield Guard(parent.test, outcome=field == "body")

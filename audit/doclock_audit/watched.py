@@ -191,7 +191,7 @@ class Watched:
                     seen.user = None
             ended.transaction.end(committed=ended.committed)
 
-    def end(self, connection: Connection, *, committed: bool) -> None:
+    def end(self, committed: bool, connection: Connection, *_: object) -> None:
         """End the transaction of a connection; that of a session ends with the session's."""
         seen = self.seen(connection)
         found, seen.transaction = seen.transaction, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, Final
@@ -25,17 +25,18 @@ from .rules import HOLD_LIMIT
 from .watched import Rules, Watched
 
 _EVENTS: Final[Mapping[Any, Sequence[str]]] = {
-    Engine: (
-        *("commit", "commit_twophase", "rollback", "rollback_twophase"),
-        *("savepoint", "release_savepoint", "rollback_savepoint"),
-        "before_cursor_execute",
-    ),
+    Engine: ("before_cursor_execute",),
     Session: (
         *("after_begin", "after_commit", "after_transaction_end"),
         *("before_flush", "transient_to_pending"),
     ),
     LockingSession: ("lock_acquired",),
-    Mapper: ("refresh", "after_insert", "after_update", "after_delete"),
+    Mapper: ("refresh",),
+}
+_SAVEPOINTS: Final = {
+    "savepoint": "SAVEPOINT",
+    "release_savepoint": "RELEASE",
+    "rollback_savepoint": "ROLLBACK",
 }
 _SAMPLE: Final = 0.02  # seconds
 #: What SQLAlchemy calls as it is, without a function around it.
@@ -125,7 +126,6 @@ class Audit:
         return "\n".join([*table, *self._summary(found)])
 
     def _summary(self, found: Sequence[AuditFinding]) -> list[str]:
-        """Return how much was seen, in lines."""
         left_out, (times, first) = self.left_out, self.failures
         errors = sum(one.severity == "error" for one in found)
         counts = {
@@ -217,18 +217,25 @@ class Audit:
                     event.remove(target, name, listener)
 
     def _sample(self, ended: Event) -> None:
-        """Look from time to time which transactions wait, and where."""
         note = self._watched.guarded(lambda: self._watched.note_waiting(self._hold_limit))
         while not ended.wait(max(self._hold_limit / 2, _SAMPLE)):
             note()
 
     def _listeners(self) -> Iterator[tuple[Any, str, Any, dict[str, bool]]]:
-        listeners = Listeners(self._watched)
+        listeners, guarded = Listeners(self._watched), self._watched.guarded
         for target, names in _EVENTS.items():
             options = {"raw": True} if target is Mapper else {}
             for name in names:
-                yield target, name, self._watched.guarded(getattr(listeners, name)), options
-        yield Engine, "after_cursor_execute", self._watched.guarded(self._watched.begin_idle), {}
+                yield target, name, guarded(getattr(listeners, name)), options
+        for name in ("commit", "rollback"):
+            end = guarded(partial(self._watched.end, name == "commit"))
+            yield from ((Engine, of, end, {}) for of in (name, f"{name}_twophase"))
+        for name, word in _SAVEPOINTS.items():
+            yield Engine, name, guarded(partial(listeners.savepoint, word)), {}
+        for kind in ("insert", "update", "delete"):
+            written = guarded(partial(listeners.written, kind))
+            yield Mapper, f"after_{kind}", written, {"raw": True}
+        yield Engine, "after_cursor_execute", guarded(self._watched.begin_idle), {}
         # Not guarded as a whole: one executes the program's statement, the others are called for each object.
         yield Session, "do_orm_execute", listeners.do_orm_execute, {}
         yield Mapper, "load", listeners.load, {"raw": True}

@@ -211,7 +211,6 @@ class Explorer:
                 return
 
     def _show_progress(self) -> None:
-        """Show a line of text every five seconds of a long exploration."""
         now = time.monotonic()
         if now - self._shown_at >= _SECONDS_TO_PROGRESS:
             self._shown_at = now
@@ -291,7 +290,6 @@ class Explorer:
         )
 
     def _judge(self, scheduler: Scheduler, outcomes: tuple[Outcome, Outcome]) -> None:
-        """Ask the invariant, and note a failure."""
         error: Exception | None = None
         order = "".join(str(step.function) for step in scheduler.chosen)
         try:
@@ -318,7 +316,6 @@ def _bug_of_invariant(error: Exception, order: str) -> str:
 
 
 def _by_search(search: Search, ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that the search lets go on."""
     _note(search, chosen)
     labels = {number: short_sql(step.statement) for number, step in ready.items()}
     accesses = {number: step.accesses for number, step in ready.items()}
@@ -332,7 +329,6 @@ def _note(search: Search, chosen: Sequence[Step]) -> None:
 
 
 def _in_turn(ready: dict[int, Step], chosen: Sequence[Step]) -> int:
-    """Return the function that has not gone the last step, where it can go on."""
     last = chosen[-1].function if chosen else SECOND
     return next((one for one in ready if one != last), last)
 

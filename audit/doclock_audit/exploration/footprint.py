@@ -57,7 +57,6 @@ def modes_of_tables(statement: str, read: Mode) -> list[tuple[str, Mode]]:
 
 
 def _tables(tokens: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each table, and whether it is written."""
     place = _Place()
     previous = ""
     for token in tokens:
@@ -180,7 +179,6 @@ def _without_tables(statement: str) -> Accesses:
 
 
 def _is_sent_by_library() -> bool:
-    """Return whether the statement is one of sa_doclock's own, and not of this kit."""
     files = (frame.f_code.co_filename for frame in frames() if not is_of_sqlalchemy(frame))
     return next((file for file in files if not file.startswith(_KIT)), "").startswith(_LIBRARY)
 
@@ -196,7 +194,6 @@ def rows_of(statement: str, context: Any) -> Accesses:
 
 
 def _is_known(statement: str, context: Any) -> bool:
-    """Return whether the tables of a statement can be told from it."""
     return _first_word(statement) in _QUERIES or _written_table(context) is not None
 
 
@@ -279,7 +276,6 @@ def equalities(where: Any) -> Iterator[tuple[Column[Any], BindParameter[Any]]]:
 
 
 def _unique_columns(table: Table) -> set[str]:
-    """Return the keys of the columns whose values two rows must not share."""
     groups: list[Any] = [one for one in table.constraints if isinstance(one, UniqueConstraint)]
     groups += [one for one in table.indexes if isinstance(one, Index) and one.unique]
     found = {column.key for group in groups for column in group.columns}

@@ -222,14 +222,12 @@ class Listeners:
         self._go(participant, connection, step)
 
     def _participant(self) -> Participant | None:
-        """Return the function of this exploration that runs in this thread or task."""
         found: Participant | None = current_participant.get()
         return found if found is not None and found.unseen is self._unseen else None
 
     def _uses(
         self, connection: Connection, statement: str, context: Any, transaction: TransactionAccesses
     ) -> Accesses:
-        """Return the accesses of a statement in its transaction."""
         level = level_set_by(statement)
         if level is not None:
             transaction.level = level
@@ -303,7 +301,6 @@ class Listeners:
 
 
 def _transaction(participant: Participant, connection: Connection) -> TransactionAccesses:
-    """Return the open transaction of this connection."""
     number = participant.number_of(connection)
     if number not in participant.transactions:
         level = None if connection.invalidated else connection.info.get(_LEVEL)

@@ -228,7 +228,6 @@ class Exploration:
         return f"{head}\n\n{shown}" if shown else head
 
     def _conflicts(self) -> str:
-        """Say how the two functions met."""
         if not self.waited and not self.retried:
             return "they never waited for each other, and never tried again"
         return (
